@@ -1,0 +1,1 @@
+"""contml: embeddings whose distances follow the distances between labels."""
