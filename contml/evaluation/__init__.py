@@ -1,0 +1,1 @@
+"""Ranking a gallery, and how good the ranking is when labels are a matter of degree."""
