@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from typing_extensions import Self
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Row numbers of a label space: a tensor, a list, a slice or a range; `None` means all of them.
 Rows: TypeAlias = "Tensor | list[int] | range | slice | None"
@@ -27,6 +29,29 @@ LabelKind: TypeAlias = Literal["distances", "binary", "classes"]
 
 class InputError(ValueError):
     """A bad input, told in one line: what was given, what is allowed, what to do."""
+
+
+def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tensor:
+    """Row numbers `[R]` in int64 on `device`, checked against the length of what they index.
+
+    Raises:
+        InputError: a row is not a whole number in [0, length).
+    """
+    if rows is None:
+        return torch.arange(length, device=device)
+    if isinstance(rows, slice):
+        return torch.arange(length, device=device)[rows]
+    if isinstance(rows, range):
+        rows = list(rows)
+    index = torch.as_tensor(rows, device=device)
+    if index.numel() == 0:
+        return index.reshape(0).long()
+    if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
+        raise InputError(f"rows are {index.dtype} of shape {list(index.shape)}; give a list of whole numbers")
+    low, high = int(index.min()), int(index.max())
+    if low < 0 or high >= length:
+        raise InputError(f"row {low if low < 0 else high} does not exist; rows are 0 to {length - 1}")
+    return index.long()
 
 
 @runtime_checkable
@@ -91,9 +116,7 @@ class Loss(Protocol):
 
     labels: LabelKind
 
-    def __call__(
-        self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None
-    ) -> Tensor: ...
+    def __call__(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor: ...
 
 
 @runtime_checkable
@@ -161,6 +184,4 @@ class Step(Protocol):
     The default embeds the images and calls the loss; a step with networks or optimisers of its own is another.
     """
 
-    def __call__(
-        self, model: torch.nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None
-    ) -> Tensor: ...
+    def __call__(self, model: torch.nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor: ...

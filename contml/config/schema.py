@@ -1,0 +1,115 @@
+"""The schema of a part is its constructor's signature: names, types, defaults; the docstring has the help."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from pydantic import ConfigDict, create_model
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+Constructor: TypeAlias = Callable[..., Any]
+EMPTY = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of a constructor that a config may set. `default` is None where it is `required`."""
+
+    name: str
+    type: Any
+    default: Any
+    required: bool
+    help: str
+
+
+def options(part: Constructor) -> list[Option]:
+    """What a config may set of a part: the positional arguments of its constructor."""
+    help_of = _help(part)
+    return [
+        Option(
+            name,
+            Any if p.annotation is EMPTY else p.annotation,
+            None if p.default is EMPTY else p.default,
+            p.default is EMPTY,
+            help_of.get(name, ""),
+        )
+        for name, p in inspect.signature(part, eval_str=True).parameters.items()
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+
+
+def data_arguments(part: Constructor) -> dict[str, bool]:
+    """What only the data can tell a part: its keyword-only arguments, and whether each is required."""
+    parameters = inspect.signature(part).parameters.values()
+    return {p.name: p.default is EMPTY for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def summary(part: Constructor) -> str:
+    """The first line of a part's docstring."""
+    return inspect.cleandoc(part.__doc__ or "").partition("\n")[0]
+
+
+def _help(part: Constructor) -> dict[str, str]:
+    """The texts of the Google-style `Args:` sections of a function, or of a class, its bases and their `__init__`."""
+    texts: dict[str, str] = {}
+    classes = reversed(part.__mro__) if isinstance(part, type) else ()
+    sources = [source for c in classes for source in (c, vars(c).get("__init__"))] or [part]
+    for source in sources:
+        doc = inspect.cleandoc(getattr(source, "__doc__", None) or "")
+        section = re.search(r"^(?:Args|Arguments):[ ]*\n((?:[ ]+.*(?:\n|$)|[ ]*\n)*)", doc, re.MULTILINE)
+        lines = inspect.cleandoc("\n" + section[1]).splitlines() if section else []
+        name = ""
+        for line in lines:
+            if match := re.match(r"\*{0,2}(\w+)(?: \([^)]*\))?:\s*(.*)", line):
+                name, texts[match[1]] = match[1], match[2]
+            elif name:
+                texts[name] = f"{texts[name]} {line.strip()}".strip()
+    return texts
+
+
+def check(option: Option, value: Any) -> Any:
+    """The value as the option's type; ValidationError where it is of another."""
+    if not option.required and plain(option.default) == json.dumps(value):
+        return option.default  # a default written out, whatever its annotation says
+    # Strict JSON is the right measure for YAML: a list is a tuple, text is a path, but "0.1" and true are no numbers.
+    kind = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    model = create_model("Value", __config__=kind, value=(option.type, ...))
+    return model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
+
+
+def words(kind: Any, many: bool = False) -> str:
+    """A type in words: what a value must be."""
+    one = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
+    several = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or false", Path: "paths"}
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in (None, type(None)):
+        return "null"
+    if isinstance(kind, type) and kind in one:
+        return several[kind] if many else one[kind]
+    if origin is Literal:
+        return ("one of " if len(inner) > 1 else "") + ", ".join(str(choice) for choice in inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join(words(choice) for choice in inner)
+    if origin is tuple and inner and inner[-1] is not Ellipsis:
+        same = len(set(inner)) == 1
+        return f"a list of {len(inner)} " + (words(inner[0], True) if same else f"({', '.join(map(words, inner))})")
+    if isinstance(origin or kind, type) and issubclass(origin or kind, Mapping):
+        return "a mapping"
+    if isinstance(origin or kind, type) and issubclass(origin or kind, Collection):
+        return f"a list of {words(inner[0], True)}" if inner else "a list"
+    return f"of type {getattr(kind, '__name__', kind)}"
+
+
+def plain(value: Any) -> str | None:
+    """A value as JSON; None where no config can say it."""
+    try:
+        return json.dumps(to_jsonable_python(value))
+    except (PydanticSerializationError, ValueError):
+        return None

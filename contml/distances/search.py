@@ -1,0 +1,96 @@
+"""The driver of label distances: blocks and nearest neighbours of any label space, in a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from contml.contracts import InputError, LabelSpace, Rows, as_rows
+
+#: Memory that one block of label distances may take with its temporaries, in bytes.
+MEMORY = 256 << 20
+#: Bytes an entry of a block takes while it is computed: float64 arithmetic with a few temporaries.
+_BYTES = 48
+
+
+class Neighbours(NamedTuple):
+    """The k nearest rows of each row by label distance, nearest first, ties by lower row."""
+
+    distances: Tensor  # [R,k] float32
+    rows: Tensor  # [R,k] int64
+
+
+def pairwise(space: LabelSpace, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:
+    """Label distances `[R, C]` in float32 on the space's device, computed in blocks of at most `memory` bytes.
+
+    Raises:
+        InputError: a row does not exist, or a label distance is negative or not a number.
+    """
+    r, c = as_rows(rows, len(space), space.device), as_rows(cols, len(space), space.device)
+    out = torch.empty(len(r), len(c), device=space.device)
+    for chunk in _chunks(len(r), len(c), memory):
+        out[chunk] = checked(space.pairwise(r[chunk], c))
+    return out
+
+
+def nearest(
+    space: LabelSpace,
+    k: int,
+    rows: Rows = None,
+    *,
+    among: Rows = None,
+    memory: int = MEMORY,
+    progress: Callable[[int], None] | None = None,
+) -> Neighbours:
+    """The exact k nearest rows by label distance of each of `rows`, among `among` (default all), never itself.
+
+    Streams over blocks: never an N x N matrix. Ties go to the lower row. `progress` is called with the number of rows
+    finished so far.
+
+    Raises:
+        InputError: k is not in 1 ... number of candidates.
+    """
+    r, c = as_rows(rows, len(space), space.device), as_rows(among, len(space), space.device).unique()
+    others = len(c) - int(torch.isin(r, c).any())
+    if not 1 <= k <= others:
+        raise InputError(f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}")
+    keys = torch.empty(len(r), k, dtype=torch.int64, device=space.device)
+    width = min(len(c), 1 << 14)
+    for chunk in _chunks(len(r), width, memory):
+        best: Tensor | None = None
+        for cols in c.split(width):
+            key = _keys(checked(space.pairwise(r[chunk], cols)), cols)
+            key.masked_fill_(r[chunk, None] == cols, torch.iinfo(torch.int64).max)
+            key = key if best is None else torch.cat((best, key), 1)
+            best = key.topk(min(k, key.shape[1]), dim=1, largest=False).values
+        assert best is not None
+        keys[chunk] = best
+        if progress is not None:
+            progress(chunk.stop)
+    return Neighbours((keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF)
+
+
+def checked(distances: Tensor) -> Tensor:
+    """The same label distances, once it is sure that they are numbers >= 0."""
+    if distances.numel() and not bool(distances.min() >= 0):  # a NaN minimum compares false
+        bad = (~(distances >= 0)).nonzero()[0].tolist()
+        raise InputError(
+            f"a label distance is {distances[tuple(bad)].item()} (row {bad[0]}, column {bad[1]} of the block); "
+            "label distances are numbers >= 0: look for NaN in the labels"
+        )
+    return distances
+
+
+def _keys(distances: Tensor, cols: Tensor) -> Tensor:
+    # A float >= 0 orders as its bits do, so (distance, row) packs into one integer that a plain top-k can order: ties
+    # then go to the lower row, on every device. Adding 0 turns -0.0, whose bits are negative, into 0.0.
+    return (distances.add(0.0).view(torch.int32).long() << 32) | cols
+
+
+def _chunks(rows: int, cols: int, memory: int) -> Iterator[slice]:
+    step = max(1, memory // (_BYTES * max(cols, 1)))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))

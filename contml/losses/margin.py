@@ -1,0 +1,75 @@
+"""Margin loss: positives within a learnable boundary, negatives beyond it.
+
+    [ d_ap - b + margin ]_+  +  [ b - d_an + margin ]_+      over all valid triplets (a, p, n)
+
+Wu, Manmatha, Smola, Kraehenbuehl: "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq. 7. Over all triplets a
+positive counts once for each negative of its anchor and a negative once for each positive.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from contml.contracts import InputError, LabelKind
+from contml.distances.euclidean import Similarity
+from contml.losses.rows import Block, RowLoss
+
+#: Added to the squared distance under the root.
+EPSILON = 1e-8
+
+
+def margin_rows(block: Block, boundary: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Sum over the valid triplets of each anchor, and the number of non-zero terms in it: `[A]` each.
+
+    boundary: a scalar, or `[A]`, one an anchor; block.s are squared distances.
+    """
+    d = (block.s + EPSILON).sqrt()  # [A,B]
+    b = boundary.to(d.dtype).reshape(-1, 1)
+    near, far = (d - b + margin).relu() * block.positive, (b - d + margin).relu() * block.negative
+    positives, negatives = block.positive.sum(1), block.negative.sum(1)  # [A]
+    value = near.sum(1) * negatives + far.sum(1) * positives
+    return value, (near > 0).sum(1) * negatives + (far > 0).sum(1) * positives
+
+
+class MarginLoss(RowLoss):
+    """Margin loss on unit vectors with a learnable boundary, one for all or one a class.
+
+    Args:
+        margin: half the width of the band round the boundary in which pairs are penalised.
+        boundary: where the boundary starts, as a Euclidean distance of unit vectors.
+        per_class: learn a boundary for each class, that of the anchor; needs labels that are classes.
+        num_classes: how many classes there are; class ids are 0 to num_classes - 1.
+    """
+
+    labels: LabelKind = "binary"
+    similarity: Similarity = "squared_euclidean"
+    unit = True
+
+    def __init__(
+        self, margin: float = 0.2, boundary: float = 1.2, per_class: bool = False, *, num_classes: int | None = None
+    ) -> None:
+        super().__init__()
+        if per_class and num_classes is None:
+            raise InputError("per_class=True learns a boundary for each class: say how many with num_classes")
+        self.labels = "classes" if per_class else "binary"
+        self.margin, self.per_class = margin, per_class
+        self.boundary = nn.Parameter(torch.full((num_classes or 1,) if per_class else (), float(boundary)))
+
+    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum over each anchor's valid triplets."""
+        boundary: Tensor = self.boundary
+        if self.per_class:
+            assert block.anchor_class is not None
+            boundary = boundary[check_classes(self, block.anchor_class, len(boundary))]
+        return margin_rows(block, boundary, self.margin)
+
+
+def check_classes(loss: nn.Module, classes: Tensor, known: int) -> Tensor:
+    """The same class ids, once it is sure that the loss has a parameter for each."""
+    if len(classes) and not 0 <= int(classes.min()) <= int(classes.max()) < known:
+        raise InputError(
+            f"{type(loss).__name__} has {known} classes, but the class ids go from {int(classes.min())} to "
+            f"{int(classes.max())}; they must be 0 to {known - 1}: ClassLabels numbers any labels so"
+        )
+    return classes

@@ -1,0 +1,315 @@
+"""The driver of all pair losses: a loss says what happens in the rows of some anchors, the driver does the rest.
+
+    loss = sum_t (sum_a values[a, t] / sum_a counts[a, t]) + penalty
+
+It computes the similarities or distances of X (anchors, or proxies) to Y (the items) by matrix product, label distances
+on demand, and walks over blocks of rows so that time is O(A B) and memory O(block x B). Gradients are computed block by
+block in forward, once; there is no double backward. Where one block holds all rows, plain autograd does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from contml.contracts import InputError, LabelKind, LabelView
+from contml.distances import class_distance
+from contml.distances.euclidean import Similarity, block, lift, normalize
+from contml.distances.search import checked
+
+#: Entries of a block: a few of its temporaries fit the cache of a processor, and keep a GPU busy.
+_ENTRIES = {"cpu": 1 << 20}
+_ENTRIES_DEVICE = 1 << 24
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some anchors against all items: what a row function reads.
+
+    s `[A, B]`: similarity or distance, as the loss declares. target `[A, B]`: label distances. itself `[A]`: where each
+    anchor stands among the items, or None where anchors are no items (proxies). anchor_class `[A]`, item_class `[B]`:
+    class ids, where labels are classes. dim: the embedding dimension.
+    """
+
+    s: Tensor
+    target: Tensor
+    itself: Tensor | None
+    anchor_class: Tensor | None
+    item_class: Tensor | None
+    dim: int
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """`[A, B]`: 0 for an anchor with itself, else 1."""
+        return self.without_self(torch.ones_like(self.s, requires_grad=False))
+
+    @cached_property
+    def positive(self) -> Tensor:
+        """`[A, B]`: the weight where the label distance is 0, else 0."""
+        return self.without_self((self.target == 0).to(self.s.dtype))
+
+    @cached_property
+    def negative(self) -> Tensor:
+        """`[A, B]`: the weight where the label distance is not 0, else 0."""
+        return self.without_self((self.target != 0).to(self.s.dtype))
+
+    def without_self(self, mask: Tensor) -> Tensor:
+        """`mask` `[A, B]`, set to 0 in place where an anchor meets itself: by position, never by value."""
+        if self.itself is not None:
+            mask[torch.arange(len(self.itself), device=mask.device), self.itself] = 0
+        return mask
+
+
+@dataclass(frozen=True)
+class Sides:
+    """X against Y: anchors x `[A, d]`, items y `[B, d]`, and the label distances of any slice of the anchors."""
+
+    x: Tensor
+    y: Tensor
+    target: Callable[[slice], Tensor]
+    itself: Tensor | None
+    anchor_class: Tensor | None = None
+    item_class: Tensor | None = None
+
+
+class RowLoss(nn.Module):
+    """Base of the pair losses: a subclass declares its similarity and writes `rows`.
+
+    `labels` is what the loss needs of labels; `unit` puts the embeddings on the unit sphere first. `block_rows` sets
+    how many anchors make a block (None: as many as suit the device).
+    """
+
+    labels: LabelKind = "binary"
+    similarity: Similarity = "cosine"
+    unit: ClassVar[bool] = False
+    block_rows: int | None = None
+
+    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Values and counts of a block's anchors, `[A]` or `[A, T]` each."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows(self, block)")
+
+    def penalty(self) -> Tensor | None:
+        """A term that is no pair, or None."""
+        return None
+
+    def forward(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar in float32 (float64 for float64 embeddings).
+
+        Args:
+            embeddings: `[B, d]`.
+            labels: label distances `[A, B]`, integer classes `[B]`, or a view of a label space.
+            anchors: positions `[A]` of the anchors in the batch; default all items.
+
+        Raises:
+            InputError: shapes that do not fit, labels of another kind than the loss needs, NaN in label distances.
+        """
+        values, counts = self.sums(embeddings, labels, anchors=anchors)
+        # A sum of counts of 0 has values of 0: nothing to compare, a zero that still back-propagates.
+        total = (values / torch.where(counts > 0, counts, 1)).sum()
+        penalty = self.penalty()
+        return total if penalty is None else total + penalty
+
+    def sums(
+        self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
+        sides = self.sides(embeddings, _view(self, embeddings, labels, anchors), _positions(anchors, embeddings))
+        x, y = (normalize(sides.x), normalize(sides.y)) if self.unit else (sides.x, sides.y)
+        lifted = lift(self.similarity, x, x if sides.x is sides.y else y)
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        step = self.block_rows or _rows_of_a_block(len(sides.y), sides.y.device)
+        if len(sides.x) <= step:
+            values, counts = _columns(self._rows_of(sides, lifted.rows, lifted.cols, slice(0, len(sides.x))))
+            return values.sum(0), counts.sum(0)
+        needs_gradient = torch.is_grad_enabled()
+        sums: tuple[Tensor, Tensor] = _Blocked.apply(self, sides, step, needs_gradient, *lifted, *parameters)  # type: ignore[no-untyped-call]
+        return sums
+
+    def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:
+        """Batch against batch; a loss with proxies puts them on a side."""
+        classes = labels.classes
+
+        def target(part: slice) -> Tensor:
+            return labels.distances(part if anchors is None or isinstance(labels, _MatrixView) else anchors[part])
+
+        itself = torch.arange(len(embeddings), device=embeddings.device) if anchors is None else anchors
+        anchor_class = classes if classes is None or anchors is None else classes[anchors]
+        x = embeddings if anchors is None else embeddings[anchors]
+        return Sides(x, embeddings, target, itself, anchor_class, classes)
+
+    def _rows_of(self, sides: Sides, rows: Tensor, cols: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+        s = block(self.similarity, rows, cols)
+        return self.rows(
+            Block(
+                s=s,
+                target=sides.target(part).to(s.device, s.dtype),
+                itself=None if sides.itself is None else sides.itself[part],
+                anchor_class=None if sides.anchor_class is None else sides.anchor_class[part],
+                item_class=sides.item_class,
+                dim=sides.y.shape[1],
+            )
+        )
+
+
+class _Blocked(torch.autograd.Function):
+    """`sums` over blocks of rows; the gradients of each block are taken at once and added up."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        loss: RowLoss,
+        sides: Sides,
+        step: int,
+        needs_gradient: bool,
+        rows: Tensor,
+        cols: Tensor,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        inputs = (rows, cols, *parameters)
+        wanted = [needs_gradient and tensor.requires_grad for tensor in inputs]
+        y = cols.detach().requires_grad_(wanted[1])
+        sums: list[tuple[Tensor, Tensor]] = []
+        gradients: list[list[Tensor]] = []  # [T][input]
+        for start in range(0, len(rows), step):
+            part = slice(start, min(start + step, len(rows)))
+            x = rows.detach()[part].requires_grad_(wanted[0])
+            with torch.set_grad_enabled(any(wanted)):
+                values, counts = _columns(loss._rows_of(sides, x, y, part))
+                sums.append((values.detach().sum(0), counts.detach().sum(0)))
+                if not values.requires_grad:
+                    continue
+                if not gradients:
+                    gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
+                leaves = [t for t, want in zip((x, y, *parameters), wanted, strict=True) if want]
+                for t, total in enumerate(gradients):
+                    last = t + 1 == len(gradients)
+                    found = iter(
+                        torch.autograd.grad(values[:, t].sum(), leaves, retain_graph=not last, allow_unused=True)
+                    )
+                    for position, want in enumerate(wanted):
+                        gradient = next(found) if want else None
+                        if gradient is not None:
+                            (total[0][part] if position == 0 else total[position]).add_(gradient)
+        ctx.gradients, ctx.wanted = gradients, wanted
+        values, counts = (torch.stack(column).sum(0) for column in zip(*sums, strict=True))
+        ctx.mark_non_differentiable(counts)
+        return values, counts
+
+    @staticmethod
+    def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("a pair loss over several blocks has no double backward: leave create_graph=True away")
+        # In place: a second backward through the same graph would need the gradients again, so they are scaled copies.
+        gradients: list[Tensor | None] = []
+        for position, want in enumerate(ctx.wanted):
+            parts = (
+                [value * total[position] for value, total in zip(values, ctx.gradients, strict=True)] if want else []
+            )
+            gradients.append(sum(parts[1:], parts[0]) if parts else None)
+        return (None, None, None, None, *gradients)
+
+
+class _MatrixView:
+    """Label distances given as a matrix `[A, B]`: row a is anchor a."""
+
+    classes = None
+
+    def __init__(self, matrix: Tensor, kind: LabelKind) -> None:
+        self.matrix, self.kind = matrix, kind
+
+    def __len__(self) -> int:
+        return self.matrix.shape[1]
+
+    def distances(self, anchors: Tensor | slice | None = None) -> Tensor:
+        return self.matrix if anchors is None else self.matrix[anchors]
+
+
+class _ClassView:
+    """Integer classes `[B]`, consecutive or not."""
+
+    kind: LabelKind = "classes"
+
+    def __init__(self, classes: Tensor) -> None:
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def distances(self, anchors: Tensor | slice | None = None) -> Tensor:
+        return class_distance(self.classes if anchors is None else self.classes[anchors], self.classes)
+
+
+def log_one_plus_sum_exp(x: Tensor, mask: Tensor) -> Tensor:
+    """`log(1 + sum_mask e^x)` over the last axis: `[A, B]` to `[A]`; an empty mask gives 0, with gradient 0."""
+    # The 1 goes in as a logit of 0, so that no row is without a finite entry: logsumexp of nothing has a NaN gradient.
+    one = torch.zeros_like(x[:, :1])
+    return torch.cat((one, x.masked_fill(~mask, -torch.inf)), 1).logsumexp(1)
+
+
+def _view(loss: RowLoss, embeddings: Tensor, labels: Tensor | LabelView, anchors: Tensor | None) -> LabelView:
+    name = type(loss).__name__
+    if embeddings.ndim != 2 or not embeddings.is_floating_point():
+        raise InputError(
+            f"{name}: embeddings are {embeddings.dtype} {list(embeddings.shape)}; give floats [items, dim]"
+        )
+    batch = len(embeddings)
+    if batch < 2:
+        raise InputError(f"{name}: the batch has {batch} item; a loss compares items, so give at least 2")
+    view = (
+        _matrix_or_classes(name, labels, batch, batch if anchors is None else len(anchors))
+        if isinstance(labels, Tensor)
+        else labels
+    )
+    if len(view) != batch:
+        raise InputError(f"{name}: {batch} embeddings, but the labels are of {len(view)} items; give one label an item")
+    if loss.labels == "classes" and view.classes is None:
+        raise InputError(
+            f"{name} needs classes, but the labels are {_WORDS[view.kind]}; use ClassLabels or integer classes [B]"
+        )
+    if loss.labels == "binary" and view.kind == "distances":
+        raise InputError(
+            f"{name} needs label distances of 0 and 1, but the labels are {_WORDS[view.kind]}; "
+            "set a threshold: ThresholdLabels(threshold, space=...) or NearestLabels(k, space=...)"
+        )
+    return view
+
+
+_WORDS = {"distances": "a matter of degree", "binary": "0 / 1 without class ids", "classes": "classes"}
+
+
+def _matrix_or_classes(name: str, labels: Tensor, batch: int, anchors: int) -> LabelView:
+    if labels.ndim == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
+        return _ClassView(labels)
+    if labels.ndim != 2 or labels.shape != (anchors, batch):
+        raise InputError(
+            f"{name}: labels are {labels.dtype} {list(labels.shape)}; give label distances [{anchors}, {batch}] "
+            f"(anchors, items), or integer classes [{batch}]"
+        )
+    matrix = labels if labels.dtype == torch.float64 else labels.float()
+    binary = bool(((checked(matrix) == 0) | (matrix == 1)).all())
+    return _MatrixView(matrix, "binary" if binary else "distances")
+
+
+def _positions(anchors: Tensor | None, embeddings: Tensor) -> Tensor | None:
+    if anchors is None:
+        return None
+    positions = torch.as_tensor(anchors, device=embeddings.device)
+    if positions.ndim != 1 or positions.is_floating_point() or positions.dtype == torch.bool:
+        raise InputError(f"anchors are {positions.dtype} {list(positions.shape)}; give positions [A] in the batch")
+    if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < len(embeddings):
+        raise InputError(f"anchors are positions in a batch of {len(embeddings)}: 0 to {len(embeddings) - 1}")
+    return positions
+
+
+def _rows_of_a_block(items: int, device: torch.device) -> int:
+    return max(1, _ENTRIES.get(device.type, _ENTRIES_DEVICE) // max(items, 1))
+
+
+def _columns(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    values, counts = rows
+    return (values[:, None], counts[:, None]) if values.ndim == 1 else (values, counts)

@@ -1,0 +1,182 @@
+"""Triplet losses: over all valid triplets of 0 / 1 labels, and over dense triplets of labels of any degree.
+
+    [ D(a, i) - D(a, j) + margin ]_+    over  D_y(a, i) < D_y(a, j)
+
+No triplet is formed. An anchor's hinges sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i and n_i count the
+active triplets in which i is the nearer and the farther item by label: the counts come from sorting a row and searching
+in it, and are all the gradient there is.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contml.contracts import InputError, LabelKind, LabelView
+from contml.distances.euclidean import Similarity
+from contml.losses.rows import Block, RowLoss
+
+#: Items of a run whose pairs are compared one by one before runs are merged.
+_LEAF = 16
+
+
+def triplet_margin_rows(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum of the hinges of each anchor's valid triplets, their number, and the number of active ones: `[A]` each.
+
+    d `[A, B]`: distances (or negated similarities); positive, negative `[A, B]`: 0 or 1.
+    """
+    with torch.no_grad():
+        moved = d + margin
+        farther = d.masked_fill(negative == 0, torch.inf).sort(1).values
+        nearer = moved.masked_fill(positive == 0, -torch.inf).sort(1).values
+        as_positive = torch.searchsorted(farther, moved) * positive  # [A,B] negatives within the margin
+        as_negative = (d.shape[1] - torch.searchsorted(nearer, d.contiguous(), right=True)) * negative
+        active = as_positive.sum(1)
+    value = (d * (as_positive - as_negative)).sum(1) + margin * active
+    return value, positive.sum(1) * negative.sum(1), active
+
+
+def dense_triplet_rows(block: Block, margin: float) -> tuple[Tensor, Tensor]:
+    """Mean hinge over the dense triplets of each anchor `[A]`, and 1 where it has any; block.s are distances."""
+    as_nearer, as_farther, triplets = _active(block.s.detach(), block.target, block.weights > 0, margin)
+    value = (block.s * (as_nearer - as_farther)).sum(1) + margin * as_nearer.sum(1)
+    return value / triplets.clamp(min=1), (triplets > 0).to(value.dtype)
+
+
+@torch.no_grad()
+def _active(d: Tensor, target: Tensor, member: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Active dense triplets of each item as the nearer and as the farther by label `[A, B]`; all dense triplets `[A]`.
+
+    Items are put in order of label distance and counted as in a merge sort: O(B log^2 B) a row. Equal label distances
+    stand in falling order of d, so that each of their pairs counts as active: what they add is known and taken off.
+    """
+    order = d.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    target = target.masked_fill(~member, torch.inf).gather(1, order)
+    target, second = target.sort(dim=1, stable=True)
+    order = order.gather(1, second)
+    rank, size = _ties(target)
+    inside = member.gather(1, order)
+    x = d.gather(1, order).masked_fill(~inside, torch.inf)
+
+    items = x.shape[1]
+    length = _LEAF
+    while length < items:
+        length *= 2
+    x = torch.nn.functional.pad(x, (0, length - items), value=torch.inf)
+    nearer, farther = _leaves(x, margin)
+    width = _LEAF
+    while width < length:
+        _merge(x, margin, width, nearer, farther)
+        width *= 2
+    nearer = (nearer[:, :items] - (size - 1 - rank)) * inside
+    farther = (farther[:, :items] - rank) * inside
+
+    n = inside.sum(1)
+    pairs = (n * (n - 1) - ((size - 1) * inside).sum(1)) / 2
+    back = torch.zeros_like(d)
+    return back.scatter(1, order, nearer.to(d.dtype)), back.scatter(1, order, farther.to(d.dtype)), pairs.to(d.dtype)
+
+
+def _ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
+    """Place within its run of equal values, and the run's length, for each of the sorted values `[A, B]`."""
+    position = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered)
+    first = torch.searchsorted(ordered, ordered)
+    last = torch.searchsorted(ordered, ordered, right=True)
+    return position - first, last - first
+
+
+def _leaves(x: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    runs = x.view(len(x), -1, _LEAF)
+    later = torch.ones(_LEAF, _LEAF, dtype=torch.bool, device=x.device).triu(1)
+    active = (runs[..., None, :] < (runs + margin)[..., :, None]) & later  # [A,R,i,j]
+    return active.sum(3).view_as(x), active.sum(2).view_as(x)
+
+
+def _merge(x: Tensor, margin: float, width: int, nearer: Tensor, farther: Tensor) -> None:
+    halves = x.view(len(x), -1, 2, width)
+    left, right = (halves[:, :, 0] + margin).contiguous(), halves[:, :, 1].contiguous()
+    nearer.view_as(halves)[:, :, 0] += torch.searchsorted(right.sort(2).values, left)
+    farther.view_as(halves)[:, :, 1] += width - torch.searchsorted(left.sort(2).values, right, right=True)
+
+
+class TripletMarginLoss(RowLoss):
+    """Triplet loss over all valid triplets of a batch.
+
+    Args:
+        margin: by how much a negative has to be farther than a positive.
+        distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" take the embeddings as they
+            come.
+        reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
+    """
+
+    labels: LabelKind = "binary"
+
+    def __init__(
+        self,
+        margin: float = 0.1,
+        distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
+        reduction: Literal["mean", "nonzero", "sum"] = "mean",
+    ) -> None:
+        super().__init__()
+        if distance not in ("cosine", "euclidean", "squared_euclidean"):
+            raise InputError(f"distance is {distance!r}; it must be cosine, euclidean or squared_euclidean")
+        if reduction not in ("mean", "nonzero", "sum"):
+            raise InputError(f"reduction is {reduction!r}; it must be mean, nonzero or sum")
+        self.margin, self.distance, self.reduction = margin, distance, reduction
+        self.similarity = distance
+
+    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum of the hinges, and what the reduction divides by (0: nothing)."""
+        d = -block.s if self.similarity == "cosine" else block.s
+        value, valid, active = triplet_margin_rows(d, block.positive, block.negative, self.margin)
+        return value, {"mean": valid, "nonzero": active, "sum": torch.zeros_like(valid)}[self.reduction]
+
+
+class DenseTripletLoss(RowLoss):
+    """Triplet loss over dense triplets: all (a, i, j) of a batch with D_y(a, i) < D_y(a, j).
+
+    Squared Euclidean distances of L2-normalised embeddings; the mean over the triplets of an anchor, then over the
+    anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision" ranks by row, ties
+    included; this ranks by label distance.
+
+    Args:
+        margin: by how much the item farther by label has to be farther, above 0.
+    """
+
+    labels: LabelKind = "distances"
+    similarity: Similarity = "squared_euclidean"
+    unit = True
+
+    def __init__(self, margin: float = 0.03) -> None:
+        super().__init__()
+        if not margin > 0:
+            raise InputError(f"margin is {margin}; it must be above 0")
+        self.margin = margin
+
+    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Mean hinge over each anchor's dense triplets."""
+        return dense_triplet_rows(block, self.margin)
+
+
+def triplet_margin_loss(
+    embeddings: Tensor,
+    labels: Tensor | LabelView,
+    *,
+    anchors: Tensor | None = None,
+    margin: float = 0.1,
+    distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
+    reduction: Literal["mean", "nonzero", "sum"] = "mean",
+) -> Tensor:
+    """`TripletMarginLoss` as a function."""
+    loss: Tensor = TripletMarginLoss(margin, distance, reduction)(embeddings, labels, anchors=anchors)
+    return loss
+
+
+def dense_triplet_loss(
+    embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None, margin: float = 0.03
+) -> Tensor:
+    """`DenseTripletLoss` as a function."""
+    loss: Tensor = DenseTripletLoss(margin)(embeddings, labels, anchors=anchors)
+    return loss

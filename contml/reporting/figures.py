@@ -1,0 +1,238 @@
+"""The plots of a report: training, metrics over K, density. In matplotlib's object interface, without pyplot."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from torch import Tensor
+
+from contml.evaluation.result import Evaluation
+from contml.reporting.table import number
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+# Okabe and Ito's colours: told apart with any colour vision. The line styles differ as well, for print in grey.
+BLUE, VERMILION, GREY, INK = "#0072B2", "#D55E00", "#767676", "#222222"
+MODEL: dict[str, Any] = {"color": BLUE, "linewidth": 2.0, "label": "model"}
+RANDOM: dict[str, Any] = {"color": GREY, "linewidth": 1.4, "linestyle": (0, (1, 1.5)), "label": "random"}
+ORACLE: dict[str, Any] = {"color": VERMILION, "linewidth": 1.4, "linestyle": (0, (5, 2)), "label": "oracle"}
+COUNTS = LinearSegmentedColormap.from_list("counts", ["#dbe9f3", "#7fb2d6", BLUE, "#06263f"])
+
+STYLE: Any = {  # the type of rc parameters differs between versions of matplotlib
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#999999",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "figure.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "grid.color": "#e6e6e6",
+    "legend.frameon": False,
+    "savefig.bbox": None,
+    "text.usetex": False,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+}
+WIDTH = 10.8  # inches: 1,080 px on the page, at DPI / 100 of the screen's density
+DPI = 180
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # A metric's title may hold characters that the font lacks; a box in their place is good enough.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi="figure")
+    return buffer.getvalue()
+
+
+def training_figure(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Figure:
+    """Loss, label distance of the evaluations, and learning rate over the steps of a run."""
+    train = [row for row in rows if row.get("event") == "train"]
+    tests = [row for row in rows if row.get("event") == "evaluation"]
+    per_epoch = _steps_per_epoch(train)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 3.5), dpi=DPI, layout="constrained")
+        left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 0.8])
+        _plot_loss(left, *_series(train, "loss", per_epoch))
+        _plot_evaluations(middle, tests, evaluation, per_epoch)
+        right.set_title("Learning rate")
+        steps, rates = _series(train, "learning_rate", per_epoch)
+        _line_or_note(right, steps, rates, "no learning rate recorded", color=INK, linewidth=1.4)
+        if len(rates):
+            right.set_ylim(bottom=0)
+            right.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+        for axes in (left, middle, right):
+            axes.set_xlabel("step")
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return figure
+
+
+def metrics_figure(evaluation: Evaluation) -> Figure:
+    """Each metric over K: the model between a random ranking and the oracle."""
+    curves = [curve for curve in evaluation.curves.values() if curve.model]
+    columns = min(len(curves), 2) or 1
+    lines = math.ceil(len(curves) / columns) or 1
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
+        panels = list(figure.subplots(lines, columns, squeeze=False).flat)
+        for axes, curve in zip(panels, curves, strict=False):
+            k = np.arange(1, len(curve.model) + 1)
+            for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
+                axes.plot(k, values, marker="o" if len(k) == 1 else None, **style)
+            axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
+            axes.set_xlabel("K, neighbours retrieved")
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        for axes in panels[len(curves) :]:
+            axes.set_axis_off()
+        if curves:
+            lines_drawn = {line.get_label(): line for line in panels[0].get_lines()}
+            named = [lines_drawn[style["label"]] for style in (MODEL, RANDOM, ORACLE)]
+            figure.legend(handles=named, loc="outside upper right", ncols=3)
+        else:
+            _note(panels[0], "no metrics recorded")
+    return figure
+
+
+def density_figure(pairs: Tensor, spearman: float) -> Figure:
+    """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles."""
+    points = pairs.detach().cpu().double().reshape(-1, 2).numpy()
+    label, embedding = points[np.isfinite(points).all(axis=1)].T
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.72 * WIDTH, 5.4), dpi=DPI, layout="constrained")
+        axes = figure.subplots()
+        axes.set_title(f"Spearman correlation {number(spearman)}")
+        axes.set_xlabel("embedding distance")
+        axes.set_ylabel("label distance")
+        if not len(label):
+            _note(axes, "no pairs recorded")
+            return figure
+        axes.grid(visible=False)
+        hexes = axes.hexbin(embedding, label, gridsize=(64, 36), mincnt=1, cmap=COUNTS, linewidths=0.1)
+        most = float(np.max(np.asarray(hexes.get_array())))
+        hexes.set_norm(LogNorm(1, max(10.0, most)))
+        figure.colorbar(hexes, ax=axes, label="pairs in a cell (log scale)", pad=0.02, aspect=32)
+        centres, quartiles = binned_quartiles(embedding, label)
+        axes.plot(centres, quartiles[:, 1], color="white", linewidth=4.5)
+        axes.plot(centres, quartiles[:, 1], color=VERMILION, linewidth=2.2, label="median", marker=_dot(centres))
+        for side in (0, 2):
+            name = "quartiles" if side == 0 else None
+            axes.plot(centres, quartiles[:, side], color=VERMILION, linewidth=1.1, linestyle=(0, (4, 2)), label=name)
+        axes.legend(loc="upper left")
+    return figure
+
+
+def binned_quartiles(x: Array, y: Array, bins: int = 40, least: int = 10) -> tuple[Array, Array]:
+    """Centres `[B]` and quartiles `[B, 3]` of y in bins of equal width over x that hold at least `least` points."""
+    low, high = float(x.min()), float(x.max())
+    position = np.zeros(len(x)) if high == low else (x - low) / (high - low)
+    of_bin = np.minimum((position * bins).astype(np.int64), bins - 1)
+    counts = np.bincount(of_bin, minlength=bins)
+    kept = np.flatnonzero(counts >= min(least, int(counts.max())))
+    quartiles = [np.quantile(y[of_bin == b], [0.25, 0.5, 0.75]) for b in kept]
+    return low + (kept + 0.5) * (high - low) / bins, np.array(quartiles)
+
+
+def smooth(values: Array, window: int) -> Array:
+    """A centred running mean `[N]`; towards both ends of what there is of its window."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    start = np.maximum(np.arange(len(values)) - window // 2, 0)
+    stop = np.minimum(np.arange(len(values)) + window // 2 + 1, len(values))
+    return np.asarray((total[stop] - total[start]) / (stop - start))
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib prints as it stands: a dollar sign starts no formula."""
+    return text.replace("$", r"\$")
+
+
+def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
+    axes.set_title("Training loss")
+    smoothed = smooth(losses, max(1, len(losses) // 20))
+    _line_or_note(axes, steps, losses, "no training rows recorded", color=BLUE, alpha=0.25, linewidth=0.8)
+    axes.plot(steps, smoothed, color=BLUE, linewidth=2.0)
+    if len(losses) and losses.min() > 0 and losses.max() > 100 * losses.min():
+        axes.set_yscale("log")
+
+
+def _plot_evaluations(
+    axes: Axes, rows: Sequence[Mapping[str, Any]], evaluation: Evaluation, per_epoch: int | None
+) -> None:
+    keys = [key for row in rows for key in row if key.startswith("label_distance@") and key[15:].isdecimal()]
+    key = "label_distance@10" if "label_distance@10" in keys or not keys else keys[0]
+    axes.set_title(f"Test: label {key[6:]}")
+    steps, values = _series(rows, key, per_epoch)
+    _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
+    curve, k = evaluation.curves.get("label_distance"), int(key[15:])
+    if curve is not None and 1 <= k <= len(curve.random):
+        for line, style in ((curve.random, RANDOM), (curve.oracle, ORACLE)):
+            if math.isfinite(line[k - 1]):
+                axes.axhline(line[k - 1], **style)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best")
+    axes.set_ylim(bottom=0)
+
+
+def _line_or_note(axes: Axes, x: Array, y: Array, note: str, **style: Any) -> None:
+    if len(y):
+        axes.plot(x, y, **{"marker": _dot(y), **style})
+    else:
+        _note(axes, note)
+
+
+def _dot(values: Array) -> str | None:
+    # One point alone makes no line.
+    return "o" if len(values) == 1 else None
+
+
+def _note(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
+
+
+def _series(rows: Sequence[Mapping[str, Any]], key: str, per_epoch: int | None) -> tuple[Array, Array]:
+    """Steps and values of the rows where both are finite, in order; a step that a resumed run repeated counts once."""
+    found: dict[float, float] = {}
+    for row in rows:
+        step, value = _float(row, "step"), _float(row, key)
+        if per_epoch is not None:
+            step += per_epoch * _float(row, "epoch")
+        if math.isfinite(step) and math.isfinite(value):
+            found[step] = value
+    steps = sorted(found)
+    return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
+
+
+def _steps_per_epoch(rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Steps in an epoch where the rows count steps anew in each epoch; None where they count through the run."""
+    for row, after in itertools.pairwise(rows):
+        if _float(after, "epoch") > _float(row, "epoch") and _float(after, "step") < _float(row, "step"):
+            return int(max(step for row in rows if math.isfinite(step := _float(row, "step")))) + 1
+    return None
+
+
+def _float(row: Mapping[str, Any], key: str) -> float:
+    try:
+        return float(row[key])
+    except (KeyError, TypeError, ValueError):
+        return math.nan

@@ -1,0 +1,152 @@
+"""One HTML page that holds everything: pictures inline, no script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+
+from contml.contracts import Split
+from contml.evaluation.result import Evaluation, Ranking
+from contml.reporting.embedding_map import map_figure
+from contml.reporting.figures import density_figure, metrics_figure, png, training_figure
+from contml.reporting.gallery import encode, gallery_strips, printable, stack
+from contml.reporting.table import sentence, summary
+
+
+class Section(NamedTuple):
+    """A heading, how to read what is under it, and the pictures: (PNG in base64, words in its place)."""
+
+    name: str
+    heading: str
+    caption: str
+    pictures: list[tuple[str, str]]
+
+
+def write_report(
+    folder: Path,
+    *,
+    title: str,
+    config: str,
+    rows: Sequence[Mapping[str, Any]],
+    evaluation: Evaluation,
+    ranking: Ranking,
+    split: Split,
+) -> Path:
+    """Write `report.html` into the folder, and its figures beside it as PNG; returns the path of the page.
+
+    Args:
+        folder: where to write; made if it is not there. Every file is replaced as a whole or not at all.
+        title: the heading of the page, usually the name of the run.
+        config: the resolved config of the run, as YAML text.
+        rows: the lines of `metrics.jsonl`; the events "train" and "evaluation" are drawn.
+        evaluation: the figures of the test split.
+        ranking: who was retrieved on it.
+        split: the test split itself: it draws the pictures.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    broken: dict[int, str] = {}
+    strips = gallery_strips(split, ranking, broken)
+    figures = {
+        "curves": png(training_figure(rows, evaluation)),
+        "metrics": png(metrics_figure(evaluation)),
+        "gallery": encode(stack(strips)),
+        "density": png(density_figure(ranking.pairs, evaluation.spearman)),
+        "map": png(map_figure(split, ranking.embeddings, broken)),
+    }
+    for name, content in figures.items():
+        _write_atomically(folder / f"{name}.png", content)
+    # On the page the gallery is one picture a query, so that no query is torn in two by a page break in print.
+    queries = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
+    sections = [
+        Section(name, heading, caption, queries if name == "gallery" else [(_base64(figures[name]), heading)])
+        for name, heading, caption in _captions(len(strips))
+    ]
+    table = summary(evaluation)
+    page = _template().render(
+        title=_text(title),
+        result=sentence(evaluation),
+        date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        evaluation=evaluation,
+        unit=_text(evaluation.unit),
+        header=table[0],
+        table=[[_text(cell) for cell in line] for line in table[1:]],
+        sections=sections,
+        broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+        config=_text(config),
+    )
+    path = folder / "report.html"
+    _write_atomically(path, page.encode())
+    return path
+
+
+def _captions(queries: int) -> list[tuple[str, str, str]]:
+    """Name, heading and caption of each section, in the order of the page."""
+    return [
+        (
+            "metrics",
+            "Metrics over the number of neighbours",
+            "Each metric over the K nearest neighbours (solid). It lies between a random ranking (dotted) and the "
+            "oracle (dashed), which ranks by the true label distance and is the best that any embedding can do.",
+        ),
+        (
+            "gallery",
+            "Retrievals",
+            f"{queries} queries at even steps of the quality of retrieval (mean label distance of the top five), from "
+            "good to bad: they are not the best ones. Upper row: the nearest by the embedding; lower row: the nearest "
+            "by the true label distance. The number under a picture is its label distance to the query: lower is "
+            "better.",
+        ),
+        (
+            "density",
+            "Label distance against embedding distance",
+            "A sample of all pairs of a query and a gallery item; darker cells hold more pairs, on a log scale. "
+            "The better the embedding, the more steadily the median rises and the closer the quartiles lie to it.",
+        ),
+        (
+            "map",
+            "Map of the embeddings",
+            "The embeddings of the test split on their two principal components, on the same scale. Each cell shows "
+            "the item nearest its centre, so neighbours on the map should have similar labels; how many items a cell "
+            "holds is not shown, and the outermost 1 % along each axis may lie outside the frame.",
+        ),
+        (
+            "curves",
+            "Training",
+            "Left: the loss of each recorded step (pale) and its running mean (dark). Middle: the label distance of "
+            "the retrieved on the test split, which should fall from the dotted line, a random ranking, towards the "
+            "dashed one, the oracle. Right: the learning rate.",
+        ),
+    ]
+
+
+def _template() -> jinja2.Template:
+    # Everything is escaped: titles, file names and configs are somebody else's text.
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html")
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _text(text: str) -> str:
+    """Text that UTF-8 and HTML can hold: control characters and lone surrogates are escaped."""
+    return "".join(c if c in "\n\t" else printable(c) if ord(c) < 32 or "\ud800" <= c <= "\udfff" else c for c in text)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

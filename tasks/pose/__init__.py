@@ -1,0 +1,1 @@
+"""Human pose: images of people and their joints."""

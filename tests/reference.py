@@ -1,0 +1,377 @@
+"""Slow and obvious references: the formulas as the papers print them, as loops over anchors, i and j.
+
+Written without sight of the library. Everything is float64. The losses are built from tensor scalars, so autograd gives
+the gradients to compare with; an empty batch gives a zero that still has a graph. `anchors` are the anchors' positions
+in the batch, row r of a label matrix `[A,B]` belongs to anchor `anchors[r]`, and an anchor is left out of its own sets
+by its index, never by a value. Where a square root or a norm has no derivative (identical points), the gradient is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+EPS = 1e-6  # added to both distances inside the log of the log-ratio loss
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# distances, each for one pair
+
+
+def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """D(x, y) = sum_k (x_k - y_k)^2."""
+    total = torch.zeros((), dtype=torch.float64)
+    for k in range(len(x)):
+        difference = x[k].double() - y[k].double()
+        total = total + difference * difference
+    return total
+
+
+def euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """d(x, y) = sqrt(sum_k (x_k - y_k)^2); 0 with gradient 0 at identical points."""
+    return _root(squared_euclidean(x, y))
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """s(x, y) = x.y / (|x| |y|)."""
+    return _dot(_unit(x), _unit(y))
+
+
+def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, squared: bool = True) -> Tensor:
+    """D_y(x, y) = J / |V| * sum_{j in V} ||x_j - y_j||^2, V the joints visible in both; plain: its square root.
+
+    x, y: `[J, 2]`, visible: `[J]` of bool or 0 / 1. No joint in common is no distance: ValueError.
+    """
+    joints = len(x)
+    seen = 0
+    total = torch.zeros((), dtype=torch.float64)
+    for j in range(joints):
+        if bool(visible_x[j]) and bool(visible_y[j]):
+            seen += 1
+            total = total + squared_euclidean(x[j], y[j])
+    if seen == 0:
+        raise ValueError("no joint is visible in both poses: the reference has no distance for that")
+    total = total * joints / seen
+    return total if squared else _root(total)
+
+
+def nearest(label_distances: Tensor, k: int) -> Tensor:
+    """The k nearest others of each row, `[N, k]`: self left out by index, nearest first, ties by lower index."""
+    n = len(label_distances)
+    rows = []
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        others.sort(key=lambda j: (label_distances[i, j].item(), j))
+        rows.append(others[:k])
+    return torch.tensor(rows, dtype=torch.int64).reshape(n, -1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# losses
+
+
+def log_ratio(
+    embeddings: Tensor,
+    label_distances: Tensor,
+    anchors: Sequence[int] | Tensor | None = None,
+    squared: bool = True,
+    strict: bool = False,
+) -> Tensor:
+    """l(a,i,j) = { log D(f_a,f_i) / D(f_a,f_j) - log D_y(a,i) / D_y(a,j) }^2.
+
+    eps = 1e-6 is added to each of the four distances. Items with D_y(a,i) = 0 and the anchor itself are left out.
+    Pairs: all i < j, ties included; strict: those with D_y(a,i) < D_y(a,j). Mean over the pairs of an anchor, then over
+    the anchors that have a pair. embeddings `[B,d]`, label_distances `[A,B]`; squared=False: D is plain Euclidean.
+    """
+    embeddings = embeddings.double()
+    label_distances = label_distances.double()
+    batch = len(embeddings)
+    of_anchors = []
+    for row, a in enumerate(_positions(anchors, batch)):
+        items = [i for i in range(batch) if i != a and label_distances[row, i] != 0.0]
+        losses = []
+        for i in items:
+            for j in items:
+                wanted = label_distances[row, i] < label_distances[row, j] if strict else i < j
+                if not wanted:
+                    continue
+                if squared:
+                    d_i = squared_euclidean(embeddings[a], embeddings[i])
+                    d_j = squared_euclidean(embeddings[a], embeddings[j])
+                else:
+                    d_i = euclidean(embeddings[a], embeddings[i])
+                    d_j = euclidean(embeddings[a], embeddings[j])
+                ratio = torch.log((d_i + EPS) / (d_j + EPS))
+                label_ratio = torch.log((label_distances[row, i] + EPS) / (label_distances[row, j] + EPS))
+                losses.append((ratio - label_ratio) ** 2)
+        if losses:
+            of_anchors.append(_sum(losses) / len(losses))
+    if not of_anchors:
+        return _zero(embeddings)
+    return _sum(of_anchors) / len(of_anchors)
+
+
+def dense_triplet(
+    embeddings: Tensor,
+    label_distances: Tensor,
+    anchors: Sequence[int] | Tensor | None = None,
+    margin: float = 0.03,
+) -> Tensor:
+    """l(a,i,j) = [ D(f_a,f_i) - D(f_a,f_j) + delta ]_+ for all (i, j) with D_y(a,i) < D_y(a,j).
+
+    f on the unit sphere, D squared Euclidean. i and j are any items but the anchor itself: one with label distance 0
+    takes part. Mean over the pairs of an anchor, then over the anchors that have a pair.
+    """
+    embeddings = embeddings.double()
+    label_distances = label_distances.double()
+    batch = len(embeddings)
+    unit = [_unit(embeddings[i]) for i in range(batch)]
+    of_anchors = []
+    for row, a in enumerate(_positions(anchors, batch)):
+        losses = []
+        for i in range(batch):
+            for j in range(batch):
+                if i == a or j == a or not label_distances[row, i] < label_distances[row, j]:
+                    continue
+                losses.append(
+                    _hinge(squared_euclidean(unit[a], unit[i]) - squared_euclidean(unit[a], unit[j]) + margin)
+                )
+        if losses:
+            of_anchors.append(_sum(losses) / len(losses))
+    if not of_anchors:
+        return _zero(embeddings)
+    return _sum(of_anchors) / len(of_anchors)
+
+
+def triplet_margin(
+    embeddings: Tensor,
+    target: Tensor,
+    anchors: Sequence[int] | Tensor | None = None,
+    margin: float = 0.1,
+    distance: str = "cosine",
+    reduction: str = "mean",
+) -> Tensor:
+    """Cosine: [ s_an - s_ap + lambda ]_+; else [ d_ap - d_an + lambda ]_+ on the embeddings as they come.
+
+    All valid triplets: target `[A,B]` is 0 for a positive p (p != a), 1 for a negative n. reduction: "mean" over all
+    valid triplets of the batch, "nonzero" over those with a loss > 0, "sum".
+    """
+    embeddings = embeddings.double()
+    batch = len(embeddings)
+    losses = []
+    for row, a in enumerate(_positions(anchors, batch)):
+        for p in range(batch):
+            if p == a or target[row, p] != 0.0:
+                continue
+            for n in range(batch):
+                if n == a or target[row, n] != 1.0:
+                    continue
+                if distance == "cosine":
+                    excess = cosine(embeddings[a], embeddings[n]) - cosine(embeddings[a], embeddings[p])
+                elif distance == "euclidean":
+                    excess = euclidean(embeddings[a], embeddings[p]) - euclidean(embeddings[a], embeddings[n])
+                elif distance == "squared_euclidean":
+                    near = squared_euclidean(embeddings[a], embeddings[p])
+                    excess = near - squared_euclidean(embeddings[a], embeddings[n])
+                else:
+                    raise ValueError(distance)
+                losses.append(_hinge(excess + margin))
+    if reduction == "mean":
+        count = len(losses)
+    elif reduction == "nonzero":
+        count = len([loss for loss in losses if loss > 0.0])
+    elif reduction == "sum":
+        count = 1
+    else:
+        raise ValueError(reduction)
+    if not losses or count == 0:
+        return _zero(embeddings)
+    return _sum(losses) / count
+
+
+def margin_loss(
+    embeddings: Tensor,
+    classes: Tensor,
+    boundary: Tensor,
+    anchors: Sequence[int] | Tensor | None = None,
+    margin: float = 0.2,
+) -> Tensor:
+    """Sum over all valid (a,p,n) of [ d_ap - b_a + margin ]_+ + [ b_a - d_an + margin ]_+, over the non-zero terms.
+
+    d = sqrt(D + 1e-8) on the unit sphere. The divisor is the number of triplets whose positive term is > 0 plus the
+    number whose negative term is > 0. boundary: a scalar, or `[C]`: b_a is that of the anchor's class.
+    """
+    embeddings = embeddings.double()
+    batch = len(embeddings)
+    unit = [_unit(embeddings[i]) for i in range(batch)]
+    terms = []
+    count = 0
+    for a in _positions(anchors, batch):
+        b = (boundary if boundary.dim() == 0 else boundary[int(classes[a])]).double()
+        for p in range(batch):
+            if p == a or int(classes[p]) != int(classes[a]):
+                continue
+            for n in range(batch):
+                if int(classes[n]) == int(classes[a]):
+                    continue
+                d_ap = torch.sqrt(squared_euclidean(unit[a], unit[p]) + 1e-8)
+                d_an = torch.sqrt(squared_euclidean(unit[a], unit[n]) + 1e-8)
+                positive = _hinge(d_ap - b + margin)
+                negative = _hinge(b - d_an + margin)
+                terms.append(positive + negative)
+                if positive > 0.0:
+                    count += 1
+                if negative > 0.0:
+                    count += 1
+    if count == 0:
+        return _zero(embeddings) + _zero(boundary)
+    return _sum(terms) / count
+
+
+def proxy_anchor(
+    embeddings: Tensor, classes: Tensor, proxies: Tensor, alpha: float = 32.0, delta: float = 0.1
+) -> Tensor:
+    """1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} e^{-alpha (s(x,p) - delta)}).
+
+    plus 1/|P| sum_{p in P} log(1 + sum_{x in X_p-} e^{alpha (s(x,p) + delta)}). P: all proxies `[C,d]`, one a class;
+    P+: those with an item in the batch; X_p+: the items of p's class, X_p-: the rest.
+    """
+    embeddings = embeddings.double()
+    proxies = proxies.double()
+    pull, push = [], []
+    for c in range(len(proxies)):
+        positives, negatives = [], []
+        for i in range(len(embeddings)):
+            s = cosine(embeddings[i], proxies[c])
+            if int(classes[i]) == c:
+                positives.append(-alpha * (s - delta))
+            else:
+                negatives.append(alpha * (s + delta))
+        if positives:
+            pull.append(_log_one_plus_sum_exp(positives))
+        if negatives:
+            push.append(_log_one_plus_sum_exp(negatives))
+    loss = _zero(embeddings) + _zero(proxies)
+    if pull:
+        loss = loss + _sum(pull) / len(pull)
+    if push:
+        loss = loss + _sum(push) / len(proxies)
+    return loss
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# metrics
+
+
+def ranking(distances: Tensor) -> list[int]:
+    """The gallery `[G]` of one query, nearest first, ties by lower index."""
+    return sorted(range(len(distances)), key=lambda g: (distances[g].item(), g))
+
+
+def mean_label_distance_at_k(distances_embedding: Tensor, label_distances: Tensor, k: int) -> float:
+    """1/|Q| sum_q 1/K sum_{r=1..K} D_y(q, item at rank r); both matrices `[Q,G]`, 1 <= K <= G."""
+    queries, gallery = distances_embedding.shape
+    if not 1 <= k <= gallery:
+        raise ValueError(k)
+    total = 0.0
+    for q in range(queries):
+        of_query = 0.0
+        for g in ranking(distances_embedding[q])[:k]:
+            of_query += label_distances[q, g].item()
+        total += of_query / k
+    return total / queries
+
+
+def ndcg_at_k(distances_embedding: Tensor, label_distances: Tensor, k: int) -> float:
+    """1/|Q| sum_q DCG_K / ideal DCG_K, DCG_K = sum_{r=1..K} 2^{-log2(D_y + 1)} / log2(r + 1).
+
+    The ideal ranks the whole gallery by label distance. Both matrices `[Q,G]`, 1 <= K <= G.
+    """
+    queries, gallery = distances_embedding.shape
+    if not 1 <= k <= gallery:
+        raise ValueError(k)
+    total = 0.0
+    for q in range(queries):
+        dcg = 0.0
+        for rank, g in enumerate(ranking(distances_embedding[q])[:k], start=1):
+            dcg += 1.0 / (1.0 + label_distances[q, g].item()) / math.log2(rank + 1)
+        ideal = 0.0
+        for rank, g in enumerate(ranking(label_distances[q])[:k], start=1):
+            ideal += 1.0 / (1.0 + label_distances[q, g].item()) / math.log2(rank + 1)
+        total += dcg / ideal
+    return total / queries
+
+
+def average_ranks(x: Tensor) -> list[float]:
+    """Ranks from 1; tied values share the mean of the ranks that they take up."""
+    ranks = []
+    for i in range(len(x)):
+        below = len([j for j in range(len(x)) if x[j].item() < x[i].item()])
+        equal = len([j for j in range(len(x)) if x[j].item() == x[i].item()])
+        ranks.append(below + (equal + 1) / 2)  # mean of below + 1, ..., below + equal
+    return ranks
+
+
+def spearman(x: Tensor, y: Tensor) -> float:
+    """The Pearson correlation of the average ranks; nan where one side is constant."""
+    rank_x, rank_y = average_ranks(x), average_ranks(y)
+    n = len(rank_x)
+    mean_x, mean_y = sum(rank_x) / n, sum(rank_y) / n
+    covariance = variance_x = variance_y = 0.0
+    for i in range(n):
+        covariance += (rank_x[i] - mean_x) * (rank_y[i] - mean_y)
+        variance_x += (rank_x[i] - mean_x) ** 2
+        variance_y += (rank_y[i] - mean_y) ** 2
+    if variance_x == 0.0 or variance_y == 0.0:
+        return math.nan
+    return covariance / math.sqrt(variance_x * variance_y)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# small parts
+
+
+def _positions(anchors: Sequence[int] | Tensor | None, batch: int) -> list[int]:
+    return list(range(batch)) if anchors is None else [int(a) for a in anchors]
+
+
+def _zero(x: Tensor) -> Tensor:
+    return x.double().sum() * 0.0
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _root(x: Tensor) -> Tensor:
+    return torch.sqrt(x) if x > 0.0 else x * 0.0
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for k in range(len(x)):
+        total = total + x[k].double() * y[k].double()
+    return total
+
+
+def _unit(x: Tensor) -> Tensor:
+    norm = _root(_dot(x, x))
+    return x.double() / norm if norm > 0.0 else x.double() * 0.0
+
+
+def _hinge(x: Tensor) -> Tensor:
+    return x if x > 0.0 else x * 0.0
+
+
+def _log_one_plus_sum_exp(exponents: list[Tensor]) -> Tensor:
+    top = max(0.0, *[e.item() for e in exponents])  # taken out and put back: nothing overflows
+    total = torch.exp(torch.tensor(-top, dtype=torch.float64))
+    for e in exponents:
+        total = total + torch.exp(e - top)
+    return top + torch.log(total)

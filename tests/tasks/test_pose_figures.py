@@ -1,0 +1,241 @@
+import numpy as np
+import pytest
+from contml.tasks.pose import drawing, figures
+from contml.tasks.pose.drawing import LSP_JOINTS, LSP_MIRROR, LSP_SKELETON, draw_pose
+from contml.tasks.pose.figures import Part, draw_figure
+from PIL import Image
+
+# Joint of LSP -> the parts of the figure that must cover it.
+PARTS = {
+    0: "right_leg_lower", 1: "right_leg_upper", 2: "right_leg_upper", 3: "left_leg_upper", 4: "left_leg_upper",
+    5: "left_leg_lower", 6: "right_arm_lower", 7: "right_arm_upper", 8: "right_arm_upper", 9: "left_arm_upper",
+    10: "left_arm_upper", 11: "left_arm_lower", 12: "neck", 13: "head",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def poses():
+    return np.stack([draw_figure(3, index)[1] for index in range(500)])  # [500,14,2]
+
+
+def masks(seed, index, size):
+    """How much of each pixel each part of the figure covers, 0..1; parts of one name together."""
+    rng = np.random.default_rng([seed, index])
+    body = figures._pose_body(rng)
+    parts = figures._dress(body, figures._choose_clothes(rng))
+    covered = {}
+    for name in {part.name for part in parts}:
+        canvas = Image.new("RGB", (size * figures.SUPERSAMPLING,) * 2)
+        figures._paint(canvas, [part._replace(colour=(255, 255, 255)) for part in parts if part.name == name])
+        covered[name] = np.asarray(canvas.reduce(figures.SUPERSAMPLING))[:, :, 0] / 255
+    return covered
+
+
+def at(array, point):
+    x, y = np.rint(point).astype(int)
+    return array[y, x]
+
+
+# Figures
+
+
+def test_a_figure_is_a_function_of_seed_and_index():
+    pixels, joints = draw_figure(5, 17)
+    np.random.default_rng().random()
+    again, joints_again = draw_figure(5, 17)
+    assert pixels.tobytes() == again.tobytes()
+    assert joints.tobytes() == joints_again.tobytes()
+    for other in ((5, 18), (6, 17), (17, 5)):
+        other_pixels, other_joints = draw_figure(*other)
+        assert (pixels != other_pixels).mean() > 0.5
+        assert np.abs(joints - other_joints).max() > 1
+
+
+@pytest.mark.parametrize("size", [8, 33, 64])
+def test_types_and_shapes(size):
+    pixels, joints = draw_figure(0, 0, size)
+    assert pixels.shape == (size, size, 3)
+    assert pixels.dtype == np.uint8
+    assert joints.shape == (14, 2)
+    assert joints.dtype == np.float32
+    assert len(np.unique(pixels)) > 30
+
+
+def test_joints_are_in_the_frame(poses):
+    inside = ((poses > -0.5) & (poses < 63.5)).all(axis=2)
+    assert inside.mean() > 0.999
+    assert (np.ptp(poses, axis=1).max(axis=1) > 20).all(), "a person fills a good part of the frame"
+
+
+def test_the_same_pose_at_every_size():
+    for index in range(10):
+        pixels, joints = draw_figure(1, index, 64)
+        for size in (32, 128):
+            other, scaled = draw_figure(1, index, size)
+            np.testing.assert_allclose((scaled + 0.5) / size, (joints + 0.5) / 64, atol=1e-5)
+            resized = np.asarray(Image.fromarray(other).resize((64, 64), Image.Resampling.BICUBIC), np.float32)
+            assert np.abs(resized - pixels).mean() < 12, "and the same picture but for noise and edges"
+
+
+def test_every_joint_lies_on_its_own_limb():
+    hits, elsewhere = [], []
+    for index in range(40):
+        covered, (_, joints) = masks(2, index, 64), draw_figure(2, index, 64)
+        for joint, name in PARTS.items():
+            hits.append(at(covered[name], joints[joint]) > 0.5)
+            elsewhere.append(at(covered[name], 63 - joints[joint]) > 0.5)
+            if "leg" in name or "arm" in name:  # knee, elbow and the ends lie where two parts meet
+                limb = covered[name.replace("upper", "lower")] + covered[name.replace("lower", "upper")]
+                assert at(limb, joints[joint]) > 0.5
+    assert np.mean(hits) > 0.995
+    assert np.mean(elsewhere) < 0.2, "else the test says nothing"
+
+
+def test_limbs_end_at_their_joints():
+    for index in range(40):
+        covered, (_, joints) = masks(4, index, 192), draw_figure(4, index, 192)
+        for name, a, b in (("right_leg_upper", 1, 2), ("left_leg_lower", 4, 5), ("left_arm_upper", 9, 10)):
+            y, x = np.nonzero(covered[name] > 0.5)
+            along = joints[b] - joints[a]
+            length = np.linalg.norm(along)
+            if length < 12:
+                continue
+            place = (np.stack([x, y], axis=1) - joints[a]) @ along / length
+            assert -17 < place.min() < 1
+            assert length - 1 < place.max() < length + 17
+
+
+def test_joints_lie_on_the_figure_in_the_picture(monkeypatch):
+    flat = figures._choose_clothes(np.random.default_rng(0))
+    magenta = (250.0, 0.0, 250.0)
+    flat = flat._replace(skin=magenta, hair=magenta, shirt=magenta, stripe=None, trousers=magenta, shoes=magenta)
+    nothing = Part("clutter", 0.0, ((complex(-1, -1), 0.0),) * 4, (0.0, 0.0, 0.0))
+    monkeypatch.setattr(figures, "_choose_clothes", lambda rng: flat)
+    monkeypatch.setattr(figures, "_clutter", lambda rng, smallest, largest: nothing)
+    monkeypatch.setattr(figures, "_light", lambda rng, pixels: pixels)
+    on, off = [], []
+    for index in range(60):
+        pixels, joints = draw_figure(6, index)
+        figure = (pixels[:, :, 0] > 100) & (pixels[:, :, 1] < 0.4 * pixels[:, :, 0]) & (pixels[:, :, 2] > 100)
+        assert 0.03 < figure.mean() < 0.4
+        on += [at(figure, joint) for joint in joints]
+        off += [at(figure, 63 - joint) for joint in joints]
+    assert np.mean(on) > 0.99
+    assert np.mean(off) < 0.6
+
+
+@pytest.mark.parametrize("place", [(0.5, 0.5), (0.31, 0.72)])
+def test_a_disc_is_drawn_where_it_is_said_to_be(place):
+    canvas = Image.new("RGB", (192, 192))
+    figures._paint(canvas, [Part("disc", 0.0, ((complex(*place), 0.1),) * 4, (255.0, 255.0, 255.0))])
+    mass = np.asarray(canvas.reduce(3), np.float64)[:, :, 0]
+    rows, cols = np.mgrid[:64, :64]
+    centre = [(mass * cols).sum() / mass.sum(), (mass * rows).sum() / mass.sum()]
+    np.testing.assert_allclose(centre, np.array(place) * 64 - 0.5, atol=0.2)
+    assert mass.sum() / 255 == pytest.approx(np.pi * 6.4**2, rel=0.07)
+
+
+def test_poses_are_a_continuum(poses):
+    distance = ((poses[:, None] - poses[None]) ** 2).sum(axis=(2, 3))
+    nearest = np.sort(distance, axis=1)[:, 1:]  # without itself
+    ratio = nearest[:, :10].mean() / nearest.mean()
+    assert 0.1 < ratio < 0.25, "near others exist, and they are no copies"
+    assert nearest[:, 0].min() > 1
+
+
+def test_sides_are_mirror_images_on_average(poses):
+    order = np.arange(14)
+    for a, b in LSP_MIRROR:
+        order[[a, b]] = b, a
+    mirrored = poses[:, order] * (-1, 1) + (63, 0)
+    np.testing.assert_allclose(mirrored.mean(axis=0), poses.mean(axis=0), atol=2.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [((0, 0, 4), "at least 8 pixels"), ((-1, 0), "negative|non-negative")]
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        draw_figure(*arguments)
+
+
+# Drawing a pose
+
+
+def test_the_tables_of_joints_agree():
+    assert len(LSP_JOINTS) == 14
+    for a, b in LSP_MIRROR:
+        assert LSP_JOINTS[a].replace("right", "left") == LSP_JOINTS[b]
+    swap = dict(LSP_MIRROR) | {b: a for a, b in LSP_MIRROR}
+    pairs = {frozenset(pair) for pair in LSP_SKELETON}
+    assert {frozenset(swap.get(joint, joint) for joint in pair) for pair in pairs} == pairs
+    assert {joint for pair in pairs for joint in pair} == set(range(14))
+
+
+def test_visible_joints_are_drawn_and_only_they():
+    pixels, joints = draw_figure(0, 3)
+    image = Image.fromarray(pixels)
+    plain = np.asarray(image.resize((160, 160), Image.Resampling.BICUBIC), np.int64)
+    nothing = draw_pose(image, joints, np.zeros(14, bool), 160, LSP_SKELETON)
+    assert nothing.size == (160, 160)
+    np.testing.assert_array_equal(np.asarray(nothing), plain)
+    whole = np.abs(np.asarray(draw_pose(image, joints, None, 160, LSP_SKELETON)) - plain).sum(axis=2)
+    scaled = (joints + 0.5) * 2.5 - 0.5
+    assert all(at(whole, point) > 30 for point in scaled)
+    assert (whole == 0).mean() > 0.5
+    wrist_only = np.arange(14) == 6
+    changed = np.abs(np.asarray(draw_pose(image, joints, wrist_only, 160, LSP_SKELETON)) - plain).sum(axis=2) > 0
+    rows, cols = np.nonzero(changed)
+    assert np.hypot(cols - scaled[6, 0], rows - scaled[6, 1]).max() < 6, "a limb with one end out of sight is left out"
+
+
+@pytest.mark.parametrize("background", [0, 128, 255])
+def test_sides_have_their_colours_on_any_background(background):
+    image = Image.new("RGB", (40, 20), (background,) * 3)
+    joints = np.array([(5.0, 5.0), (5.0, 14.0), (30.0, 5.0), (30.0, 14.0), (18.0, 5.0), (18.0, 14.0)])
+    names = ("right_knee", "right_ankle", "left_knee", "left_ankle", "neck", "head_top")
+    drawn = np.asarray(draw_pose(image, joints, None, 240, [(0, 1), (2, 3), (4, 5)], names), np.int64)
+    right, left, middle = (drawn[119, round((x + 0.5) * 6 - 0.5)] for x in (5, 30, 18))
+    assert right[0] > right[2] + 100
+    assert left[2] > left[0] + 100
+    assert np.ptp(middle) < 40
+    for column in (right, left, middle):
+        assert column.max() > 180
+    assert drawn.min() < 60, "a dark rim"
+
+
+def test_pixel_centres_are_kept():
+    image = Image.new("RGB", (32, 32), (0, 0, 0))
+    for size in (16, 32, 96, 97):
+        drawn = np.asarray(draw_pose(image, np.array([(12.0, 20.0)]), None, size, [], ["left_eye"]), np.float64)
+        mass = drawn[:, :, 2]
+        centre = [(mass * np.arange(size)).sum() / mass.sum(), (mass * np.arange(size)[:, None]).sum() / mass.sum()]
+        np.testing.assert_allclose(centre, np.array([12.5, 20.5]) * size / 32 - 0.5, atol=0.13)
+
+
+def test_joints_without_a_place_are_left_out():
+    image = Image.new("L", (64, 64), 90)
+    _, joints = draw_figure(0, 0)
+    joints[6] = np.nan
+    visible = np.arange(14) != 6
+    assert draw_pose(image, joints, None, 64, LSP_SKELETON) == draw_pose(image, joints, visible, 64, LSP_SKELETON)
+
+
+@pytest.mark.parametrize(
+    ("joints", "visible", "skeleton", "message"),
+    [
+        (np.zeros((14, 3)), None, LSP_SKELETON, r"joints have shape \(14, 3\)"),
+        (np.zeros((14, 2)), np.ones(13, bool), LSP_SKELETON, r"visible has shape \(13,\)"),
+        (np.zeros((11, 2)), None, LSP_SKELETON, "there are joints 0 to 10"),
+    ],
+)
+def test_bad_poses(joints, visible, skeleton, message):
+    with pytest.raises(ValueError, match=message):
+        draw_pose(Image.new("RGB", (8, 8)), joints, visible, 64, skeleton)
+
+
+def test_the_outline_stays_thin():
+    assert drawing._OUTLINE[3] < 255
+    image = Image.new("RGB", (64, 64), (255, 255, 255))
+    drawn = np.asarray(draw_pose(image, np.array([(10.0, 32.0), (53.0, 32.0)]), None, 64, [(0, 1)]))
+    assert (drawn[:, 32] != 255).any(axis=1).sum() <= 5

@@ -1,0 +1,515 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contml.config import (
+    Config,
+    Document,
+    Scalar,
+    Section,
+    data_arguments,
+    difference,
+    dump,
+    options,
+    read,
+    resolved,
+    summary,
+    validate,
+)
+from contml.contracts import InputError
+
+NAME = "pose/synthetic.yaml"
+
+
+class LogRatio:
+    """Ratios of embedding distances follow ratios of label distances.
+
+    More words.
+
+    Args:
+        squared: squares the embedding
+            distances: both of them.
+        strict (bool): only pairs that differ.
+        dim: of the embedding.
+
+    Example:
+        margin: not an argument
+    """
+
+    def __init__(self, squared: bool = True, strict: bool = False, *, dim: int | None = None) -> None:
+        self.squared, self.strict, self.dim = squared, strict, dim
+
+
+class Triplet:
+    """Triplet loss with a margin."""
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        mining: Literal["all", "hard"] = "all",
+        bounds: tuple[float, float] = (0.0, 1.0),
+        *args: Any,
+        num_classes: int,
+        **rest: Any,
+    ) -> None:
+        """Makes it.
+
+        Args:
+            margin: by how much.
+        """
+        if margin <= 0:
+            raise InputError(f"margin must be > 0, not {margin:g}")
+        self.margin, self.num_classes = margin, num_classes
+
+
+class Harder(Triplet):
+    """Inherits its constructor."""
+
+
+def dense(batch_size: int, neighbours: int | None = None, weights: list[int] = [], *, seed: int = 0) -> tuple[Any, ...]:  # noqa: B006
+    return batch_size, neighbours, weights, seed
+
+
+class Device:
+    pass
+
+
+def trainer(
+    epochs: int = 3,
+    out: Path = Path("runs"),
+    lr: float | str = 1,
+    device: Device = Device(),  # noqa: B008
+    fill: float = None,  # noqa: RUF013
+) -> tuple[Any, ...]:
+    return epochs, out, lr, device, fill
+
+
+def named(name: str) -> str:
+    return name
+
+
+NOT_CALLABLE = 3
+LOSSES = {"log_ratio": LogRatio, "triplet_margin": Triplet, "harder": Harder}
+SCHEMA: dict[str, Section | Scalar] = {
+    "seed": Scalar(int, 0),
+    "loss": Section(LOSSES),
+    "sampler": Section({"dense": dense}, default="dense"),
+    "miner": Section({"named": named, "log": LogRatio}, required=False),
+    "trainer": Section(trainer),
+}
+GOOD = """\
+# head
+seed: 1
+
+
+loss:
+  name: log_ratio
+  squared: false
+sampler:
+  batch_size: 4
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text, *overrides, **kwargs) -> Document:
+        path = tmp_path / "x.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read(path, overrides, name=NAME, **kwargs)
+
+    return load
+
+
+@pytest.fixture
+def check(load):
+    def check(text, *overrides, schema=SCHEMA, **kwargs) -> Config:
+        return validate(load(text, *overrides, **kwargs), schema)
+
+    return check
+
+
+@pytest.fixture
+def fails(check):
+    def fails(text, message, *overrides, **kwargs) -> None:
+        with pytest.raises(InputError) as caught:
+            check(text, *overrides, **kwargs)
+        assert str(caught.value) == message
+        assert "\n" not in message
+
+    return fails
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_values_and_lines(load):
+    document = load(GOOD)
+    assert document.values == {"seed": 1, "loss": {"name": "log_ratio", "squared": False}, "sampler": {"batch_size": 4}}
+    assert document.lines[("loss", "squared")] == 7
+    assert document.where(("loss", "squared")) == f"{NAME}:7"
+    assert document.where(("loss", "absent")) == f"{NAME}:5"
+    assert document.where(("absent",)) == NAME
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 1e-3), ("1E5", 1e5), ("-2.5e+1", -25.0), (".5", 0.5), ("3.", 3.0), (".inf", math.inf),
+        ("-.Inf", -math.inf), ("010", 10), ("+7", 7), ("0x1F", 31), ("0o17", 15), ("1:30", "1:30"), ("1_000", "1_000"),
+        ("no", "no"), ("yes", "yes"), ("on", "on"), ("Off", "Off"), ("true", True), ("False", False), ("none", "none"),
+        ("None", "None"), ("null", None), ("~", None), ("", None), ("'1'", "1"), ("2024-01-02", "2024-01-02"),
+        ("!!float 3", 3.0), ("!!str 3", "3"), ("[1, {a: 1e-3}]", [1, {"a": 1e-3}]), ("a b", "a b"), ("=", "="),
+    ],
+)  # fmt: skip
+def test_scalars_in_a_file_and_on_the_command_line(load, text, value):
+    for document in (load(f"x: {text}"), load("y: 1", f"x={text}"), load("x: {y: 1}", f"x={text}")):
+        assert document.values["x"] == value
+        assert type(document.values["x"]) is type(value)
+
+
+def test_not_a_number(load):
+    assert math.isnan(load("x: .nan").values["x"])
+    assert load("x: " + "9" * 5000).values["x"] == math.inf
+
+
+def test_keys_are_text(load):
+    assert load("1: a\nno: b\ntrue: c").values == {"1": "a", "no": "b", "true": "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ":1: the file is empty; a config is a mapping such as 'seed: 0'"),
+        ("# only a comment\n", ":1: the file is empty; a config is a mapping such as 'seed: 0'"),
+        ("- 1\n- 2", ":1: the file holds [1, 2]; a config is a mapping such as 'seed: 0'"),
+        ("word", ":1: the file holds 'word'; a config is a mapping such as 'seed: 0'"),
+        ("a: 1\nb:\n\tc: 1", ":3: a tab where YAML wants spaces; indent with spaces"),
+        ("a: 1\nb: [1\nc: 2", ":3: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"),
+        ("a: 1\nb: x: y", ":2: not valid YAML: mapping values are not allowed here"),
+        ("a: 1\n---\nb: 1", ":2: not valid YAML: expected a single document in the stream, but found another document"),
+        ("a: 1\nb: \x07", ":2: not valid YAML: special characters are not allowed"),
+        (b"a: 1\nb: \xff", ":2: not UTF-8 text; save the file as UTF-8"),
+        ("a:\n  b: 1\n  c: 1\n  b: 2", ":4: 'a.b' is given twice, first in line 2"),
+        ("a: &x [1]\nb: *x", ":1: an alias (*) stands for 'b'; write the value out"),
+        ("a: &x [*x]", ":1: an alias (*) stands for 'a.0'; write the value out"),
+        ("? [a]\n: 1", ":1: a key must be text"),
+        ("a: !!int many", ":1: 'many' is not of the kind its tag says (int)"),
+        ("a: " + "[" * 1000, ":1: not a config: nested too deeply"),
+        (
+            "a: !!python/object/apply:os.system [true]",
+            ":1: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not allowed; "
+            "a config holds numbers, text, true, false, null, lists, mappings",
+        ),
+    ],
+)
+def test_bad_files(fails, text, message):
+    fails(text, NAME + message)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match=r"^x\.yaml: there is no such file$"):
+        read(tmp_path / "x.yaml", name="x.yaml")
+    with pytest.raises(InputError, match=rf"^{re.escape(str(tmp_path))}: the file cannot be read: Is a directory$"):
+        read(tmp_path)
+
+
+def test_byte_order_mark(load):
+    assert load(b"\xef\xbb\xbfa: 1").values == {"a": 1}
+
+
+# ---------------------------------------------------------------- overrides
+
+
+@pytest.mark.parametrize("override", ["margin", "=3", "loss..x=1", ".x=1", "loss.=1", "a b=1", ""])
+def test_malformed_overrides(fails, override):
+    form = f"command line: {override!r} is no override; write KEY=VALUE, such as loss.margin=0.1"
+    fails(GOOD, form, override)
+
+
+def test_bad_override_values(fails):
+    fails(GOOD, "command line: 'seed=[1': not valid YAML: while parsing a flow sequence, "
+          "expected ',' or ']', but got '<stream end>'", "seed=[1")  # fmt: skip
+    fails(GOOD, "command line: 'seed.x=1' sets an option of 'seed', which is 1", "seed.x=1")
+    fails(GOOD, "command line: unknown key 'loss.sqared'; did you mean 'squared'?", "loss.sqared=1")
+    fails(GOOD, "command line: 'sampler.batch_size' is 'many'; it must be a whole number", "sampler.batch_size=many")
+    fails(GOOD, "command line: unknown key 'los'; did you mean 'loss'?", "los=log_ratio")
+
+
+def test_overrides(check):
+    config = check(GOOD, "loss.squared=true", "seed=2", "seed=3", "sampler.weights=[1, 2]", "trainer.lr=1e-3")
+    assert config.values == {"seed": 3}
+    assert config.parts["loss"].options == {"squared": True, "strict": False}
+    assert config.parts["sampler"].options["weights"] == [1, 2]
+    assert config.parts["trainer"].options["lr"] == 1e-3
+
+
+def test_an_override_of_a_section_replaces_it(check, load):
+    for overrides in (["loss=triplet_margin", "loss.margin=1"], ["loss.margin=1", "loss={name: triplet_margin}"]):
+        part = check(GOOD, *overrides).parts["loss"]
+        assert (part.name, part.options["margin"]) == ("triplet_margin", 1.0)
+    assert check(GOOD, "loss=log_ratio").parts["loss"].options["squared"] is True
+    assert load(GOOD, "loss=triplet_margin").values["loss"] == "triplet_margin"
+
+
+def test_another_name_drops_the_options_of_the_file(check):
+    text = "loss: {name: triplet_margin, margin: 3, mining: hard}\nsampler: {batch_size: 2}"
+    part = check(text, "loss.mining=all", "loss.name=harder").parts["loss"]
+    assert (part.constructor, part.options["margin"], part.options["mining"]) == (Harder, 0.2, "all")
+    assert check(text, "loss.name=triplet_margin").parts["loss"].options["margin"] == 3
+    assert check(text, "sampler.name=dense").parts["sampler"].options["batch_size"] == 2
+    assert check("loss: log_ratio\nsampler: {batch_size: 2}", "loss.strict=true").parts["loss"].options["strict"]
+
+
+def test_a_fixed_section_may_have_a_name(check):
+    assert check("x: {name: a}", "x.name=b", schema={"x": Section(named)}).parts["x"].build() == "b"
+
+
+# ---------------------------------------------------------------- schemas
+
+
+def test_options_of_a_part():
+    squared, strict = options(LogRatio)
+    assert (squared.name, squared.type, squared.default, squared.required) == ("squared", bool, True, False)
+    assert squared.help == "squares the embedding distances: both of them."
+    assert strict.help == "only pairs that differ."
+    assert summary(LogRatio) == "Ratios of embedding distances follow ratios of label distances."
+    assert summary(dense) == ""
+    assert data_arguments(LogRatio) == {"dim": False}
+
+
+def test_options_leave_out_star_arguments_and_read_inherited_help():
+    assert [(o.name, o.help) for o in options(Harder)] == [("margin", "by how much."), ("mining", ""), ("bounds", "")]
+    assert data_arguments(Harder) == {"num_classes": True}
+    batch_size = options(dense)[0]
+    assert (batch_size.required, batch_size.default) == (True, None)
+
+
+# ---------------------------------------------------------------- validation
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("squared", "sqared"), ":7: unknown key 'loss.sqared'; did you mean 'squared'?"),
+        (GOOD.replace("squared", "foo"), ":7: unknown key 'loss.foo'; 'log_ratio' takes squared, strict"),
+        (GOOD.replace("log_ratio", "logratio"), ":6: unknown loss 'logratio'; did you mean 'log_ratio'?"),
+        (GOOD.replace("log_ratio", "q"), ":6: unknown loss 'q'; choose one of log_ratio, triplet_margin, harder"),
+        (GOOD.replace("4", "many"), ":9: 'sampler.batch_size' is 'many'; it must be a whole number"),
+        (GOOD.replace("4", "true"), ":9: 'sampler.batch_size' is true; it must be a whole number"),
+        (GOOD.replace("4", "4.0"), ":9: 'sampler.batch_size' is 4.0; it must be a whole number"),
+        (GOOD.replace("4", ""), ":9: 'sampler.batch_size' is null; it must be a whole number"),
+        (GOOD.replace("batch_size: 4", "neighbours: 4"), ":8: 'sampler.batch_size' is missing; 'dense' needs it"),
+        ("loss: log_ratio", ": 'sampler.batch_size' is missing; 'dense' needs it"),
+        ("seed: 0", ": 'loss' is missing; choose one of log_ratio, triplet_margin, harder"),
+        ("loss: {squared: true}", ":1: 'loss.name' is missing; choose one of log_ratio, triplet_margin, harder"),
+        ("loss: {name: 3}", ":1: 'loss.name' is 3; it must be one of log_ratio, triplet_margin, harder"),
+        ("loss: [a]", ":1: 'loss' is [\"a\"]; it must be the name of a loss, or a mapping with 'name'"),
+        ("trainer: fast", ":1: 'trainer' is 'fast'; it must be a mapping of its options"),
+        ("trainer: {x: 1}", ":1: unknown key 'trainer.x'; 'trainer' takes epochs, out, lr, device, fill"),
+        ("los:\n", ":1: unknown key 'los'; did you mean 'loss'?"),
+        ("q: 1", ":1: unknown key 'q'; a config takes seed, loss, sampler, miner, trainer"),
+        ("seed: '1'", ":1: 'seed' is '1'; it must be a whole number"),
+        ("loss:\n  dim: 3\n  name: log_ratio", ":2: 'loss.dim' is filled from the data; remove it"),
+        ("trainer: {epochs: many}\nloss: q", ":1: 'trainer.epochs' is 'many'; it must be a whole number"),
+        ("trainer: {device: cpu}", ":1: 'trainer.device' is 'cpu'; it must be of type Device"),
+        ("trainer: {out: 3}", ":1: 'trainer.out' is 3; it must be a path"),
+        ("trainer: {lr: true}", ":1: 'trainer.lr' is true; it must be a number or text"),
+        ("sampler: {neighbours: x}", ":1: 'sampler.neighbours' is 'x'; it must be a whole number or null"),
+        ("sampler: {weights: [1, a]}", ":1: 'sampler.weights' is [1, \"a\"]; it must be a list of whole numbers"),
+        ("miner: {name: named}", ":1: miner 'named' has an argument called 'name', which chooses the part; rename it"),
+        ('"a\\nb": 1', ":1: unknown key 'a b'; a config takes seed, loss, sampler, miner, trainer"),
+    ],
+)
+def test_messages(fails, text, message):
+    fails(text, NAME + message)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("margin: '0.1'", "'loss.margin' is '0.1'; it must be a number"),
+        ("margin: false", "'loss.margin' is false; it must be a number"),
+        ("mining: hrad", "'loss.mining' is 'hrad'; it must be one of all, hard"),
+        ("bounds: [1]", "'loss.bounds' is [1]; it must be a list of 2 numbers"),
+        ("bounds: x", "'loss.bounds' is 'x'; it must be a list of 2 numbers"),
+        ("num_classes: 3", "'loss.num_classes' is filled from the data; remove it"),
+    ],
+)
+def test_types(fails, option, words):
+    fails(f"loss:\n  name: triplet_margin\n  {option}", f"{NAME}:3: {words}")
+
+
+def test_required_scalar(fails, check):
+    fails("{}", f"{NAME}: 'seed' is missing; it must be a whole number", schema={"seed": Scalar(int)})
+    assert check("out: a/b", schema={"out": Scalar(Path | None, None)}).values == {"out": Path("a/b")}
+
+
+def test_defaults_short_forms_and_optional_sections(check):
+    config = check("loss: log_ratio\nsampler: {batch_size: 4}\ntrainer:\nminer: null")
+    assert list(config.parts) == ["loss", "sampler", "trainer"]
+    assert config.values == {"seed": 0}
+    assert config.parts["trainer"].options["out"] == Path("runs")
+    assert config.parts["loss"] == check("loss: {name: log_ratio}\nsampler: {batch_size: 4}").parts["loss"]
+    assert "miner" in check("loss: log_ratio\nsampler: {batch_size: 4}\nminer: log").parts
+
+
+def test_values_take_their_types(check):
+    options = (
+        check("loss: {name: triplet_margin, margin: 1, bounds: [0, 2]}\nsampler: {batch_size: 4}").parts["loss"].options
+    )
+    assert options == {"margin": 1.0, "mining": "all", "bounds": (0.0, 2.0)}
+    assert type(options["margin"]) is float
+
+
+# ---------------------------------------------------------------- names beyond the table
+
+
+def test_import_strings(check, fails):
+    text = f"loss:\n  name: {__name__}:Harder\n  margin: 1\nsampler: {{batch_size: 4}}"
+    config = check(text)
+    assert (config.parts["loss"].constructor, config.parts["loss"].name) == (Harder, f"{__name__}:Harder")
+    trust = f"{NAME}:2: 'loss.name' names code to import ({__name__}:Harder); pass --trust to allow it"
+    fails(text, trust, trusted=False)
+    assert check(text, f"loss.name={__name__}:Triplet", trusted=False).parts["loss"].constructor is Triplet
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no_such_package.x:Y", "there is no module 'no_such_package'"),
+        ("json:Nothing", "module 'json' has no attribute 'Nothing'"),
+        (f"{__name__}:NOT_CALLABLE", "it must name something to call, and 'NOT_CALLABLE' is a int"),
+    ],
+)
+def test_bad_import_strings(fails, name, problem):
+    fails(f"loss: {name}", f"{NAME}:1: 'loss.name' is '{name}'; {problem}")
+
+
+def test_modules_that_fail(fails, tmp_path, monkeypatch):
+    (tmp_path / "contml_broken_module.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    problem = "importing 'contml_broken_module' failed: ZeroDivisionError: division by zero"
+    fails("loss: contml_broken_module:X", f"{NAME}:1: 'loss.name' is 'contml_broken_module:X'; {problem}")
+
+
+def test_other_names(check, fails):
+    def others(name):
+        if name == "pml:broken":
+            raise InputError("pml is not installed")
+        return Harder if name.startswith("pml:") else None
+
+    schema = {"loss": Section(LOSSES, others=others)}
+    part = check("loss: {name: pml:Harder, margin: 2}", schema=schema, trusted=False).parts["loss"]
+    assert (part.name, part.constructor, part.options["margin"]) == ("pml:Harder", Harder, 2.0)
+    fails("loss: haarder", f"{NAME}:1: unknown loss 'haarder'; did you mean 'harder'?", schema=schema)
+    fails("loss: pml:broken", f"{NAME}:1: pml is not installed", schema=schema)
+
+
+# ---------------------------------------------------------------- building
+
+
+def test_build(check):
+    config = check(GOOD)
+    loss = config.parts["loss"].build(dim=8, num_classes=3)
+    assert (loss.squared, loss.dim) == (False, 8)
+    assert config.parts["sampler"].build(dim=8) == (4, None, [], 0)
+    assert config.parts["sampler"].build(seed=5, batch_size=9)[::3] == (4, 5)
+    with pytest.raises(TypeError, match=r"^loss 'triplet_margin' needs num_classes: pass it to build\(\)$"):
+        check(GOOD, "loss=triplet_margin").parts["loss"].build(dim=8)
+
+
+def test_build_says_where_a_bad_option_stands(check):
+    text = "\n\n\n\n\nloss:\n  name: triplet_margin\n  margin: {}\nsampler: {{batch_size: 4}}"
+    for part, origin in [
+        (check(text.format(-1)), f"{NAME}:6"),
+        (check(text.format(1), "loss.margin=-1"), f"{NAME}:6 and command line"),
+        (check(text.format(1), "loss={name: triplet_margin, margin: -1}"), "command line"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            part.parts["loss"].build(num_classes=2)
+        assert str(caught.value) == f"{origin}: loss: margin must be > 0, not -1"
+
+
+# ---------------------------------------------------------------- writing back
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("loss=triplet_margin", "loss.bounds=[1, 2]", "trainer.out=a/b"), ("miner=log",), ("trainer.lr='1e-3'",)],
+)
+def test_round_trip(check, overrides):
+    config = check(GOOD, *overrides)
+    values = resolved(config)
+    assert json.loads(json.dumps(values)) == values
+    again = check(dump(values))
+    assert again == config
+    assert resolved(again) == values
+
+
+def test_resolved_and_dump(check):
+    values = resolved(check(GOOD, "loss=triplet_margin"))
+    assert values["trainer"] == {"epochs": 3, "out": "runs", "lr": 1, "fill": None}  # no `device`: YAML cannot say it
+    assert dump(values) == (
+        "loss:\n  name: triplet_margin\n  margin: 0.2\n  mining: all\n  bounds: [0.0, 1.0]\n"
+        "sampler:\n  batch_size: 4\n  neighbours: null\n  weights: []\n".replace("  batch", "  name: dense\n  batch")
+        + "trainer:\n  epochs: 3\n  out: runs\n  lr: 1\n  fill: null\nseed: 1\n"
+    )
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
+    [
+        "1e-3",
+        "no",
+        "null",
+        "~",
+        "010",
+        "1:30",
+        "=",
+        "<<",
+        "- a",
+        "a: b",
+        "# c",
+        "2024-01-02",
+        ".inf",
+        "\t",
+        " a ",
+        "a\n",
+    ]
+)
+LEAF = st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | TEXT
+VALUE = st.recursive(LEAF, lambda v: st.lists(v, max_size=3) | st.dictionaries(TEXT, v, max_size=3), max_leaves=8)
+
+
+@given(st.dictionaries(TEXT, VALUE, max_size=4))
+def test_dump_reads_back(tmp_path_factory, values):
+    path = tmp_path_factory.getbasetemp() / "dump.yaml"
+    path.write_bytes(dump(values).encode())
+    again = read(path).values
+    assert again == values
+    assert json.dumps(again) == json.dumps(values)  # true is not 1, 1 is not 1.0, and the order is kept
+    assert difference(values, again) == []
+
+
+@given(st.text())
+def test_any_text_reads_or_fails_in_one_line(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    try:
+        read(path, name="x", overrides=["a.b=1"])
+    except InputError as error:
+        assert re.fullmatch(r"(x:\d+|command line): .+", str(error))  # noqa: PT017
+
+
+def test_difference():
+    a = {"seed": 0, "loss": {"name": "x", "margin": 0.1, "bounds": (1, 2), "nan": math.nan}, "gone": {}}
+    b = {"seed": 0, "loss": {"name": "x", "margin": 0.2, "bounds": [1, 2], "nan": math.nan}, "new": {"k": True}}
+    assert difference(a, b) == ["loss.margin: 0.1 -> 0.2", "gone: {} -> absent", "new.k: absent -> true"]
+    assert difference(a, a) == []

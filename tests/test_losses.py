@@ -1,0 +1,329 @@
+"""The losses against slow loops written from the papers, whole and in blocks, in every dtype, at every edge."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
+
+from contml.contracts import InputError
+from contml.labels import ClassLabels, VectorLabels
+from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
+
+BLOCKS = [None, 1, 7]
+CONTINUOUS = {
+    "log_ratio": (lambda: LogRatioLoss(), lambda e, d, a: reference.log_ratio(e, d, a)),
+    "log_ratio strict": (lambda: LogRatioLoss(strict=True), lambda e, d, a: reference.log_ratio(e, d, a, strict=True)),
+    "log_ratio plain": (
+        lambda: LogRatioLoss(squared=False),
+        lambda e, d, a: reference.log_ratio(e, d, a, squared=False),
+    ),
+    "dense_triplet": (lambda: DenseTripletLoss(), lambda e, d, a: reference.dense_triplet(e, d, a)),
+    "dense_triplet wide": (lambda: DenseTripletLoss(1.5), lambda e, d, a: reference.dense_triplet(e, d, a, 1.5)),
+}
+TRIPLETS = [
+    (distance, reduction)
+    for distance in ("cosine", "euclidean", "squared_euclidean")
+    for reduction in ("mean", "nonzero", "sum")
+]
+
+
+def value_and_gradient(loss, embeddings, *parameters):
+    gradients = torch.autograd.grad(loss, [embeddings, *parameters], allow_unused=True)
+    zeros = [torch.zeros_like(t) if g is None else g for t, g in zip([embeddings, *parameters], gradients, strict=True)]
+    return [loss.detach(), *zeros]
+
+
+def assert_same(ours, theirs, smooth=True):
+    for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert torch.isfinite(a).all()
+        if position == 0 or smooth:
+            torch.testing.assert_close(a, b.to(a.dtype), rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())))
+
+
+def in_blocks(loss, embeddings, target):
+    """Value and gradients with respect to the embeddings and the parameters, whole and in blocks of 1, 7 and B rows."""
+    for loss.block_rows in (None, 1, 7, len(embeddings)):
+        leaf = embeddings.clone().requires_grad_()
+        yield value_and_gradient(loss(leaf, target), leaf, *loss.parameters())
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("case", DISTANCE_CASES, ids=str)
+def test_continuous_loss_equals_its_loop(case, name):
+    make, loop = CONTINUOUS[name]
+    theirs = case.leaf()
+    expected = value_and_gradient(loop(theirs, case.distances, None), theirs)
+    for ours in in_blocks(make(), case.embeddings, case.distances):
+        assert_same(ours, expected, case.smooth)
+
+
+@pytest.mark.parametrize(("distance", "reduction"), TRIPLETS)
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_triplet_equals_its_loop(case, distance, reduction):
+    theirs = case.leaf()
+    loop = reference.triplet_margin(theirs, case.distances, None, 0.1, distance, reduction)
+    expected = value_and_gradient(loop, theirs)
+    for ours in in_blocks(TripletMarginLoss(0.1, distance, reduction), case.embeddings, case.classes):
+        assert_same(ours, expected, case.smooth)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_margin_equals_its_loop(case, per_class):
+    loss = MarginLoss(per_class=per_class, num_classes=case.num_classes).double()
+    if per_class:
+        loss.boundary.data += torch.linspace(-0.5, 0.3, case.num_classes)
+    boundary, theirs = loss.boundary.detach().clone().requires_grad_(), case.leaf()
+    expected = value_and_gradient(reference.margin_loss(theirs, case.classes, boundary), theirs, boundary)
+    for ours in in_blocks(loss, case.embeddings, case.classes):
+        assert_same(ours, expected, case.smooth)
+
+
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_proxy_anchor_equals_its_loop(case):
+    torch.manual_seed(0)
+    loss = ProxyAnchorLoss(num_classes=case.num_classes + 2, embedding_dim=case.embeddings.shape[1]).double()
+    proxies, theirs = loss.proxies.detach().clone().requires_grad_(), case.leaf()
+    expected = value_and_gradient(reference.proxy_anchor(theirs, case.classes, proxies), theirs, proxies)
+    for ours in in_blocks(loss, case.embeddings, case.classes):
+        assert_same(ours, expected, case.smooth)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batch=batches(max_size=7, smooth=True))
+def test_continuous_losses_on_drawn_batches(batch):
+    embeddings, distances = batch
+    for make, loop in CONTINUOUS.values():
+        ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+        # Hinges that are exactly at their kink make gradients ambiguous: values alone are compared here.
+        assert_same(
+            value_and_gradient(make()(ours, distances), ours)[:1],
+            value_and_gradient(loop(theirs, distances, None), theirs)[:1],
+        )
+
+
+@settings(max_examples=25, deadline=None)
+@given(batch=class_batches(max_size=7, smooth=True))
+def test_class_losses_on_drawn_batches(batch):
+    embeddings, classes = batch
+    distances = ClassLabels(classes).pairwise().double()
+    for distance, reduction in TRIPLETS:
+        ours = TripletMarginLoss(0.2, distance, reduction)(embeddings, classes)
+        theirs = reference.triplet_margin(embeddings, distances, None, 0.2, distance, reduction)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_anchors_are_some_rows_of_the_batch(name):
+    case = DISTANCE_CASES[0]
+    make, loop = CONTINUOUS[name]
+    anchors = torch.tensor([5, 0, 3])
+    rows = case.distances[anchors]
+    for block_rows in (None, 2):
+        loss = make()
+        loss.block_rows = block_rows
+        ours, theirs = case.leaf(), case.leaf()
+        assert_same(
+            value_and_gradient(loss(ours, rows, anchors=anchors), ours),
+            value_and_gradient(loop(theirs, rows, anchors), theirs),
+        )
+
+
+def test_a_view_a_matrix_and_class_ids_say_the_same():
+    torch.manual_seed(0)
+    embeddings, values = torch.randn(20, 8), torch.randn(50, 3)
+    space, rows, anchors = VectorLabels(values), torch.randperm(50)[:20], torch.tensor([7, 2])
+    loss = LogRatioLoss()
+    by_view, by_matrix = loss(embeddings, space.view(rows)), loss(embeddings, space.pairwise(rows, rows))
+    assert torch.equal(by_view, by_matrix)
+    some = loss(embeddings, space.view(rows), anchors=anchors)
+    assert torch.equal(some, loss(embeddings, space.pairwise(rows[anchors], rows), anchors=anchors))
+    classes = torch.randint(0, 4, (20,)) * 17
+    triplet = TripletMarginLoss()
+    expected = triplet(embeddings, classes)
+    assert torch.equal(triplet(embeddings, ClassLabels(classes).view()), expected)
+    assert torch.equal(triplet(embeddings, ClassLabels(classes).pairwise()), expected)
+
+
+def make_loss(name):
+    data = {"num_classes": 4, "embedding_dim": 6} if name == "proxy_anchor" else {}
+    torch.manual_seed(1)
+    return LOSSES[name](**data)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("block_rows", BLOCKS)
+def test_gradcheck(name, block_rows):
+    torch.manual_seed(0)
+    loss = make_loss(name).double()
+    loss.block_rows = block_rows
+    classes = torch.tensor([0, 1, 0, 2, 1, 0, 2, 0, 3])
+    embeddings = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
+    labels = torch.cdist(*[torch.randn(9, 2, dtype=torch.float64)] * 2).fill_diagonal_(0)
+    target = labels if loss.labels == "distances" else classes
+    assert torch.autograd.gradcheck(lambda e, *_: loss(e, target), (embeddings, *loss.parameters()))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
+def test_lower_precision_of_the_input_costs_no_more_than_its_rounding(name, dtype, tolerance):
+    torch.manual_seed(0)
+    classes, embeddings = torch.randint(0, 4, (40,)), torch.randn(40, 6).to(dtype)
+    labels = VectorLabels(torch.randn(40, 2)).pairwise()
+    loss = make_loss(name)
+    target = labels if loss.labels == "distances" else classes
+    exact = make_loss(name).double()(embeddings.double(), target)
+    leaf = embeddings.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = loss(leaf, target)
+    assert ours.dtype == torch.float32
+    # The input is the same in both, so the distances and the loss lose nothing to bfloat16.
+    torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-5)
+    ours.backward()
+    assert leaf.grad.dtype == dtype
+    assert torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("norm", [30.0, 1e-4])
+def test_blocks_change_nothing_in_float32(name, norm):
+    torch.manual_seed(0)
+    embeddings = norm * torch.nn.functional.normalize(torch.randn(150, 6))
+    labels = VectorLabels(torch.randn(150, 2)).pairwise()
+    target = labels if make_loss(name).labels == "distances" else torch.randint(0, 4, (150,))
+    results = []
+    for block_rows in (None, 1, 7, 149):
+        loss = make_loss(name)
+        loss.block_rows = block_rows
+        leaf = embeddings.clone().requires_grad_()
+        results.append(value_and_gradient(loss(leaf, target), leaf, *loss.parameters()))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * float(a.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["dense_triplet", "triplet_margin"])
+def test_counting_triplets_equals_listing_them_in_larger_rows(name):
+    torch.manual_seed(0)
+    # 70 items go through leaves and merges; values on a grid make ties of labels and of distances.
+    embeddings = torch.randint(0, 3, (70, 3)).double() + 0.1
+    labels = torch.randint(0, 5, (70,))
+    target = (labels[:, None] - labels[None]).abs().double()
+    unit = torch.nn.functional.normalize(embeddings)
+    d = (unit[:, None] - unit[None]).square().sum(2)
+    binary = name == "triplet_margin"
+    target = (target > 0).double() if binary else target
+    nearer = target[:, :, None] < target[:, None, :]
+    eye = torch.eye(70, dtype=torch.bool)
+    nearer &= ~eye[:, :, None] & ~eye[:, None, :]
+    hinge = (d[:, :, None] - d[:, None, :] + 0.3).clamp(min=0) * nearer
+    if binary:
+        expected = hinge.sum() / nearer.sum()
+        ours = TripletMarginLoss(0.3, "squared_euclidean")(unit, target)
+    else:
+        expected = (hinge.sum((1, 2)) / nearer.sum((1, 2))).mean()
+        ours = DenseTripletLoss(0.3)(embeddings, target)
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_permuting_the_batch_permutes_the_gradient(name):
+    torch.manual_seed(0)
+    loss, order = make_loss(name).double(), torch.randperm(12)
+    embeddings, classes = torch.randn(12, 6, dtype=torch.float64), torch.randint(0, 4, (12,))
+    labels = VectorLabels(torch.randn(12, 2)).pairwise().double()
+    continuous = loss.labels == "distances"
+    a, b = embeddings.clone().requires_grad_(), embeddings[order].clone().requires_grad_()
+    first = value_and_gradient(loss(a, labels if continuous else classes), a)
+    second = value_and_gradient(loss(b, labels[order][:, order] if continuous else classes[order]), b)
+    torch.testing.assert_close(first[0], second[0])
+    torch.testing.assert_close(first[1][order], second[1])
+
+
+def test_sums_of_disjoint_anchors_add_up():
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(12, 6), VectorLabels(torch.randn(12, 2)).pairwise()
+    loss = LogRatioLoss()
+    values, counts = loss.sums(embeddings, labels)
+    parts = [loss.sums(embeddings, labels[part], anchors=part) for part in torch.randperm(12).split(5)]
+    torch.testing.assert_close(sum(part[0] for part in parts), values)
+    assert torch.equal(sum(part[1] for part in parts), counts)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
+def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
+    loss = make_loss(name)
+    if name == "proxy_anchor":
+        pytest.skip("proxies always compare: each has negatives or positives")
+    embeddings = torch.randn(4, 6, requires_grad=True)
+    target = torch.zeros(4, 4) if loss.labels == "distances" else torch.tensor(labels)
+    value = loss(embeddings, target)
+    value.backward()
+    assert value.item() == 0
+    assert torch.equal(embeddings.grad, torch.zeros(4, 6))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_large_norms_do_not_overflow(name):
+    loss = make_loss(name)
+    embeddings = (30 * torch.nn.functional.normalize(torch.randn(10, 6))).requires_grad_()
+    target = torch.rand(10, 10).fill_diagonal_(0) if loss.labels == "distances" else torch.arange(10) % 4
+    value = loss(embeddings, target)
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(embeddings.grad).all()
+
+
+def test_double_backward_is_refused_clearly():
+    loss = LogRatioLoss()
+    loss.block_rows = 2
+    embeddings = torch.randn(6, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no double backward"):
+        torch.autograd.grad(loss(embeddings, torch.rand(6, 6)), embeddings, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "embeddings", "labels", "message"),
+    [
+        (LogRatioLoss(), torch.randn(1, 3), torch.zeros(1, 1), "the batch has 1 item; a loss compares items"),
+        (LogRatioLoss(), torch.randn(4), torch.zeros(4, 4), "give floats [items, dim]"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), "give label distances [4, 4] (anchors, items)"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), torch.nan), "a label distance is nan (row 0, column 0"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), "label distances are numbers >= 0"),
+        (LogRatioLoss(), torch.randn(4, 3), VectorLabels(torch.randn(5)).view(), "give one label an item"),
+        (TripletMarginLoss(), torch.randn(4, 3), torch.full((4, 4), 0.5), "set a threshold: ThresholdLabels"),
+        (TripletMarginLoss(), torch.randn(4, 3), VectorLabels(torch.randn(4)).view(), "set a threshold"),
+        (
+            ProxyAnchorLoss(num_classes=2, embedding_dim=3),
+            torch.randn(4, 3),
+            torch.zeros(4, 4),
+            "ProxyAnchorLoss needs classes",
+        ),
+        (
+            ProxyAnchorLoss(num_classes=2, embedding_dim=3),
+            torch.randn(4, 3),
+            torch.tensor([0, 1, 2, 0]),
+            "has 2 classes, but the class ids go from 0 to 2",
+        ),
+    ],
+)
+def test_bad_input_is_told_in_one_line(loss, embeddings, labels, message):
+    with pytest.raises(InputError) as error:
+        loss(embeddings, labels)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_bad_anchors_and_options():
+    with pytest.raises(InputError, match="anchors are positions in a batch of 4: 0 to 3"):
+        LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=torch.tensor([4]))
+    with pytest.raises(InputError, match="margin is 0; it must be above 0"):
+        DenseTripletLoss(0)
+    with pytest.raises(InputError, match="distance is 'manhattan'"):
+        TripletMarginLoss(distance="manhattan")
+    with pytest.raises(InputError, match="say how many with num_classes"):
+        MarginLoss(per_class=True)

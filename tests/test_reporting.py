@@ -1,0 +1,459 @@
+"""The report: self-contained, escaped, its numbers right, and not to be broken by what a run may leave behind."""
+
+from __future__ import annotations
+
+import html.parser
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from contml.evaluation.result import Curve, Evaluation, Ranking
+from contml.reporting import sentence, summary, write_report
+from contml.reporting.embedding_map import place_pictures, principal_components
+from contml.reporting.figures import binned_quartiles, density_figure, png, smooth, training_figure
+from contml.reporting.gallery import choose_queries, draw, gallery_strips, printable, stack
+from contml.reporting.table import number, percent
+
+PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png"]
+HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of few pixels: half the time."""
+    monkeypatch.setattr("contml.reporting.figures.DPI", 60)
+    monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
+
+
+class FakeSplit:
+    """Images of one random colour."""
+
+    labels: Any = None
+    queries: torch.Tensor | None = None
+    gallery: torch.Tensor | None = None
+
+    def __init__(self, n: int = 60, prefix: str = "images/") -> None:
+        self.n, self.prefix = n, prefix
+
+    def __len__(self) -> int:
+        return self.n
+
+    def image(self, row: int) -> Image.Image:
+        return self.draw(row, 32)
+
+    def name(self, row: int) -> str:
+        return f"{self.prefix}{row:04d}.jpg"
+
+    def draw(self, row: int, size: int) -> Image.Image:
+        color = tuple(np.random.default_rng(row).integers(0, 256, 3).tolist())
+        return Image.new("RGB", (size, size), color)
+
+
+class BrokenSplit(FakeSplit):
+    """Some pictures fail, the others come in any size and mode."""
+
+    def draw(self, row: int, size: int) -> Image.Image:
+        if row % 4 == 0:
+            raise OSError(f"cannot identify {HOSTILE}\n")
+        mode = ("L", "RGBA", "P", "RGB", "1", "CMYK", "I;16", "LA")[row % 8]
+        return Image.new(mode, ((size, 2 * size), (3 * size, size), (1, 1), (7, size))[row % 4])
+
+
+def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -> tuple[Evaluation, Ranking]:
+    """Embeddings that are noisy labels: an evaluation and a ranking of all rows against all others."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randn(n, 2, generator=generator)
+    embeddings = torch.cat([labels, torch.zeros(n, max(d - 2, 0))], dim=1)[:, :d]
+    embeddings = embeddings + 0.3 * torch.randn(n, d, generator=generator)
+    label = torch.cdist(labels, labels).fill_diagonal_(math.inf)
+    embedding = torch.cdist(embeddings, embeddings).fill_diagonal_(math.inf)
+    k = min(k, n - 1)
+    model, oracle = embedding.argsort(1)[:, :k], label.argsort(1)[:, :k]
+    ranking = Ranking(
+        queries=torch.arange(n),
+        model=model,
+        oracle=oracle,
+        label_distances=label.gather(1, model),
+        oracle_label_distances=label.gather(1, oracle),
+        pairs=torch.stack([label, embedding], dim=2)[~torch.eye(n, dtype=torch.bool)],
+        embeddings=embeddings,
+    )
+    over_k = torch.arange(1, k + 1)
+    lines = [(x.cumsum(1) / over_k).mean(0).tolist() for x in (ranking.label_distances, ranking.oracle_label_distances)]
+    curves = {
+        "label_distance": Curve("Mean label distance", "lower", lines[0], [1.77] * k, lines[1]),
+        "ndcg": Curve("NDCG", "higher", [0.731] * k, [0.312] * k, [1.0] * k),
+    }
+    return Evaluation(unit, n, n - 1, curves, 0.8125), ranking
+
+
+def train_rows(n: int = 50) -> list[dict[str, Any]]:
+    return [
+        {
+            "event": "train",
+            "epoch": i // 10,
+            "step": i,
+            "loss": 1 / (i + 1),
+            "learning_rate": 1e-4,
+            "images_per_second": 812.0,
+        }
+        for i in range(n)
+    ]
+
+
+def write(folder: Path, **change: Any) -> str:
+    evaluation, ranking = fake()
+    rows = [*train_rows(), {"event": "evaluation", "epoch": 1, "step": 10, "label_distance@10": 0.9, "spearman": 0.5}]
+    arguments: dict[str, Any] = {
+        "title": "pose",
+        "config": "loss: log_ratio\n",
+        "rows": rows,
+        "evaluation": evaluation,
+        "ranking": ranking,
+        "split": FakeSplit(),
+        **change,
+    }
+    path = write_report(folder, **arguments)
+    assert path == folder / "report.html"
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*PNGS, "report.html"])
+    for name in PNGS:
+        with Image.open(folder / name) as picture:
+            picture.load()
+            assert picture.format == "PNG"
+            assert min(picture.size) > 100
+    return path.read_text(encoding="utf-8")
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.handlers: list[str] = []
+        self.alts: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.alts += [value or "" for name, value in attrs if name == "alt"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def check_self_contained(text: str) -> Page:
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "base", "form"} & set(page.tags)
+    assert not page.handlers
+    assert all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "url(" not in text
+    return page
+
+
+def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
+    page = check_self_contained(write(tmp_path / "new" / "folder"))
+    assert len(page.links) == 4 + 6  # four figures, six queries
+    assert len(page.alts) == len(page.links)
+    assert page.text.count("60 queries \u00d7 59 gallery items") == 1
+    assert "torso lengths" in page.text
+    assert "loss: log_ratio" in page.text
+
+
+def test_page_holds_every_number_of_the_table(tmp_path: Path) -> None:
+    evaluation, _ = fake()
+    page = Page(write(tmp_path))
+    for line in summary(evaluation):
+        for cell in line:
+            assert cell in page.text
+    assert sentence(evaluation) in page.text
+
+
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    evaluation, ranking = fake(unit=HOSTILE + "$x^$ 漢 \U0001f600")
+    curve = replace(evaluation.curves["ndcg"], title=HOSTILE + r"$\frac{$ 漢 $", better="<script>")
+    page = check_self_contained(
+        write(
+            tmp_path,
+            title=HOSTILE + "\udcff\x00",
+            config=HOSTILE + "\nlone: \udcff\x00",
+            evaluation=replace(evaluation, curves={**evaluation.curves, "hostile": curve}),
+            split=BrokenSplit(prefix=HOSTILE + "\n\udcff"),
+            ranking=ranking,
+        )
+    )
+    assert page.text.count(HOSTILE) >= 4  # title twice, unit, table, config
+    assert any(HOSTILE in alt for alt in page.alts)
+    assert page.tags.count("img") == len(page.links)
+    assert "could not be drawn" in page.text
+    assert "and " in page.text.split("could not be drawn")[1]
+
+
+def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = write(tmp_path)
+
+    def fail(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    evaluation, ranking = fake()
+    with pytest.raises(OSError, match="no space left"):
+        write_report(tmp_path, title="b", config="", rows=[], evaluation=evaluation, ranking=ranking, split=FakeSplit())
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "report.html"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        train_rows(1),
+        [{"event": "evaluation", "epoch": 0, "step": 0, "label_distance@10": 1.0}],
+        [{"event": "evaluation", "epoch": 0, "step": 0, "label_distance@5": 1.0, "label_distance@x": 2.0}],
+        [{"event": "train", "epoch": 0, "step": 0, "loss": math.nan, "learning_rate": None}],
+        [{"event": "train", "step": 3, "loss": math.inf}, {"event": "train"}, {"event": "train", "loss": "much"}, {}],
+        [*train_rows(3), {"event": "train", "epoch": 0, "step": 3, "loss": math.nan}, {"event": "note", "step": 4}],
+        [{"event": "train", "epoch": 0, "step": i, "loss": 0.0, "learning_rate": 0.0} for i in range(4)],
+        [{"event": "train", "epoch": 0, "step": i, "loss": 10.0**i, "learning_rate": 0.1} for i in range(38)],
+    ],
+)
+def test_training_figure_takes_any_rows(rows: list[dict[str, Any]]) -> None:
+    evaluation, _ = fake()
+    assert png(training_figure(rows, evaluation))
+    assert png(training_figure(rows, replace(evaluation, curves={})))
+
+
+def test_steps_run_on_through_epochs_and_resumed_steps_count_once() -> None:
+    evaluation, _ = fake()
+    per_epoch = [{"event": "train", "epoch": i // 10, "step": i % 10, "loss": float(i)} for i in range(30)]
+    resumed = [*train_rows(30), *train_rows(40)[20:]]
+    for rows, length in ((per_epoch, 30), (resumed, 40)):
+        raw = training_figure(rows, evaluation).axes[0].get_lines()[0]
+        assert np.asarray(raw.get_xdata()).tolist() == list(range(length))
+
+
+def test_smooth_is_a_centred_mean() -> None:
+    values = np.arange(20.0) ** 2
+    expected = [values[max(0, i - 2) : i + 3].mean() for i in range(20)]
+    np.testing.assert_allclose(smooth(values, 5), expected)
+    np.testing.assert_allclose(smooth(values, 1), values)
+    assert smooth(np.zeros(0), 3).shape == (0,)
+
+
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
+    evaluation, ranking = fake(k=k)
+    page = Page(write(tmp_path, evaluation=evaluation, ranking=ranking))
+    assert f"Mean label distance@{k} is" in page.text
+
+
+@pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
+def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
+    evaluation, ranking = fake(n=n, d=d)
+    write(tmp_path, evaluation=evaluation, ranking=ranking, split=FakeSplit(n))
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 3, 1e6, math.nan])
+def test_constant_embeddings(tmp_path: Path, value: float) -> None:
+    evaluation, ranking = fake()
+    pairs = ranking.pairs.clone()
+    pairs[:, 1] = 0 if math.isfinite(value) else value
+    ranking = replace(ranking, embeddings=torch.full((60, 5), value), pairs=pairs)
+    write(tmp_path, evaluation=replace(evaluation, spearman=math.nan), ranking=ranking)
+
+
+def test_nothing_to_show(tmp_path: Path) -> None:
+    none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
+    ranking = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
+    evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
+    page = Page(write(tmp_path, rows=[], config="", evaluation=evaluation, ranking=ranking, split=FakeSplit(0)))
+    assert "12 queries skipped" in page.text
+
+
+def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
+    evaluation, ranking = fake()
+    binary, oracle = (ranking.label_distances > 0.5).float(), torch.zeros_like(ranking.label_distances)
+    binary[:10] = math.nan
+    pairs = torch.stack([(ranking.pairs[:, 0] > 1).float(), ranking.pairs[:, 1]], dim=1)
+    curve = Curve("Mean label distance", "lower", [math.nan] * 20, [0.5] * 20, [0.5] * 20)
+    evaluation = replace(evaluation, curves={"label_distance": curve})
+    ranking = replace(ranking, label_distances=binary, oracle_label_distances=oracle, pairs=pairs)
+    write(tmp_path, evaluation=evaluation, ranking=ranking)
+
+
+def test_gallery_spreads_over_the_quality_and_is_reproducible() -> None:
+    quality = torch.arange(100.0)[torch.randperm(100, generator=torch.Generator().manual_seed(1))]
+    distances = quality[:, None].expand(-1, 10).clone()
+    distances[:, 5:] = 1e9  # only the top five count
+    chosen = choose_queries(distances, 5)
+    assert quality[torch.from_numpy(chosen)].tolist() == [10, 30, 50, 70, 90]
+    ties = torch.zeros(50, 5)
+    assert choose_queries(ties, 6).tolist() == choose_queries(ties, 6).tolist()
+    assert len(set(choose_queries(ties, 6).tolist())) == 6
+    assert sorted(choose_queries(ties[:3], 6).tolist()) == [0, 1, 2]
+    holes = torch.tensor([[math.nan, math.nan], [1.0, math.nan], [0.5, 3.0]])
+    assert choose_queries(holes, 3).tolist() == [1, 2, 0]
+
+
+def test_broken_pictures_keep_the_layout() -> None:
+    _, ranking = fake()
+    noted: dict[int, str] = {}
+    whole, holes = gallery_strips(FakeSplit(), ranking, {}), gallery_strips(BrokenSplit(), ranking, noted)
+    assert stack(whole).size == stack(holes).size
+    assert noted
+    assert all(row % 4 == 0 and text.startswith("OSError") for row, text in noted.items())
+    for row in range(8):
+        picture = draw(BrokenSplit(), row, 40, {})
+        assert (picture.size, picture.mode) == ((40, 40), "RGB")
+
+
+def test_pictures_stand_at_their_place() -> None:
+    split, (_, ranking) = FakeSplit(), fake()
+    q = int(choose_queries(ranking.label_distances, 1)[0])
+    picture = gallery_strips(split, ranking, {}, count=1)[0].picture
+
+    def color(row: int) -> tuple[int, ...]:
+        value = split.draw(row, 1).getpixel((0, 0))
+        assert isinstance(value, tuple)
+        return value
+
+    assert picture.getpixel((100, 200)) == color(q)
+    for line, rows in ((140, ranking.model[q]), (140 + picture.height // 2, ranking.oracle[q])):
+        for place in range(5):
+            assert picture.getpixel((picture.width - 100 - 214 * (4 - place), line)) == color(int(rows[place]))
+
+
+def test_principal_components_equal_the_svd() -> None:
+    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * torch.arange(1.0, 7.0)
+    points, shares = principal_components(x)
+    u, s, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
+    np.testing.assert_allclose(np.abs(points), (u[:, :2] * s[:2]).abs().numpy(), atol=1e-10)
+    np.testing.assert_allclose(shares, (s[:2] ** 2 / (s**2).sum()).numpy())
+    again, _ = principal_components(x + 100)
+    np.testing.assert_allclose(again, points, atol=1e-9)  # signs included
+    direction = torch.linalg.lstsq(x - x.mean(0), torch.from_numpy(points)).solution
+    largest = direction.gather(0, direction.abs().argmax(0, keepdim=True))
+    assert bool((largest > 0).all())
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 100, 3000])
+def test_map_pictures_never_overlap(n: int) -> None:
+    points = np.random.default_rng(0).normal(size=(n, 2)) * [3, 1]
+    grid, chosen = place_pictures(points)
+    assert 1 <= len(chosen) <= 120
+    centres = np.array([centre for _, centre in chosen])
+    cells = (centres - grid.corner) / grid.side - 0.5
+    np.testing.assert_allclose(cells, cells.round(), atol=1e-6)
+    assert len(np.unique(cells.round(), axis=0)) == len(chosen)
+    for position, centre in chosen:
+        off = np.abs(points - centre).max(axis=1) <= grid.side / 2
+        distances = np.square(points - centre).sum(axis=1)
+        assert distances[position] == distances[off].min()
+
+
+def test_density_takes_few_and_degenerate_pairs() -> None:
+    for pairs in (
+        torch.zeros(0, 2),
+        torch.ones(1, 2),
+        torch.zeros(500, 2),
+        torch.tensor([[0.0, math.nan], [math.inf, 1.0]]),
+        torch.rand(5, 2),
+        torch.rand(500, 2) * 1e-12,
+        torch.rand(500, 2) * 1e12,
+    ):
+        assert png(density_figure(pairs, 0.5))
+
+
+def test_binned_quartiles_find_the_line() -> None:
+    x = np.linspace(0, 1, 4001)
+    centres, quartiles = binned_quartiles(x, 2 * x)
+    np.testing.assert_allclose(quartiles[:, 1], 2 * centres, atol=1e-3)
+    assert (quartiles[:, 0] < quartiles[:, 2]).all()
+
+
+def test_figures_leave_no_global_state() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    evaluation, ranking = fake()
+    png(training_figure(train_rows(), evaluation))
+    png(density_figure(ranking.pairs, 0.5))
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.38123, "0.381"),
+        (0.9996, "1.00"),
+        (12.345, "12.3"),
+        (999.6, "1,000"),
+        (123456.0, "123,456"),
+        (0.000123456, "0.000123"),
+        (1.234e-7, "1.23e-07"),
+        (-0.5, "-0.500"),
+        (math.nan, "-"),
+        (math.inf, "-"),
+    ],
+)
+def test_number(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_percent() -> None:
+    assert [percent(x) for x in (0.734, 0, -0.001, -0.3, 1.2, math.nan)] == [
+        "73 %",
+        "0 %",
+        "0 %",
+        "-30 %",
+        "120 %",
+        "-",
+    ]
+
+
+def test_summary_and_sentence() -> None:
+    curve = Curve("Mean label distance", "lower", [0.38] * 20, [1.0] * 20, [0.15] * 20)
+    evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5)
+    table = summary(evaluation)
+    assert table[0] == ["metric", "K", "model", "random", "oracle", "way"]
+    assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
+    assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
+    assert table[-1][2] == "0.500"
+    expected = "0.38 of a random ranking's, 73 % of the way from random to the oracle (the true nearest)."
+    assert sentence(evaluation) == f"Mean label distance@10 is {expected}"
+
+    def told(**lines: Any) -> str:
+        return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
+
+    assert "worse than random" in told(model=[1.2] * 20)
+    assert told(oracle=[1.0] * 20).endswith("is 0.380; a random ranking's is 1.00, the oracle's 1.00.")
+    assert told(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@10 is 0.380; ")
+    assert "0.500" in sentence(replace(evaluation, curves={}))
+
+
+def test_printable() -> None:
+    assert printable("a\nb\udcff\x1b[31m ü 漢") == "a\\nb\\udcff\\x1b[31m ü 漢"
+
+
+def test_png_takes_characters_that_the_font_lacks() -> None:
+    evaluation, _ = fake()
+    curve = replace(evaluation.curves["ndcg"], title="漢 $ \\frac{")
+    from contml.reporting.figures import metrics_figure
+
+    picture = Image.open(io.BytesIO(png(metrics_figure(replace(evaluation, curves={"x": curve})))))
+    picture.load()
