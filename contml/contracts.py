@@ -1,8 +1,8 @@
 """The contracts between the rooms of contml: read this first.
 
-A *label space* holds the packed labels of a whole data set and answers label distances between any of its rows. A *loss*
-reads embeddings and label distances. A *sampler* says which rows make a batch. A *split* is images, their label space
-and who queries whom; a *task* is two splits. Class labels are the special case of label distances 0 and 1.
+A *label space* holds the packed labels of a whole data set and answers label distances between any of its rows.
+A *loss* reads embeddings and label distances. A *sampler* says which rows make a batch. A *split* is images,
+their label space and who queries whom; a *task* is two splits. Class labels are the special case of label distances 0 and 1.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class Loss(Protocol):
 
     labels: LabelKind
 
-    def __call__(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor: ...
+    def __call__(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor:
+        """The loss of a batch."""
+        ...
 
 
 @runtime_checkable
@@ -184,4 +186,6 @@ class Step(Protocol):
     The default embeds the images and calls the loss; a step with networks or optimisers of its own is another.
     """
 
-    def __call__(self, model: torch.nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor: ...
+    def __call__(self, model: torch.nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor:
+        """The loss of a batch."""
+        ...

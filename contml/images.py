@@ -1,7 +1,7 @@
 """Images to batches: decode, crop, augment, in worker processes or in this one, with the same result.
 
 The augmentation is that of "Deep Metric Learning Beyond Binary Supervision": every image is brought to `resize` x
-`resize` (its aspect is not kept); a test takes the centre crop, training a crop of jittered side around a shifted centre,
+`resize`, its aspect not kept; a test takes the centre crop, training a crop of jittered side round a shifted centre,
 and flips half of the batches, each as a whole, so that label distances inside a batch stay as they are. Crop and resize
 are one resampling of the decoded file.
 """
@@ -119,6 +119,8 @@ class Images:
 
     def close(self) -> None:
         """End the worker processes; a later batch starts new ones."""
+        for loader in self._loaders.values():
+            loader.close()
         self._loaders.clear()
 
     def _run(self, split: Split, requests: Iterable[_Request], training: bool) -> Iterator[Batch]:
@@ -131,9 +133,16 @@ class Images:
         # out of the table while its batches are read; broken off in between, it ends, and its workers with it.
         key = (id(split), training)
         loader = self._loaders.pop(key, None) or _Loader(decoder, self.workers)
-        for result in loader.read(requests):
-            yield self._checked(result)
-        self._loaders[key] = loader
+        finished = False
+        try:
+            for result in loader.read(requests):
+                yield self._checked(result)
+            finished = True
+        finally:
+            if finished and key not in self._loaders:
+                self._loaders[key] = loader
+            else:
+                loader.close()
 
     def _checked(self, result: _Result) -> Batch:
         if result.error:
@@ -188,7 +197,7 @@ class _Decoder(data.Dataset[_Result]):
         for position, row in enumerate(request.rows):
             try:
                 picture = _decode(self.split.image(row), self.split.name(row), 2 * self.resize)
-            except (_Broken, OSError) as error:  # OSError: of a split that reads files itself
+            except (_BrokenError, OSError) as error:  # OSError: of a split that reads files itself
                 broken.append((self.split.name(row), _cause(error)))
                 continue
             images[len(kept)] = cut(picture, self.resize, self._box(request.seed, row), self.crop)
@@ -236,7 +245,7 @@ def cut(picture: Image.Image, resize: int, box: tuple[int, int, int], crop: int)
 # -- decoding ----------------------------------------------------------------------------------------------------------
 
 
-class _Broken(Exception):
+class _BrokenError(Exception):
     """An image that cannot be decoded, and why."""
 
 
@@ -255,16 +264,16 @@ def _decode(item: ImageItem, name: str, enough: int) -> Image.Image:
             if isinstance(item, Image.Image):
                 return _to_rgb(item)
             if item.is_file() and item.stat().st_size == 0:
-                raise _Broken("empty file")
+                raise _BrokenError("empty file")
             with Image.open(item) as picture:
                 # A JPEG decodes to a half, a quarter, an eighth of its size for less. At least twice the size that is
                 # needed is kept, so that resampling still has something to average.
                 picture.draft(None, (enough, enough))
                 return _to_rgb(picture)
-    except (MemoryError, _Broken):
+    except (MemoryError, _BrokenError):
         raise
     except Exception as error:  # on bytes that are not what they seem, Pillow's decoders raise nearly anything
-        raise _Broken(_cause(error)) from error
+        raise _BrokenError(_cause(error)) from error
 
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
@@ -322,6 +331,12 @@ class _Loader:
             warnings.filterwarnings("ignore", message="This process .* is multi-threaded", category=DeprecationWarning)
             results = iter(self._loader)
         yield from results
+
+    def close(self) -> None:
+        # Left to the garbage collector, this could also run in a worker forked later, which hangs for seconds.
+        if self._loader._iterator is not None:
+            self._loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
+            self._loader._iterator = None
 
 
 class _Pending(data.Sampler[_Request]):

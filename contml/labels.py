@@ -193,8 +193,8 @@ class PoseLabels(PackedLabels):
         if hidden == "refuse" and not bool(enough.all()):
             row = int((~enough).nonzero()[0, 0])
             raise InputError(
-                f"item {row} has {int(seen[row].sum())} of {joints.shape[1]} joints visible ({int((~enough).sum())} such "
-                "items); a pose needs more than half: leave such items out, or set hidden=drop"
+                f"item {row} has {int(seen[row].sum())} of {joints.shape[1]} joints visible "
+                f"({int((~enough).sum())} such items); a pose needs more than half: leave these out, or set hidden=drop"
             )
         self.kept = enough.nonzero()[:, 0]
         if len(self.kept) == 0:
@@ -241,7 +241,8 @@ class PrecomputedLabels:
             or self._matrix.dtype.kind not in "fiu"
         ):
             raise InputError(
-                f"{path}: {self._matrix.dtype} of shape {list(self._matrix.shape)}; label distances are a square matrix of numbers"
+                f"{path}: {self._matrix.dtype} of shape {list(self._matrix.shape)}; "
+                "label distances are a square matrix of numbers"
             )
         self._index = torch.arange(len(self._matrix))
         self._check()
@@ -312,7 +313,8 @@ class ThresholdLabels(_BinaryView):
     """A label space as 0 / 1: items nearer than a threshold are positives.
 
     Args:
-        threshold: label distance below which an item is a positive (0), in the space's unit; all else is a negative (1).
+        threshold: label distance below which an item is a positive (0), in the space's unit; all else is a
+            negative (1).
     """
 
     def __init__(self, threshold: float, *, space: LabelSpace) -> None:

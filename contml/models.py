@@ -129,24 +129,37 @@ class EmbeddingModel(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Six convolutions, made for 64-pixel images on a CPU: images `[B, 3, H, W]` to features `[B, 4096]`."""
+    """Convolutions made for 64-pixel images on a CPU: images `[B, 3, H, W]` to features `[B, 1024]`."""
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        plan = [(3, 32, 2), (32, 64, 2), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1)]
-        for wide_in, wide_out, stride in plan:
-            conv = nn.Conv2d(wide_in, wide_out, 3, stride, padding=1, bias=False)
-            nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-            layers += [conv, nn.BatchNorm2d(wide_out), nn.ReLU(inplace=True)]
-        # A map of 4 x 4 and not one mean over the image: where things are is what a pose consists of.
-        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten())
+        self.layers = nn.Sequential(
+            *_conv(3, 32, kernel=5, stride=2),
+            nn.MaxPool2d(2),
+            *_conv(32, 64),
+            *_conv(64, 64),
+            nn.MaxPool2d(2),
+            *_conv(64, 128),
+            *_conv(128, 128),
+            *_conv(128, 256, stride=2),
+            # A map of 4 x 4 and not one mean over the image: where things are is what a pose consists of. 64 channels
+            # keep the features, and with them a new head's embeddings, about as long as a ResNet's.
+            *_conv(256, 64, kernel=1),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features `[B, 4096]` of normalised images `[B, 3, H, W]`."""
+        """Features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
         # Channels last makes it quick on a CPU; the weights stay as they are, safetensors would refuse them otherwise.
         features: Tensor = self.layers(x.contiguous(memory_format=torch.channels_last))
         return features
+
+
+def _conv(channels_in: int, channels_out: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
+    conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return [conv, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
 
 #: Backbones of this library: functions without arguments that return a module with features `[B, width]`.

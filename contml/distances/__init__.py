@@ -2,7 +2,7 @@
 
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.labels import class_distance, pose_distance
-from contml.distances.search import Neighbours, nearest, pairwise
+from contml.distances.search import Neighbours, nearest, pairwise, smallest
 
 __all__ = [
     "Neighbours",
@@ -14,5 +14,6 @@ __all__ = [
     "normalize",
     "pairwise",
     "pose_distance",
+    "smallest",
     "squared_euclidean",
 ]

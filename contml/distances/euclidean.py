@@ -5,8 +5,8 @@ A squared Euclidean distance comes from one matrix product of *lifted* rows and 
     D(x, y) = [-2 x, |x|^2, 1] . [y, 1, |y|^2]
 
 which costs no extra pass over the `[N, M]` block. Where |x - y|^2 is small beside |x|^2 + |y|^2 the product cancels, so
-those entries are computed again by subtraction: the relative error stays under 1e-3 in float32 at every scale. An offset
-that all rows share is taken off first, where that is exact, so that it does not make everything cancel.
+those entries are computed again by subtraction: the relative error stays under 1e-3 in float32 at every scale. An
+offset that all rows share is taken off first, where that is exact, so that it does not make everything cancel.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; a zero row has 0 with all, and gradient 0."""
+    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; a zero row has 0 with all, gradient 0."""
     return _all_pairs("cosine", x, y)
 
 

@@ -63,14 +63,25 @@ def nearest(
         best: Tensor | None = None
         for cols in c.split(width):
             key = _keys(checked(space.pairwise(r[chunk], cols)), cols)
-            key.masked_fill_(r[chunk, None] == cols, torch.iinfo(torch.int64).max)
+            key.masked_fill_(r[chunk, None] == cols, _LAST)
             key = key if best is None else torch.cat((best, key), 1)
             best = key.topk(min(k, key.shape[1]), dim=1, largest=False).values
         assert best is not None
         keys[chunk] = best
         if progress is not None:
             progress(chunk.stop)
-    return Neighbours((keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF)
+    return _unpack(keys)
+
+
+def smallest(distances: Tensor, ids: Tensor, k: int, *, out: Tensor | None = None) -> Neighbours:
+    """The k smallest of each row of distances `[R, C]`, smallest first, ties by the lower of the columns' `ids` `[C]`.
+
+    `out` `[R, C]` marks entries that do not count; a row needs k entries that do.
+    """
+    key = _keys(distances, ids)
+    if out is not None:
+        key.masked_fill_(out, _LAST)
+    return _unpack(key.topk(k, dim=1, largest=False).values)
 
 
 def checked(distances: Tensor) -> Tensor:
@@ -82,6 +93,14 @@ def checked(distances: Tensor) -> Tensor:
             "label distances are numbers >= 0: look for NaN in the labels"
         )
     return distances
+
+
+#: The key of an entry that does not count: behind all that do.
+_LAST = torch.iinfo(torch.int64).max
+
+
+def _unpack(keys: Tensor) -> Neighbours:
+    return Neighbours((keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF)
 
 
 def _keys(distances: Tensor, cols: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ class Evaluation:
     """The figures of one evaluation, as they are written to `evaluation.json`.
 
     `curves` are by metric name ("label_distance", "ndcg"); entry K - 1 of a curve is the value at K.
-    `spearman` is the rank correlation of embedding distance and label distance over all query-gallery pairs.
+    `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of them,
+    or a uniform sample of a million.
     """
 
     unit: str

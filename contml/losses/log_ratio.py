@@ -3,8 +3,8 @@
     l(a, i, j) = ( log D(f_a, f_i) / D(f_a, f_j) - log D_y(a, i) / D_y(a, j) )^2
 
 Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, Eq. 3-4.
-With r_i = log D(f_a, f_i) - log D_y(a, i) it is (r_i - r_j)^2, and the mean over all pairs i < j of an anchor's items is
-twice the unbiased variance of r: no triplet is ever formed.
+With r_i = log D(f_a, f_i) - log D_y(a, i) it is (r_i - r_j)^2, and the mean over all pairs i < j of an anchor's items
+is twice the unbiased variance of r: no triplet is ever formed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from contml.losses.rows import Block, RowLoss, Sides, log_one_plus_sum_exp
 def proxy_anchor_rows(block: Block, alpha: float, delta: float) -> tuple[Tensor, Tensor]:
     """Terms of each proxy `[P, 2]`: of its positives, of its negatives; and what counts in their means.
 
-        1/|P+| sum_{P+} log(1 + sum_{X_p+} e^{-alpha (s - delta)}) + 1/|P| sum_P log(1 + sum_{X_p-} e^{alpha (s + delta)})
+        1/|P+| sum_{P+} log(1 + sum_{X_p+} e^{-alpha (s - delta)})
+      + 1/|P|  sum_P    log(1 + sum_{X_p-} e^{alpha (s + delta)})
 
     Kim, Kim, Cho, Kwak: "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, Eq. 4. P+: the proxies with an item in
     the batch.

@@ -2,7 +2,7 @@
 
     [ D(a, i) - D(a, j) + margin ]_+    over  D_y(a, i) < D_y(a, j)
 
-No triplet is formed. An anchor's hinges sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i and n_i count the
+No triplet is formed. An anchor's hinges sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i, n_i count the
 active triplets in which i is the nearer and the farther item by label: the counts come from sorting a row and searching
 in it, and are all the gradient there is.
 """
@@ -106,8 +106,8 @@ class TripletMarginLoss(RowLoss):
 
     Args:
         margin: by how much a negative has to be farther than a positive.
-        distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" take the embeddings as they
-            come.
+        distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" take the embeddings as
+            they come.
         reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
     """
 

@@ -37,8 +37,8 @@ def map_figure(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figu
     points, shares = principal_components(embeddings[rows])
     grid, chosen = place_pictures(points)
     with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        height = WIDTH * grid.lines / grid.columns
-        figure = Figure(figsize=(WIDTH, height + 0.5), dpi=DPI, layout="constrained")
+        height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
         axes = figure.subplots()
         (left, bottom), (right, top) = grid.corner, grid.corner + grid.side * np.array([grid.columns, grid.lines])
         cell = int(DPI * WIDTH / grid.columns)

@@ -62,7 +62,7 @@ def png(figure: Figure) -> bytes:
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         # A metric's title may hold characters that the font lacks; a box in their place is good enough.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi="figure")
+        FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi=figure.dpi)
     return buffer.getvalue()
 
 

@@ -114,8 +114,8 @@ def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int,
     _frame(pen, 0, HEADING, QUERY)
     name, means = printable(split.name(query)), (_mean(model), _mean(oracle))
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
-    _write(pen, (0, HEADING + QUERY + 40), f"mean of {len(model)}: {number(means[0])}", 22, INK, QUERY)
-    _write(pen, (0, HEADING + QUERY + 70), f"oracle: {number(means[1])}", 22, INK, QUERY)
+    _write(pen, (0, HEADING + QUERY + 40), f"mean label distance {number(means[0])}", 22, INK, QUERY)
+    _write(pen, (0, HEADING + QUERY + 70), f"of the oracle {number(means[1])}", 22, INK, QUERY)
 
     for top, heading, rows, distances in (
         (0, "Retrieved by the embedding", ranking.model[q, :TOP].tolist(), model),

@@ -1,0 +1,253 @@
+"""The command line: parse, call, print. Results go to stdout, progress and logs to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from contml.contracts import InputError
+
+app = typer.Typer(
+    help="Train embeddings whose distances follow the distances between labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'contml train' prints it.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+ConfigName = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
+]
+
+
+def main() -> None:
+    """Entry point of the `contml` command: a bad input is one line on stderr and exit status 2."""
+    from contml.training import Interrupted
+
+    # A module of one's own beside the config or in the working directory can be named in it.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        app()
+    except InputError as error:
+        print(f"contml: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    except Interrupted as stop:
+        print(f"contml: {stop}", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+    except KeyboardInterrupt:
+        print("contml: stopped", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe went away
+        sys.stderr.close()
+        sys.exit(1)
+
+
+@app.command()
+def train(
+    config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A config's name or a YAML file.")] = None,
+    overrides: Overrides = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run instead.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where run folders are made.")] = Path("runs"),
+    trust: Trust = False,
+) -> None:
+    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there."""
+    from contml import experiment
+    from contml.runs import Run
+    from contml.training import Interrupted
+
+    folder: list[Path] = [resume] if resume else []
+
+    def started(run: Run) -> None:
+        folder.append(run.folder)
+        print(f"run folder: {run.folder}", file=sys.stderr)  # noqa: T201
+
+    try:
+        if resume is not None:
+            if config is not None:
+                raise InputError(f"--resume goes on with {resume} as it is; leave '{config}' away, or start a new run")
+            run = experiment.resume(resume, trust=trust)
+        else:
+            if config is None:
+                raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
+            run = experiment.train(experiment.load(config, overrides or []), runs, started=started)
+    except Interrupted as stop:
+        raise Interrupted(f"{stop}; go on with: contml train --resume {folder[-1]}") from None
+    _show_evaluation(run.folder)
+    print(f"report: {run.folder / 'report.html'}")  # noqa: T201
+
+
+@app.command()
+def evaluate(
+    run: Folder,
+    checkpoint: Annotated[Literal["last", "best"], typer.Option(help="Which weights.")] = "last",
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Evaluate a run's weights on its test split, beside a random ranking and the oracle."""
+    from contml import experiment
+
+    experiment.evaluate_run(run, checkpoint=checkpoint, trust=trust)
+    _show_evaluation(run, as_json=as_json)
+
+
+@app.command()
+def report(run: Folder, trust: Trust = False) -> None:
+    """Write a run's report.html and its pictures anew."""
+    from contml import experiment
+
+    print(experiment.report_run(run, trust=trust))  # noqa: T201
+
+
+@app.command()
+def check(config: ConfigName, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Read the data, build everything, take one batch; train nothing."""
+    from contml import experiment
+
+    facts = experiment.check(experiment.load(config, overrides or []))
+    if as_json:
+        print(json.dumps(dict(facts)))  # noqa: T201
+        return
+    _show([["", ""], *([name, value] for name, value in facts)], header=False)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str | None, typer.Argument(metavar="[WHAT]", help="One kind of part; default an overview.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List configs, tasks, label views, backbones, samplers, losses, optimizers, schedules, with options and docs."""
+    kinds = _kinds()
+    if what is not None and what not in kinds:
+        raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")
+    if as_json:
+        print(json.dumps({name: _as_data(kinds[name]()) for name in ([what] if what else kinds)}))  # noqa: T201
+        return
+    for name in [what] if what else kinds:
+        entries = kinds[name]()
+        print(f"{name}:")  # noqa: T201
+        for entry, part in entries.items():
+            _show_part(entry, part, full=what is not None)
+
+
+@app.command()
+def copy(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
+) -> None:
+    """Copy a config that comes with contml, to edit it."""
+    from contml import experiment
+    from contml.runs import write
+
+    text = experiment.config_text(config)
+    if file.is_dir():
+        file = file / f"{config.split('/')[-1]}.yaml"
+    if file.exists():
+        raise InputError(f"{file} exists already; name another file")
+    with _file_errors(file):
+        write(file, lambda path: path.write_text(text, encoding="utf-8"))
+    print(f"{file}: train it with 'contml train {file}'")  # noqa: T201
+
+
+def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
+    from contml import experiment, labels, losses, models, sampling, training
+
+    return {
+        "configs": lambda: {name: _head(experiment.config_text(name)) for name in experiment.config_names()},
+        "tasks": experiment.task_table,
+        "labels": lambda: labels.VIEWS,
+        "backbones": lambda: dict.fromkeys(models.backbone_names()),
+        "samplers": lambda: sampling.SAMPLERS,
+        "losses": lambda: losses.LOSSES,
+        "optimizers": lambda: training.OPTIMIZERS,
+        "schedules": lambda: training.SCHEDULES,
+        "sections": lambda: {
+            name: section.parts
+            for name, section in experiment.schema().items()
+            if not isinstance(getattr(section, "parts", {}), Mapping)
+        },
+    }
+
+
+def _head(text: str) -> str:
+    """The first line of comment of a config."""
+    return text.splitlines()[0].lstrip("# ").strip()
+
+
+def _show_part(name: str, part: Any, *, full: bool) -> None:
+    from contml.config import options, summary
+
+    if part is None or isinstance(part, str):
+        print(f"  {name}" + (f": {part}" if part else ""))  # noqa: T201
+        return
+    print(f"  {name}: {summary(part)}")  # noqa: T201
+    if full:
+        for option in options(part):
+            given = "required" if option.required else json.dumps(option.default, default=str)
+            print(f"      {option.name} = {given}: {option.help}")  # noqa: T201
+
+
+def _as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
+    from contml.config import options, summary
+
+    return {
+        name: part
+        if part is None or isinstance(part, str)
+        else {
+            "summary": summary(part),
+            "options": {
+                option.name: {"required": option.required, "default": option.default, "help": option.help}
+                for option in options(part)
+            },
+        }
+        for name, part in entries.items()
+    }
+
+
+def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
+    from contml.evaluation.result import Evaluation
+    from contml.reporting import sentence, summary
+
+    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    if as_json:
+        print(json.dumps(values))  # noqa: T201
+        return
+    evaluation = Evaluation.from_dict({name: value for name, value in values.items() if name != "checkpoint"})
+    _show(summary(evaluation))
+    print(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance in {evaluation.unit}")  # noqa: T201
+    if evaluation.skipped:
+        print(f"{evaluation.skipped} images could not be read and were left out")  # noqa: T201
+    print(sentence(evaluation))  # noqa: T201
+
+
+def _show(rows: list[list[str]], *, header: bool = True) -> None:
+    table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for column, title in enumerate(rows[0]):
+        table.add_column(title, justify="right" if header and column else "left", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
+    # A piped table is not folded to some terminal's width.
+    console = Console(highlight=False, markup=False)
+    console.width = console.width if console.is_terminal else 200
+    console.print(table)
+
+
+@contextmanager
+def _file_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror})") from None

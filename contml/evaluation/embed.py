@@ -1,0 +1,43 @@
+"""Embedding a split with a model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from contml.contracts import InputError, Rows, Split, as_rows
+from contml.images import Images
+
+#: Images embedded at a time.
+BATCH = 128
+
+
+@torch.no_grad()
+def embed(
+    model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Embeddings `[N, d]` of a split in float32 on the CPU, and the rows `[M]` that could not be read, which are 0.
+
+    Centre crops, in evaluation mode; the model is put back in the mode it was in. `rows` embeds those alone: the others
+    stay 0 and count as read.
+
+    Raises:
+        InputError: no image could be read, or one could not and broken images are to fail.
+    """
+    wanted = as_rows(rows, len(split))
+    training = model.training
+    model.eval()
+    try:
+        found, kept = [], []
+        for batch in images.test_batches(split, wanted, BATCH):
+            if len(batch.rows):
+                found.append(model(batch.images.to(device)).float().cpu())
+                kept.append(batch.rows)
+    finally:
+        model.train(training)
+    if not found:
+        raise InputError("none of the images to embed could be read")
+    read = torch.cat(kept)
+    embeddings = torch.zeros(len(split), found[0].shape[1])
+    embeddings[read] = torch.cat(found)
+    return embeddings, wanted[~torch.isin(wanted, read)]

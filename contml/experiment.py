@@ -1,0 +1,304 @@
+"""A config made real: task, labels, model, sampler, loss, trainer put together; the schema of a whole config."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contml.config import Config, Document, Scalar, Section, difference, dump, read, resolved, validate
+from contml.contracts import InputError, LabelSpace, Split, Task
+from contml.evaluation.embed import embed
+from contml.evaluation.protocol import evaluate
+from contml.evaluation.result import Evaluation, Ranking
+from contml.images import Images
+from contml.labels import VIEWS
+from contml.losses import LOSSES
+from contml.models import EmbeddingModel
+from contml.reporting import write_report
+from contml.runs import Run, create, open_run, write
+from contml.sampling import SAMPLERS
+from contml.training import OPTIMIZERS, SCHEDULES, Trainer, Training, check_labels, load_weights
+from contml.training.checkpoint import load_state, save_weights
+
+
+def task_table() -> dict[str, Callable[..., Task]]:
+    """Every task that is installed, `folder/name`, from the entry-point group `contml.tasks`."""
+    table: dict[str, Callable[..., Task]] = {}
+    for entry in sorted(entry_points(group="contml.tasks"), key=lambda entry: entry.name):
+        table |= {f"{entry.name}/{name}": task for name, task in entry.load().items()}
+    return table
+
+
+def schema() -> dict[str, Section | Scalar]:
+    """What a config holds, in reading order."""
+    return {
+        "task": Section(task_table()),
+        "labels": Section(VIEWS, required=False),
+        "model": Section(EmbeddingModel),
+        "images": Section(Images),
+        "sampler": Section(SAMPLERS),
+        "loss": Section(LOSSES),
+        "optimizer": Section(OPTIMIZERS, default="sgd"),
+        "schedule": Section(SCHEDULES, default="inverse"),
+        "training": Section(Training),
+        "seed": Scalar(int, 0, "of the weights, the batches and the augmentation"),
+    }
+
+
+def config_names() -> list[str]:
+    """The configs that come with contml, as `folder/name`."""
+    root = files("contml.configs")
+    folders = sorted((f for f in root.iterdir() if f.is_dir()), key=lambda f: f.name)
+    return [
+        f"{folder.name}/{Path(file.name).stem}"
+        for folder in folders
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".yaml")
+    ]
+
+
+def config_text(name: str) -> str:
+    """The text of a config that comes with contml.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name not in config_names():
+        raise InputError(
+            f"no config '{name}'; 'contml list configs' shows them, and a path to a YAML file works as well"
+        )
+    return (files("contml.configs") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A validated config, its name, and its document for the origin of errors."""
+
+    name: str
+    config: Config
+    document: Document
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The resolved config as plain values."""
+        return resolved(self.config)
+
+    def build_task(self) -> Task:
+        """The data."""
+        task: Task = self.config.parts["task"].build()
+        return task
+
+    def build_model(self, weights: bool = True) -> EmbeddingModel:
+        """The model; weights=False leaves out those that the config names, since others will be loaded."""
+        part = self.config.parts["model"]
+        backbone = str(part.options["backbone"])
+        if not self.document.trusted and ":" in backbone and not backbone.startswith("timm:"):
+            raise InputError(
+                f"{self.document.where(('model', 'backbone'))}: 'model.backbone' names code to import ({backbone}); "
+                "pass --trust to allow it"
+            )
+        torch.manual_seed(self.config.values["seed"])
+        options = part.options if weights else {**part.options, "weights": "none"}
+        model: EmbeddingModel = replace(part, options=options).build()
+        return model
+
+    def build_images(self) -> Images:
+        """How images become batches."""
+        images: Images = self.config.parts["images"].build()
+        return images
+
+    def build_trainer(self, task: Task, run: Run | None = None, *, quiet: bool = False) -> Trainer:
+        """Everything that trains, put together."""
+        parts, seed = self.config.parts, self.config.values["seed"]
+        model, images = self.build_model(), self.build_images()
+        model.check_size(images.crop)
+        train = task.train
+        labels: LabelSpace = parts["labels"].build(space=train.labels) if "labels" in parts else train.labels
+        data = {"embedding_dim": model.head.out_features, "labels": labels, "seed": seed}
+        classes = getattr(labels, "classes", None)
+        if isinstance(classes, Tensor):
+            data["num_classes"] = int(classes.max()) + 1
+        else:
+            check_labels(parts["loss"].constructor, labels.kind)  # before it asks for a number of classes
+        loss = parts["loss"].build(**data)
+        return Trainer(
+            model,
+            loss,
+            train,
+            # Neighbours are found among the labels themselves, not among their view as 0 / 1.
+            parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else train.labels}),
+            images,
+            parts["training"].build(),
+            optimizer=lambda groups: parts["optimizer"].build(groups=groups),
+            schedule=lambda optimizer, steps, total: parts["schedule"].build(
+                optimizer=optimizer, steps_per_epoch=steps, total_steps=total
+            ),
+            test=task.test,
+            run=run,
+            labels=labels,
+            config=self.values,
+            quiet=quiet,
+        )
+
+
+def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment of a config that comes with contml, by name, or of a YAML file, by path.
+
+    Raises:
+        InputError: there is no such config, or something in it is wrong: one line that points at it.
+    """
+    path = Path(config)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return _experiment(read(path, overrides), path.stem)
+    config_text(config)
+    document = read(Path(str(files("contml.configs") / f"{config}.yaml")), overrides, name=f"{config}.yaml")
+    return _experiment(document, config)
+
+
+def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
+    """The experiment of a run folder; names of code to import are honoured only with trust."""
+    run = open_run(folder)
+    return _experiment(read(run.config, trusted=trust), folder.parent.name), run
+
+
+def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run:
+    """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder."""
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task)
+    run = _create(root, experiment)
+    started(run)
+    trainer.run = run
+    trainer.fit()
+    _finish(experiment, run, trainer, task)
+    return run
+
+
+def resume(folder: Path, *, trust: bool = False) -> Run:
+    """Go on with a run from its last checkpoint, to the same end as if it had never stopped.
+
+    Raises:
+        InputError: the folder is no run, or its config was changed since.
+    """
+    experiment, run = load_run(folder, trust=trust)
+    state = run.checkpoints / "state.safetensors"
+    if state.exists():
+        changed = difference(load_state(state)[2]["config"], experiment.values)
+        if changed:
+            raise InputError(
+                f"{run.config}: changed since the run began ({'; '.join(changed)}); put it back, or start a new run"
+            )
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task, run)
+    trainer.resume()
+    trainer.fit()
+    _finish(experiment, run, trainer, task)
+    return run
+
+
+def evaluate_run(folder: Path, *, checkpoint: str = "last", trust: bool = False) -> Evaluation:
+    """Embed the test split with a run's weights ("last" or "best"), and write what was found to its folder."""
+    experiment, run = load_run(folder, trust=trust)
+    path = run.checkpoints / f"{checkpoint}.safetensors"
+    weights = load_weights(path)
+    task = experiment.build_task()
+    model = experiment.build_model(weights=False)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"{path}: does not fit the model of {run.config} ({str(error).splitlines()[0]})") from None
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    embeddings, missing = embed(model.to(device), task.test, experiment.build_images(), device=device)
+    evaluation, _ = _evaluate(embeddings, missing, task.test)
+    _save(run, evaluation, embeddings, missing, checkpoint)
+    return evaluation
+
+
+def report_run(folder: Path, *, trust: bool = False) -> Path:
+    """Write the report of a run from its metrics and its saved embeddings."""
+    experiment, run = load_run(folder, trust=trust)
+    path = run.folder / "embeddings" / "test.safetensors"
+    if not path.exists():
+        raise InputError(f"{folder}: has no embeddings yet; run 'contml evaluate {folder}' first")
+    saved = load_weights(path)
+    task = experiment.build_task()
+    if len(saved["embeddings"]) != len(task.test):
+        raise InputError(
+            f"{path}: has {len(saved['embeddings'])} embeddings, but the test split has {len(task.test)} images now; "
+            f"run 'contml evaluate {folder}' again"
+        )
+    evaluation, ranking = _evaluate(saved["embeddings"], saved["missing"], task.test)
+    return _report(experiment, run, task, evaluation, ranking)
+
+
+def check(experiment: Experiment) -> list[tuple[str, str]]:
+    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task, quiet=True)
+    batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
+    before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+    loss = trainer.train_step(batch)
+    trainer.bare_model.load_state_dict(before)
+    trainer.images.close()
+    distances = trainer.labels.view(batch.rows).distances()
+    apart = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
+    queries = len(task.test) if task.test.queries is None else len(task.test.queries)
+    learning = sum(p.numel() for p in trainer.parameters)
+    return [
+        ("training images", f"{len(task.train):,}"),
+        ("test images", f"{len(task.test):,}, of which {queries:,} query"),
+        ("label distance", task.test.labels.unit),
+        ("in a batch", f"{apart.min():.4g} to {apart.max():.4g}, mean {apart.mean():.4g} ({trainer.labels.unit})"),
+        ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
+        ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
+        ("parameters", f"{learning:,}, on {trainer.device}"),
+        ("loss of a batch", f"{loss.item():.4g}"),
+    ]
+
+
+def _experiment(document: Document, name: str) -> Experiment:
+    return Experiment(name, validate(document, schema()), document)
+
+
+def _create(root: Path, experiment: Experiment) -> Run:
+    run = create(root, experiment.name)
+    write(run.config, lambda path: path.write_text(dump(experiment.values), encoding="utf-8"))
+    return run
+
+
+def _finish(experiment: Experiment, run: Run, trainer: Trainer, task: Task) -> None:
+    if trainer.result is None:  # a finished run was resumed
+        trainer.result = trainer.evaluate()
+    evaluation, ranking = trainer.result
+    if trainer.accelerator.is_main_process:
+        _save(run, evaluation, ranking.embeddings, trainer.missing, "last")
+        _report(experiment, run, task, evaluation, ranking)
+
+
+def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
+    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing)
+
+
+def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:
+    text = json.dumps({"checkpoint": checkpoint, **evaluation.to_dict()})
+    write(run.folder / "evaluation.json", lambda path: path.write_text(text, encoding="utf-8"))
+    save_weights(run.folder / "embeddings" / "test.safetensors", {"embeddings": embeddings, "missing": missing})
+
+
+def _report(experiment: Experiment, run: Run, task: Task, evaluation: Evaluation, ranking: Ranking) -> Path:
+    return write_report(
+        run.folder,
+        title=experiment.name,
+        config=dump(experiment.values),
+        rows=run.rows(),
+        evaluation=evaluation,
+        ranking=ranking,
+        split=task.test,
+    )

@@ -1,0 +1,117 @@
+"""The run folder: create, open, log a row, save atomically.
+
+It holds config.yaml, metrics.jsonl, checkpoints/, evaluation.json, embeddings/, report.html and its pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from contml.contracts import InputError
+
+
+class Run:
+    """The folder of one training."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.folder / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a line: training and evaluation rows."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.folder / "checkpoints"
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Append a row to the metrics."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the metrics; a last line cut short by a crash is left out."""
+        if not self.metrics.exists():
+            return []
+        rows = []
+        lines = self.metrics.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                if number < len(lines):
+                    raise InputError(f"{self.metrics}:{number}: not a line of JSON; remove it") from None
+        return rows
+
+    def rewind(self, step: int) -> None:
+        """Drop the rows of steps after `step`: a resumed run writes them again."""
+        rows = [row for row in self.rows() if row["step"] <= step]
+        write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))
+
+
+def create(root: Path, name: str) -> Run:
+    """A new run folder `root/name/date-time`, numbered where two start within a second."""
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")  # local time, as a person would look for it
+    for number in range(1, 1000):
+        folder = root / name / (stamp if number == 1 else f"{stamp}_{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if not folder.is_dir():
+                raise InputError(f"{folder} is in the way of a run folder") from None
+            continue
+        except OSError as error:
+            raise InputError(f"cannot create the run folder {folder}: {error.strerror}") from None
+        run = Run(folder)
+        run.checkpoints.mkdir()
+        return run
+    raise InputError(f"cannot create a run folder under {root / name}")
+
+
+def open_run(folder: Path) -> Run:
+    """An existing run folder.
+
+    Raises:
+        InputError: it is not there, or holds no `config.yaml`.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such run folder; give a folder that 'contml train' made")
+    run = Run(folder)
+    if not run.config.is_file():
+        raise InputError(f"{folder}: not a run folder, it has no config.yaml; give a folder that 'contml train' made")
+    return run
+
+
+def write(path: Path, save: Callable[[Path], Any]) -> Path:
+    """Write a file whole or not at all: `save` writes beside it, and the result takes its name."""
+    with atomic(path) as temporary:
+        save(temporary)
+    return path
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path that becomes `path` when the block ends well, and is removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The ending stays, since some writers choose their format by it.
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

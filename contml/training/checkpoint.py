@@ -1,0 +1,81 @@
+"""Checkpoints: all state of a training in one safetensors file, written atomically; nothing in it executes code.
+
+Tensors are named `model.*`, `loss.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from contml.contracts import InputError
+from contml.runs import write
+
+
+def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
+    """A model's weights alone."""
+    write(path, lambda temporary: save_file(_plain(state), temporary))
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """What `save_weights` wrote."""
+    return _read(path)[0]
+
+
+def save_state(
+    path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimizer: Mapping[str, Any], numbers: Any
+) -> None:
+    """Tensors by part ("model", "loss"), an optimiser's `state_dict()`, and anything that is JSON."""
+    flat = {f"{part}.{name}": tensor for part, state in tensors.items() for name, tensor in state.items()}
+    rest: dict[str, dict[str, Any]] = {}
+    for parameter, state in optimizer["state"].items():
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                flat[f"optimizer.{parameter}.{name}"] = value
+            else:
+                rest.setdefault(str(parameter), {})[name] = value
+    metadata = {"optimizer": {"state": rest, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
+    write(path, lambda temporary: save_file(_plain(flat), temporary, metadata={"contml": json.dumps(metadata)}))
+
+
+def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], Any]:
+    """What `save_state` wrote: tensors by part, the optimiser's `state_dict()`, the numbers.
+
+    Raises:
+        InputError: the file is cut short or no checkpoint.
+    """
+    flat, metadata = _read(path)
+    if "contml" not in metadata:
+        raise InputError(f"{path}: holds weights, not the state of a training")
+    told = json.loads(metadata["contml"])
+    tensors: dict[str, dict[str, Tensor]] = {}
+    state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in told["optimizer"]["state"].items()}
+    for name, tensor in flat.items():
+        part, rest = name.split(".", 1)
+        if part == "optimizer":
+            parameter, key = rest.split(".", 1)
+            state.setdefault(int(parameter), {})[key] = tensor
+        else:
+            tensors.setdefault(part, {})[rest] = tensor
+    return tensors, {"state": state, "param_groups": told["optimizer"]["param_groups"]}, told["numbers"]
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such checkpoint") from None
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: not a readable checkpoint ({error}); it may be cut short") from None
+
+
+def _plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    # Copies: weights that share memory (tied layers) are refused by the format.
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}

@@ -1,0 +1,37 @@
+"""Several processes as one: every process sees the embeddings of the whole batch and computes the whole loss."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes); (0, 1) without a process group."""
+    on = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if on else (0, 1)
+
+
+def gather_rows(x: Tensor) -> Tensor:
+    """The rows `[b, ...]` of every process, in order of rank; the gradient reaches this process's own rows.
+
+    Data parallelism averages the gradients of the processes' parameters, where the gradient of one loss over the whole
+    batch is their sum: so this process's rows get the gradient times the number of processes. Parameters of the loss
+    get the same, whole gradient on every process and are left alone.
+    """
+    rank, processes = world()
+    if processes == 1:
+        return x
+    length = torch.tensor([len(x)], device=x.device)
+    lengths = [torch.zeros_like(length) for _ in range(processes)]
+    dist.all_gather(lengths, length)
+    counts = [int(n) for n in lengths]
+    padded = torch.zeros(max(counts), *x.shape[1:], dtype=x.dtype, device=x.device)
+    padded[: len(x)] = x.detach()
+    parts = [torch.empty_like(padded) for _ in range(processes)]
+    dist.all_gather(parts, padded)
+    rows = [part[:count] for part, count in zip(parts, counts, strict=True)]
+    if x.requires_grad:
+        rows[rank] = x * processes - x.detach() * (processes - 1)
+    return torch.cat(rows)

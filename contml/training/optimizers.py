@@ -1,0 +1,123 @@
+"""Optimisers and learning-rate schedules of torch, by their names in a config."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from torch import nn, optim
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, StepLR
+
+from contml.contracts import InputError
+
+#: Parameters by what they belong to: "backbone", "head", "loss".
+ParameterGroups: TypeAlias = "dict[str, list[nn.Parameter]]"
+
+
+def sgd(
+    lr: float = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-4,
+    head_lr: float | None = None,
+    loss_lr: float | None = None,
+    *,
+    groups: ParameterGroups,
+) -> optim.Optimizer:
+    """Stochastic gradient descent with momentum; the defaults are those of the log-ratio paper.
+
+    Args:
+        lr: learning rate of the backbone, and of all that has none of its own.
+        momentum: momentum.
+        weight_decay: L2 penalty; not on the loss's parameters.
+        head_lr: learning rate of the embedding head.
+        loss_lr: learning rate of the loss's parameters (proxies, boundaries).
+    """
+    return optim.SGD(_rates(groups, lr, head_lr, loss_lr), lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+
+def adam(
+    lr: float = 1e-4,
+    weight_decay: float = 0.0,
+    epsilon: float = 1e-8,
+    head_lr: float | None = None,
+    loss_lr: float | None = None,
+    *,
+    groups: ParameterGroups,
+) -> optim.Optimizer:
+    """Adam.
+
+    Args:
+        lr: learning rate of the backbone, and of all that has none of its own.
+        weight_decay: L2 penalty; not on the loss's parameters.
+        epsilon: added to the denominator.
+        head_lr: learning rate of the embedding head.
+        loss_lr: learning rate of the loss's parameters (proxies, boundaries).
+    """
+    return optim.Adam(_rates(groups, lr, head_lr, loss_lr), lr=lr, weight_decay=weight_decay, eps=epsilon)
+
+
+def adamw(
+    lr: float = 1e-4,
+    weight_decay: float = 1e-4,
+    epsilon: float = 1e-8,
+    head_lr: float | None = None,
+    loss_lr: float | None = None,
+    *,
+    groups: ParameterGroups,
+) -> optim.Optimizer:
+    """Adam with decoupled weight decay.
+
+    Args:
+        lr: learning rate of the backbone, and of all that has none of its own.
+        weight_decay: decoupled weight decay; not on the loss's parameters.
+        epsilon: added to the denominator.
+        head_lr: learning rate of the embedding head.
+        loss_lr: learning rate of the loss's parameters (proxies, boundaries).
+    """
+    return optim.AdamW(_rates(groups, lr, head_lr, loss_lr), lr=lr, weight_decay=weight_decay, eps=epsilon)
+
+
+def _rates(groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None) -> list[dict[str, Any]]:
+    rates = {"backbone": lr, "head": lr if head_lr is None else head_lr, "loss": lr if loss_lr is None else loss_lr}
+    if bad := [rate for rate in rates.values() if not rate >= 0]:
+        raise InputError(f"a learning rate is {bad[0]}; it must be at least 0")
+    # A boundary or a proxy has no reason to shrink to 0.
+    decay = {"loss": {"weight_decay": 0.0}}
+    return [
+        {"params": parameters, "lr": rates[name], "name": name, **decay.get(name, {})}
+        for name, parameters in groups.items()
+        if parameters
+    ]
+
+
+def constant(*, optimizer: optim.Optimizer) -> LRScheduler:
+    """The learning rates as they are."""
+    return LambdaLR(optimizer, lambda _: 1.0)
+
+
+def inverse(decay: float = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
+    """`lr / (1 + decay * step)`, the schedule of the log-ratio paper's code.
+
+    Args:
+        decay: how fast it falls, a step.
+    """
+    return LambdaLR(optimizer, lambda step: 1 / (1 + decay * step))
+
+
+def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int) -> LRScheduler:
+    """Times `factor` after every so many epochs.
+
+    Args:
+        epochs: after how many epochs.
+        factor: what the learning rates are multiplied by.
+    """
+    return StepLR(optimizer, step_size=epochs * steps_per_epoch, gamma=factor)
+
+
+def cosine(*, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
+    """Half a cosine from the learning rates to 0 over the whole training."""
+    return CosineAnnealingLR(optimizer, T_max=total_steps)
+
+
+OPTIMIZERS = {"sgd": sgd, "adam": adam, "adamw": adamw}
+
+SCHEDULES = {"constant": constant, "inverse": inverse, "step": step, "cosine": cosine}

@@ -1,0 +1,68 @@
+"""What a training shows while it runs: a bar at a terminal, a line an epoch when piped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class TrainingProgress:
+    """Loss, images a second and time left, on stderr."""
+
+    def __init__(self, epochs: int, steps: int, done: int, *, silent: bool = False) -> None:
+        self.console = Console(file=sys.stderr, highlight=False)
+        self.epochs, self.steps, self.silent = epochs, steps, silent
+        self.total, self.done, self.first = epochs * steps, done, done
+        self.start = time.monotonic()
+        self.images = 0
+        self._bar: Progress | None = None
+        if self.console.is_terminal and not silent:
+            self._bar = Progress(
+                TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=self.console,
+            )
+            self._task = self._bar.add_task(
+                "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=float("nan"), rate=0.0
+            )
+
+    def __enter__(self) -> TrainingProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def rate(self) -> float:
+        """Images a second since the start."""
+        return self.images / max(time.monotonic() - self.start, 1e-9)
+
+    def step(self, epoch: int, images: int, loss: float) -> None:
+        """After each step; epochs count from 1."""
+        self.done += 1
+        self.images += images
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
+        elif self.done % self.steps == 0:
+            left = (time.monotonic() - self.start) / (self.done - self.first) * (self.total - self.done)
+            self.line(
+                f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {left / 60:.1f} min left"
+            )
+
+    def line(self, text: str) -> None:
+        """A line of its own, above the bar."""
+        if not self.silent:
+            self.console.print(text, soft_wrap=True, markup=False)

@@ -1,0 +1,364 @@
+"""The trainer: batch, embeddings, label distances, loss, step; evaluation, checkpoint, resume."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import gather_object
+from torch import Tensor, nn, optim
+from torch.optim.lr_scheduler import LRScheduler
+
+from contml.contracts import InputError, LabelSpace, LabelView, Loss, Sampler, Split, Step
+from contml.evaluation.embed import embed
+from contml.evaluation.protocol import evaluate
+from contml.evaluation.result import Evaluation, Ranking
+from contml.images import Batch, Images
+from contml.runs import Run
+from contml.training.checkpoint import load_state, save_state, save_weights
+from contml.training.gather import gather_rows, world
+from contml.training.optimizers import ParameterGroups, inverse, sgd
+from contml.training.progress import TrainingProgress
+
+#: Training rows in metrics.jsonl, at most about: enough for any plot.
+_ROWS = 2000
+#: K of the figures in an evaluation row.
+_ROW_K = (1, 10, 100)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by a signal; its state is saved."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long to train, in what precision, and what to keep.
+
+    Args:
+        epochs: how many epochs of the sampler.
+        evaluate_every: evaluate after every so many epochs, before the first and after the last.
+        precision: "auto" is bfloat16 on a device that has it, else float32; the loss is in float32 always.
+        clip_norm: clip the norm of all gradients together.
+        clip_value: clip each gradient's entries.
+        checkpoint_minutes: save the state at least this often, beside the end of each epoch.
+    """
+
+    epochs: int = 30
+    evaluate_every: int = 1
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    checkpoint_minutes: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("clip_norm", "clip_value"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"{name} is {value}; it must be above 0, or null")
+
+
+class EmbeddingStep:
+    """The default step: embed the images, gather the embeddings of all processes, call the loss."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def __call__(self, model: nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor:
+        """The loss of a batch."""
+        return self.loss(gather_rows(model(images)), labels, anchors=anchors)
+
+
+class Trainer:
+    """Trains an embedding so that its distances follow label distances.
+
+    Args:
+        model: images uint8 `[B, 3, H, W]` to embeddings `[B, d]`; with `head_parameters()`, those may learn at their
+            own rate.
+        loss: any loss of `contml.losses`, or one of the same contract; its parameters are trained, its state is saved.
+        split: images and labels to train on.
+        sampler: which rows make a batch.
+        images: how images become batches.
+        options: epochs, precision, clipping, checkpoints.
+        optimizer: makes an optimiser of the parameter groups; default SGD as in the log-ratio paper.
+        schedule: makes a schedule of (optimiser, steps an epoch, all steps); default `lr / (1 + 1e-4 step)`.
+        test: the split to evaluate on.
+        run: the run folder that keeps metrics and checkpoints; None keeps nothing.
+        step: what happens in a step; default: embed, and call the loss.
+        labels: the labels as the loss sees them, where these are a view of the split's; default the split's own.
+        config: plain values that are kept with the state, so that a resumed training can be held to them.
+        quiet: show no progress.
+
+    Raises:
+        InputError: the loss needs another kind of label than these are.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        split: Split,
+        sampler: Sampler,
+        images: Images,
+        options: Training | None = None,
+        *,
+        optimizer: Callable[[ParameterGroups], optim.Optimizer] | None = None,
+        schedule: Callable[[optim.Optimizer, int, int], LRScheduler] | None = None,
+        test: Split | None = None,
+        run: Run | None = None,
+        step: Step | None = None,
+        labels: LabelSpace | None = None,
+        config: Mapping[str, Any] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.options = options or Training()
+        self.accelerator = _accelerator(self.options.precision)
+        self.device = self.accelerator.device
+        self.labels = (split.labels if labels is None else labels).to(self.device)
+        check_labels(loss, self.labels.kind)
+        self.split, self.test, self.sampler, self.images, self.run = split, test, sampler, images, run
+        self.loss = loss.to(self.device) if isinstance(loss, nn.Module) else loss
+        self.step_function = step or EmbeddingStep(self.loss)
+        groups = parameter_groups(model, self.loss)
+        made = optimizer(groups) if optimizer else sgd(groups=groups)
+        self.model, self.optimizer = self.accelerator.prepare(model, made)
+        self.steps = len(sampler)
+        self.total = self.options.epochs * self.steps
+        self.schedule = schedule(made, self.steps, self.total) if schedule else inverse(optimizer=made)
+        self.parameters = [p for group in groups.values() for p in group]
+        self.quiet = quiet or not self.accelerator.is_main_process
+        self.epoch, self.step = 0, 0
+        self.best = math.inf
+        self.result: tuple[Evaluation, Ranking] | None = None
+        self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
+        self.config = dict(config or {})
+        self._stop = ""
+        self._saved = time.monotonic()
+
+    @property
+    def done(self) -> int:
+        """Steps done since the beginning."""
+        return self.epoch * self.steps + self.step
+
+    @property
+    def bare_model(self) -> nn.Module:
+        """The model without what the accelerator wrapped round it."""
+        model: nn.Module = self.accelerator.unwrap_model(self.model)
+        return model
+
+    def fit(self) -> None:
+        """Train to the end, from the state that this trainer is in.
+
+        Raises:
+            InputError: the loss is not finite, or an image is broken and these are to fail.
+            Interrupted: SIGINT or SIGTERM came; the state is saved, if there is a run folder.
+        """
+        with (
+            self._signals(),
+            TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
+        ):
+            if self.done == 0:
+                self._evaluate(progress)
+                self.save()
+            while self.epoch < self.options.epochs:
+                self._train_epoch(progress)
+                self.epoch, self.step = self.epoch + 1, 0
+                last = self.epoch == self.options.epochs
+                if last or self.epoch % self.options.evaluate_every == 0:
+                    self._evaluate(progress)
+                self.save()
+        self.images.close()
+
+    def train_step(self, batch: Batch) -> Tensor:
+        """One step on a batch: forward, backward, clip, update. The loss, detached."""
+        # Dropout and the like draw from the step's own seed: a resumed run needs no generator's state.
+        torch.manual_seed(int(np.random.SeedSequence([self.sampler.seed, self.done, world()[0]]).generate_state(1)[0]))
+        rows = gather_rows(batch.rows.to(self.device))
+        anchors = None
+        if self.sampler.anchors is not None:
+            positions = gather_rows(batch.positions.to(self.device))
+            anchors = torch.arange(int((positions < self.sampler.anchors).sum()), device=self.device)
+        view = self.labels.view(rows)
+        loss = self.step_function(self.model, batch.images.to(self.device), view, anchors)
+        self.optimizer.zero_grad()
+        self.accelerator.backward(loss)
+        if self.options.clip_norm is not None:
+            self.accelerator.clip_grad_norm_(self.parameters, self.options.clip_norm)
+        if self.options.clip_value is not None:
+            self.accelerator.clip_grad_value_(self.parameters, self.options.clip_value)
+        self.optimizer.step()
+        self.schedule.step()
+        return loss.detach()
+
+    def evaluate(self) -> tuple[Evaluation, Ranking]:
+        """Embed the test split, each process its share, and hold the ranking to the labels."""
+        if self.test is None:
+            raise InputError("there is no test split to evaluate on")
+        rank, processes = world()
+        rows = torch.arange(rank, len(self.test), processes)
+        embeddings, missing = embed(self.model, self.test, self.images, rows, device=self.device)
+        if processes > 1:
+            parts = gather_object([(embeddings, missing)])
+            embeddings = torch.stack([part[0] for part in parts]).sum(0)
+            missing = torch.cat([part[1] for part in parts])
+        self.missing = missing
+        return evaluate(embeddings, self.test.labels, self.test.queries, self.test.gallery, missing=missing)
+
+    def save(self) -> None:
+        """Write the state from which `resume` goes on, and the weights as `last`."""
+        self._saved = time.monotonic()
+        if self.run is None or not self.accelerator.is_main_process:
+            return
+        model = self.bare_model.state_dict()
+        loss = self.loss.state_dict() if isinstance(self.loss, nn.Module) else {}
+        scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else {}
+        numbers = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "best": self.best,
+            "schedule": self.schedule.state_dict(),
+            "scaler": scaler,
+            "config": self.config,
+        }
+        optimizer = self.optimizer.state_dict()
+        save_state(self.run.checkpoints / "state.safetensors", {"model": model, "loss": loss}, optimizer, numbers)
+        save_weights(self.run.checkpoints / "last.safetensors", model)
+
+    def resume(self) -> None:
+        """Go on from the run folder's saved state, or from the beginning where it has none yet."""
+        if self.run is None:
+            raise InputError("there is no run folder to resume from")
+        path = self.run.checkpoints / "state.safetensors"
+        if path.exists():
+            tensors, optimizer, numbers = load_state(path)
+            self.bare_model.load_state_dict(tensors["model"])
+            if isinstance(self.loss, nn.Module):
+                self.loss.load_state_dict(tensors.get("loss", {}))
+            self.optimizer.load_state_dict(optimizer)
+            self.schedule.load_state_dict(numbers["schedule"])
+            if self.accelerator.scaler is not None and numbers["scaler"]:
+                self.accelerator.scaler.load_state_dict(numbers["scaler"])
+            self.epoch, self.step, self.best = numbers["epoch"], numbers["step"], numbers["best"]
+        if self.accelerator.is_main_process:
+            self.run.rewind(self.done if path.exists() else -1)
+
+    def _train_epoch(self, progress: TrainingProgress) -> None:
+        self.model.train()
+        every = max(1, self.total // _ROWS)
+        for batch in self.images.train_batches(
+            self.split, self.sampler, epoch=self.epoch, start=self.step, part=world()
+        ):
+            loss = self.train_step(batch)
+            self.step += 1
+            value = float("nan")
+            if self.done % every == 0 or self.step == self.steps:
+                value = loss.item()
+                self._check(value)
+                self._log(
+                    "train", loss=value, learning_rate=self.schedule.get_last_lr()[0], images_per_second=progress.rate
+                )
+            progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
+            if self._stop:
+                self.save()
+                raise Interrupted(f"stopped by {self._stop} in epoch {self.epoch + 1}, after step {self.step}")
+            if time.monotonic() - self._saved > 60 * self.options.checkpoint_minutes:
+                self.save()
+
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise InputError(
+                f"the loss is {loss} in epoch {self.epoch + 1}, step {self.step}: training diverged; "
+                "lower optimizer.lr, or set training.clip_norm (a run's last checkpoint is from before)"
+            )
+
+    def _evaluate(self, progress: TrainingProgress) -> None:
+        if self.test is None:
+            return
+        self.result = self.evaluate()
+        evaluation = self.result[0]
+        row: dict[str, float] = {"spearman": evaluation.spearman}
+        for name, curve in evaluation.curves.items():
+            row |= {f"{name}@{k}": curve.model[k - 1] for k in _ROW_K if k <= len(curve.model)}
+        self._log("evaluation", **row)
+        curve = evaluation.curves["label_distance"]
+        k = min(10, len(curve.model))
+        progress.line(
+            f"after epoch {self.epoch}: mean label distance@{k} {curve.model[k - 1]:.4g}, "
+            f"{curve.model[k - 1] / curve.random[k - 1]:.1%} of a random ranking's"
+        )
+        if curve.model[k - 1] < self.best:
+            self.best = curve.model[k - 1]
+            if self.run is not None and self.accelerator.is_main_process:
+                save_weights(self.run.checkpoints / "best.safetensors", self.bare_model.state_dict())
+
+    def _log(self, event: str, **values: float) -> None:
+        if self.run is not None and self.accelerator.is_main_process:
+            self.run.log({"event": event, "epoch": self.epoch + self.step / self.steps, "step": self.done, **values})
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask_to_stop(number: int, _frame: FrameType | None) -> None:
+            if self._stop:  # the second time is meant
+                raise KeyboardInterrupt
+            self._stop = signal.Signals(number).name
+
+        before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def parameter_groups(model: nn.Module, loss: Loss) -> ParameterGroups:
+    """Parameters that learn, by group: "backbone", "head" (what the model calls so), "loss"."""
+    head = [p for p in getattr(model, "head_parameters", list)() if p.requires_grad]
+    of_head = {id(p) for p in head}
+    backbone = [p for p in model.parameters() if p.requires_grad and id(p) not in of_head]
+    of_loss = [p for p in loss.parameters() if p.requires_grad] if isinstance(loss, nn.Module) else []
+    return {"backbone": backbone, "head": head, "loss": of_loss}
+
+
+def check_labels(loss: Loss | type[Loss], kind: str) -> None:
+    """Refuse a loss, or a class of losses, that needs another kind of label, before the first step.
+
+    Raises:
+        InputError: the pairing is wrong.
+    """
+    name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
+    if loss.labels == "classes" and kind != "classes":
+        raise InputError(f"{name} needs class labels, but the labels of this data are not classes; choose another loss")
+    if loss.labels == "binary" and kind == "distances":
+        raise InputError(
+            f"{name} needs label distances of 0 and 1, but the labels of this data are a matter of degree; "
+            "set a threshold with 'labels: {name: threshold, threshold: ...}' or 'labels: {name: nearest, k: ...}'"
+        )
+
+
+def _accelerator(precision: str) -> Accelerator:
+    # One process may train several times, each in its own precision.
+    AcceleratorState._reset_state()
+    if precision == "auto":
+        precision = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
+    mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
+    try:
+        return Accelerator(mixed_precision=mixed, step_scheduler_with_optimizer=False)
+    except ValueError as error:
+        raise InputError(f"training.precision={precision} does not work here ({error}); take float32") from None

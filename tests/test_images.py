@@ -1,0 +1,509 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from contml.contracts import InputError
+from contml.images import Batch, Images, cut
+
+
+class Items:
+    """As much of a split as a loader needs."""
+
+    labels = queries = gallery = None
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def image(self, row):
+        return self.items[row]
+
+    def name(self, row):
+        item = self.items[row]
+        return f"images/{item.name}" if isinstance(item, Path) else f"row {row}"
+
+
+class Shuffled:
+    anchors = None
+
+    def __init__(self, items, size, seed=0, steps=None):
+        self.items, self.size, self.seed, self.steps = items, size, seed, steps or items // size
+
+    def __len__(self):
+        return self.steps
+
+    def batch(self, epoch, step):
+        if self.steps * self.size > self.items:
+            return list(range(self.size))
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.items)
+        return order[step * self.size : (step + 1) * self.size].tolist()
+
+    def __iter__(self):
+        return (self.batch(0, step) for step in range(len(self)))
+
+
+def noise(count, height=40, width=40, seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+    return [*pixels]
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for i, pixels in enumerate(noise(12, 50, 60)):
+        paths.append(tmp_path / f"{i}.jpg")
+        Image.fromarray(pixels).resize((120, 90)).save(paths[-1])
+    return paths
+
+
+AUGMENTED = {"resize": 40, "crop": 32, "scale_jitter": 6, "shift": 5, "flip": True}
+
+
+def assert_same(left, right):
+    left, right = list(left), list(right)
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.rows, b.rows)
+        assert torch.equal(a.positions, b.positions)
+        assert (a.step, a.skipped) == (b.step, b.skipped)
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_batch_is(files):
+    batches = list(Images(**AUGMENTED).train_batches(Items(files), Shuffled(12, 4), epoch=0))
+    assert [batch.step for batch in batches] == [0, 1, 2]
+    assert isinstance(batches[0], Batch)
+    assert batches[0].images.shape == (4, 3, 32, 32)
+    assert batches[0].images.dtype == torch.uint8
+    assert batches[0].images.is_contiguous()
+    assert batches[0].rows.dtype == torch.int64
+    assert batches[0].rows.tolist() == Shuffled(12, 4).batch(0, 0)
+    assert batches[0].positions.tolist() == [0, 1, 2, 3]
+    assert batches[0].skipped == 0
+
+
+def test_workers_change_nothing_and_stay_for_the_next_epoch(files):
+    split, sampler = Items(files), Shuffled(12, 4)
+    here, there = Images(**AUGMENTED), Images(**AUGMENTED, workers=2)
+    before = torch.get_rng_state()
+    workers = []
+    for epoch in range(2):
+        assert_same(there.train_batches(split, sampler, epoch=epoch), here.train_batches(split, sampler, epoch=epoch))
+        workers.append({process.pid for process in multiprocessing.active_children()})
+    assert workers[0] == workers[1]
+    assert len(workers[0]) == 2
+    assert_same(there.test_batches(split, None, 5), here.test_batches(split, None, 5))
+    assert torch.equal(torch.get_rng_state(), before)
+    there.close()
+    assert not multiprocessing.active_children()
+    assert len(list(there.test_batches(split, [0, 1], 1))) == 2  # and again after close
+    there.close()
+
+
+def test_a_test_inside_an_epoch_and_an_epoch_broken_off(files):
+    split, sampler = Items(files), Shuffled(12, 2)
+    images, plain = Images(**AUGMENTED, workers=1), Images(**AUGMENTED)
+    expected = list(plain.train_batches(split, sampler, epoch=0))
+    got = []
+    for batch in images.train_batches(split, sampler, epoch=0):
+        got.append(batch)
+        if batch.step in (1, 3):
+            assert_same(images.test_batches(split, [3, 1], 2), plain.test_batches(split, [3, 1], 2))
+            next(images.train_batches(split, sampler, epoch=1))
+    assert_same(got, expected)
+    images.close()
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume(files, workers):
+    split, sampler = Items(files), Shuffled(12, 2)
+    images = Images(**AUGMENTED, workers=workers)
+    whole = list(images.train_batches(split, sampler, epoch=3))
+    assert_same(images.train_batches(split, sampler, epoch=3, start=4), whole[4:])
+    images.close()
+
+
+def test_ranks_share_a_batch(files):
+    split, sampler, images = Items(files), Shuffled(12, 6), Images(**AUGMENTED)
+    whole = list(images.train_batches(split, sampler, epoch=0))
+    parts = [list(images.train_batches(split, sampler, epoch=0, part=(rank, 3))) for rank in range(3)]
+    for step, batch in enumerate(whole):
+        for field in ("images", "rows", "positions"):
+            assert torch.equal(torch.cat([getattr(part[step], field) for part in parts]), getattr(batch, field))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ranks_that_cannot_share_a_batch(files, workers):
+    images = Images(workers=workers)
+    with pytest.raises(InputError, match=r"^a batch of 6 images cannot be shared evenly by 4 processes$"):
+        next(images.train_batches(Items(files), Shuffled(12, 6), epoch=0, part=(0, 4)))
+    images.close()
+
+
+@pytest.mark.parametrize("rows", [[2, 0, 1], torch.tensor([2, 0, 1]), range(2, 5), slice(1, 4), None])
+def test_which_rows_are_tested(files, rows):
+    got = torch.cat([batch.rows for batch in Images().test_batches(Items(files), rows, 2)])
+    expected = torch.arange(12) if rows is None else torch.arange(12)[list(rows) if isinstance(rows, range) else rows]
+    assert torch.equal(got, expected)
+
+
+def test_no_rows_no_batches(files):
+    assert list(Images().test_batches(Items(files), [], 2)) == []
+
+
+# -- augmentation ------------------------------------------------------------------------------------------------------
+
+
+def test_half_of_the_batches_are_flipped_each_as_a_whole():
+    pixels = noise(3, 8, 8)
+    images = Images(resize=8, crop=8, flip=True)
+    straight = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)
+    flips = 0
+    for batch in images.train_batches(Items(pixels), Shuffled(3, 3, steps=400), epoch=0):
+        flipped = torch.equal(batch.images, straight.flip(3))
+        assert flipped or torch.equal(batch.images, straight)
+        flips += flipped
+    assert 160 < flips < 240  # 4 standard deviations
+    assert all(torch.equal(batch.images, straight[batch.rows]) for batch in images.test_batches(Items(pixels), None, 2))
+
+
+def test_draws_depend_on_seed_epoch_step_and_row(files):
+    same = Items([files[0]] * 12)
+
+    def first(seed=0, epoch=0, start=0):
+        options = {**AUGMENTED, "flip": False}
+        return next(Images(**options).train_batches(same, Shuffled(12, 6, seed), epoch=epoch, start=start)).images
+
+    draws = [first(), first(seed=1), first(epoch=1), first(start=1)]
+    assert torch.equal(first(), draws[0])
+    assert all(not torch.equal(a, b) for i, a in enumerate(draws) for b in draws[:i])
+    assert len({image.numpy().tobytes() for image in draws[0]}) > 4  # each row its own
+
+
+def test_boxes_cover_the_whole_range():
+    ramp = np.zeros((100, 100, 3), np.uint8)
+    ramp[..., 0] = np.arange(100)[None, :] * 2  # red tells x, green tells y
+    ramp[..., 1] = np.arange(100)[:, None] * 2
+    images = Images(resize=100, crop=50, scale_jitter=10, shift=7)
+    x, y, side = [], [], []
+    for batch in images.train_batches(Items([ramp] * 10), Shuffled(10, 10, steps=100), epoch=0):
+        ends = batch.images.double() / 2 + 0.5
+        x.append((ends[:, 0, 25, 0] + ends[:, 0, 25, -1]) / 2 - 50)
+        y.append((ends[:, 1, 0, 25] + ends[:, 1, -1, 25]) / 2 - 50)
+        side.append((ends[:, 0, 25, -1] - ends[:, 0, 25, 0]) * 50 / 49)
+    x, y, side = torch.cat(x), torch.cat(y), torch.cat(side)
+    for centre in (x, y):
+        assert centre.min() == pytest.approx(-7, abs=1)
+        assert centre.max() == pytest.approx(7, abs=1)
+        assert centre.mean().item() == pytest.approx(0, abs=0.8)
+    assert side.min().item() == pytest.approx(40, abs=1)
+    assert side.max().item() == pytest.approx(60, abs=1)
+    assert side.mean().item() == pytest.approx(50, abs=0.8)
+    assert abs(np.corrcoef(torch.stack([x, y, side]).numpy())[np.triu_indices(3, 1)]).max() < 0.12
+
+
+# -- geometry ----------------------------------------------------------------------------------------------------------
+
+
+def one(item, **options):
+    return next(Images(**options).test_batches(Items([item]), None, 1)).images[0].permute(1, 2, 0).numpy()
+
+
+def test_equal_sizes_pass_through_untouched():
+    pixels = noise(1, 32, 32)[0]
+    for item in (pixels, Image.fromarray(pixels)):
+        np.testing.assert_array_equal(one(item, resize=32, crop=32), pixels)
+        np.testing.assert_array_equal(one(item, resize=32, crop=20), pixels[6:26, 6:26])
+        np.testing.assert_array_equal(one(item, resize=32, crop=21), pixels[5:26, 5:26])
+
+
+def test_an_image_given_as_an_object_stays_as_it_is():
+    picture = Image.fromarray(noise(1, 20, 30)[0]).convert("L")
+    picture.getexif()[0x0112] = 6
+    one(picture, resize=20, crop=20)
+    assert (picture.mode, picture.size) == ("L", (30, 20))
+
+
+def test_shifted_crops_of_equal_size_are_copies():
+    pixels = noise(1, 32, 32)[0]
+    got = cut(Image.fromarray(pixels), 32, (3, 9, 20), 20)
+    np.testing.assert_array_equal(got, pixels[9:29, 3:23])
+
+
+def test_beyond_the_image_its_edge_is_repeated():
+    pixels = noise(1, 32, 32)[0]
+    wide = np.pad(pixels, ((8, 8), (8, 8), (0, 0)), mode="edge")
+    for left, top in [(-5, -8), (-5, 4), (17, 20), (0, 20)]:
+        got = cut(Image.fromarray(pixels), 32, (left, top, 20), 20)
+        np.testing.assert_array_equal(got, wide[top + 8 : top + 28, left + 8 : left + 28])
+    assert cut(Image.fromarray(pixels), 48, (-20, 30, 40), 24).shape == (24, 24, 3)
+
+
+def test_a_dot_lands_where_it_should():
+    pixels = np.zeros((300, 600, 3), np.uint8)
+    pixels[96:105, 396:405] = 255  # centre (400.5, 100.5)
+    got = cut(Image.fromarray(pixels), 100, (40, 10, 50), 80)[..., 0].astype(float)
+    # 600 x 300 to 100 x 100 is 1/6 and 1/3; then the box' corner goes to 0 and its side 50 to 80
+    grid = np.arange(80) + 0.5
+    assert (got.sum(0) @ grid) / got.sum() == pytest.approx((400.5 / 6 - 40) * 1.6, abs=0.1)
+    assert (got.sum(1) @ grid) / got.sum() == pytest.approx((100.5 / 3 - 10) * 1.6, abs=0.1)
+
+
+def test_one_resampling_is_close_to_two():
+    smooth = Image.fromarray(noise(1, 12, 16)[0]).resize((400, 300), Image.Resampling.BICUBIC)
+    two = smooth.resize((64, 64), Image.Resampling.BILINEAR).crop((8, 8, 56, 56))
+    difference = np.abs(one(smooth, resize=64, crop=48).astype(int) - np.asarray(two).astype(int))
+    assert difference.max() <= 1
+
+
+def test_a_large_jpeg_decoded_at_a_fraction_looks_the_same(tmp_path):
+    smooth = Image.fromarray(noise(1, 30, 40)[0]).resize((1600, 1200), Image.Resampling.BICUBIC)
+    smooth.save(tmp_path / "large.jpg", quality=95)
+    with Image.open(tmp_path / "large.jpg") as full:
+        expected = one(full, resize=128, crop=112).astype(int)
+    difference = np.abs(one(tmp_path / "large.jpg", resize=128, crop=112).astype(int) - expected)
+    assert difference.max() <= 4
+    assert difference.mean() < 0.5
+
+
+# -- kinds of images ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [
+        ("1", "png"), ("L", "png"), ("LA", "png"), ("P", "png"), ("P", "gif"), ("RGB", "png"), ("RGBA", "png"),
+        ("L", "jpg"), ("RGB", "jpg"), ("CMYK", "jpg"), ("CMYK", "tif"), ("I;16", "png"), ("I", "tif"), ("F", "tif"),
+        ("RGB", "webp"), ("RGB", "bmp"),
+    ],
+)  # fmt: skip
+def test_modes(tmp_path, mode, suffix):
+    ramp = np.tile(np.linspace(0, 255, 32).round().astype(np.uint8), (32, 1))
+    if mode in ("I;16", "I", "F"):
+        kind, scale = {"I;16": (np.uint16, 257), "I": (np.int32, 257), "F": (np.float32, 1 / 255)}[mode]
+        picture = Image.fromarray((ramp * kind(scale)).astype(kind))
+        assert picture.mode == mode
+    else:
+        picture = Image.fromarray(ramp).convert("RGB")
+        picture = picture.quantize(64) if mode == "P" else picture.convert(mode)
+    file = tmp_path / f"image.{suffix}"
+    picture.save(file)
+    got = one(file, resize=32, crop=32).astype(int)
+    expected = np.where(ramp > 127, 255, 0) if mode == "1" else ramp
+    tolerance = {"jpg": 6, "webp": 12}.get(suffix, 4)
+    difference = np.abs(got - expected[..., None])
+    if mode == "1":
+        assert set(np.unique(got)) == {0, 255}
+        assert got[:, -1].min() == 255
+    else:
+        assert difference.max() <= tolerance
+
+
+@pytest.mark.parametrize("how", ["RGBA", "LA", "palette", "colour key"])
+def test_transparency_is_laid_on_white(tmp_path, how):
+    file = tmp_path / "image.png"
+    if how == "palette":
+        picture = Image.new("P", (8, 8), 0)
+        picture.putpalette([10, 20, 30] * 256)
+        picture.save(file, transparency=bytes([0]))
+    elif how == "colour key":
+        Image.new("RGB", (8, 8), (10, 20, 30)).save(file, transparency=(10, 20, 30))
+    else:
+        Image.new(how, (8, 8), 0).save(file)
+    assert (one(file, resize=8, crop=8) == 255).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(tmp_path, orientation):
+    upright = Image.fromarray(np.kron(noise(1, 2, 3)[0], np.ones((16, 16, 1), np.uint8)))
+    undo = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    stored = upright.transpose(undo[orientation]) if orientation in undo else upright
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "image.png", exif=exif)
+    expected = one(upright, resize=48, crop=48)
+    np.testing.assert_allclose(one(tmp_path / "image.png", resize=48, crop=48).astype(int), expected, atol=1)
+
+
+def test_arrays_of_another_kind():
+    for item in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)):
+        with pytest.raises(InputError, match=r"^row 0: an image as an array is uint8 \[H, W, 3\]; this is "):
+            one(item)
+
+
+@pytest.mark.parametrize("workers", [1])
+def test_an_input_error_comes_through_from_a_worker_as_one_line(workers):
+    images = Images(workers=workers)
+    with pytest.raises(InputError) as error:
+        list(images.test_batches(Items([np.zeros((4, 4), np.uint8)]), None, 1))
+    assert str(error.value) == "row 0: an image as an array is uint8 [H, W, 3]; this is uint8 [4, 4]"
+
+
+# -- broken images -----------------------------------------------------------------------------------------------------
+
+CAUSES = {
+    "truncated": "truncated",
+    "text": "not an image, or of a format that Pillow does not know",
+    "missing": "No such file or directory",
+    "empty": "empty file",
+    "folder": "Is a directory",
+    "bomb": "decompression bomb",
+}
+
+
+def spoil(path, kind, monkeypatch):
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind == "text":
+        path.write_text("<html>404</html>")
+    elif kind == "empty":
+        path.touch()
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "bomb":
+        Image.new("L", (200, 100)).save(path)
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 15_000)  # the others have 10,800; a warning, not yet an error
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", CAUSES)
+def test_a_broken_image_fails_in_one_line(files, kind, workers, monkeypatch):
+    spoil(files[5], kind, monkeypatch)
+    images = Images(workers=workers)
+    with pytest.raises(InputError) as error:
+        list(images.test_batches(Items(files), None, 4))
+    assert not multiprocessing.active_children()  # an error ends the workers
+    text = str(error.value)
+    assert "\n" not in text
+    assert text.startswith("images/5.jpg: cannot be decoded (")
+    assert text.endswith("); fix the file, or set images.broken=skip to leave such images out")
+    assert CAUSES[kind] in text
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", CAUSES)
+def test_a_broken_image_is_left_out(files, kind, workers, monkeypatch):
+    clean = list(Images(**AUGMENTED).train_batches(Items(files), Shuffled(12, 6), epoch=0))
+    spoil(files[5], kind, monkeypatch)
+    images = Images(**AUGMENTED, broken="skip", workers=workers)
+    batches = list(images.train_batches(Items(files), Shuffled(12, 6), epoch=0))
+    assert sum(batch.skipped for batch in batches) == 1
+    for batch, before in zip(batches, clean, strict=True):
+        kept = before.rows != 5
+        assert torch.equal(batch.rows, before.rows[kept])
+        assert torch.equal(batch.images, before.images[kept])  # the others' draws and order are as before
+        assert torch.equal(batch.positions, before.positions[kept])
+    assert list(images.left_out) == ["images/5.jpg"]
+    assert CAUSES[kind] in images.left_out["images/5.jpg"]
+    images.close()
+
+
+def test_a_batch_of_nothing_but_broken_images(tmp_path):
+    (batch,) = Images(broken="skip").test_batches(Items([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
+    assert batch.images.shape == (0, 3, 224, 224)
+    assert batch.rows.shape == batch.positions.shape == (0,)
+    assert batch.skipped == 2
+
+
+def test_bytes_changed_anywhere_never_raise_anything_else(files):
+    random = np.random.default_rng(0)
+    for path in files:
+        for suffix in (".jpg", ".png", ".gif", ".tif", ".webp", ".bmp"):
+            spoilt = path.with_name(f"spoilt{suffix}")
+            with Image.open(path) as picture:
+                picture.resize((24, 18)).save(spoilt)
+            content = bytearray(spoilt.read_bytes())
+            for at in random.integers(0, len(content), 8):
+                content[at] = random.integers(256)
+            spoilt.write_bytes(content)
+            (batch,) = Images(broken="skip").test_batches(Items([spoilt]), None, 1)
+            assert len(batch.rows) + batch.skipped == 1
+
+
+# -- options, interrupts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"crop": 300}, "images.crop=300: allowed are 1 to images.resize=256"),
+        ({"crop": 0}, "images.crop=0: allowed are 1 to images.resize=256"),
+        ({"scale_jitter": 224}, "images.scale_jitter=224: allowed are 0 to images.crop - 1 = 223"),
+        ({"shift": -1}, "images.shift=-1: allowed are 0 and more"),
+        ({"workers": -2}, "images.workers=-2: allowed are 0 and more"),
+        ({"broken": "ignore"}, "images.broken=ignore: allowed are fail and skip"),
+    ],
+)
+def test_options_that_do_not_fit(options, text):
+    with pytest.raises(InputError) as error:
+        Images(**options)
+    assert str(error.value) == text
+
+
+def test_batch_size(files):
+    with pytest.raises(InputError, match="batch_size=0"):
+        Images().test_batches(Items(files), None, 0)
+
+
+SCRIPT = """
+import sys, time
+sys.path.insert(0, {here!r})
+from test_images import Images, Items, noise
+if __name__ == "__main__":
+    images = Images(workers=2)
+    try:
+        for batch in images.test_batches(Items(noise(2) * 5000), None, 4):
+            print("started", flush=True)
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        images.close()
+        print("interrupted")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group")
+def test_ctrl_c_prints_no_tracebacks(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT.format(here=str(Path(__file__).parent)))
+    process = subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "started\n"
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
+    out, err = process.communicate(timeout=60)
+    assert out.endswith("interrupted\n")
+    assert err == ""
