@@ -164,6 +164,7 @@ def copy(
 
 def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     from contml import experiment, labels, losses, models, sampling, training
+    from contml.config import Section
 
     return {
         "configs": lambda: {name: _head(experiment.config_text(name)) for name in experiment.config_names()},
@@ -177,7 +178,7 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "sections": lambda: {
             name: section.parts
             for name, section in experiment.schema().items()
-            if not isinstance(getattr(section, "parts", {}), Mapping)
+            if isinstance(section, Section) and not isinstance(section.parts, Mapping)
         },
     }
 

@@ -2,7 +2,8 @@
 
 A *label space* holds the packed labels of a whole data set and answers label distances between any of its rows.
 A *loss* reads embeddings and label distances. A *sampler* says which rows make a batch. A *split* is images,
-their label space and who queries whom; a *task* is two splits. Class labels are the special case of label distances 0 and 1.
+their label space and who queries whom; a *task* is two splits. Class labels are the special case of label
+distances 0 and 1.
 """
 
 from __future__ import annotations

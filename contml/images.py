@@ -207,7 +207,7 @@ class _Decoder(data.Dataset[_Result]):
             pixels = pixels[:, :, ::-1]
         positions = torch.tensor(kept, dtype=torch.int64)
         batch = Batch(
-            torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))),
+            torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C")),
             torch.tensor(request.rows, dtype=torch.int64)[positions],
             request.step,
             len(broken),

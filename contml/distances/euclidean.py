@@ -65,7 +65,8 @@ def normalize(x: Tensor) -> Tensor:
     x = full_precision(x)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [N,1]
     positive = norm > 0
-    return x * (positive / torch.where(positive, norm, 1))
+    unit: Tensor = x * (positive / torch.where(positive, norm, 1))
+    return unit
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Squared distances `[P]` of the lifted pairs (rows[i], cols[j]), by subtraction."""
     d = rows.shape[1] - 2
     parts = []
-    for a, b in zip(i.split(_PAIRS), j.split(_PAIRS), strict=True):
+    for a, b in zip(torch.split(i, _PAIRS), torch.split(j, _PAIRS), strict=True):
         difference = rows[a, :d].mul(-0.5) - cols[b, :d]  # the lifted rows hold -2 x
         parts.append((difference * difference).sum(1))
     return torch.cat(parts)

@@ -10,6 +10,8 @@ from contml.distances.euclidean import squared_euclidean
 #: As in euclidean.py: below this share of the summed squares an entry is computed again by subtraction, so that equal
 #: poses are at exactly 0 and the rest is right to float32 rounding.
 _CANCELS = 1e-6
+#: Pairs subtracted at a time: bounds the `[pairs, joints, coordinates]` differences.
+_PAIRS = 1 << 16
 
 
 def class_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -39,7 +41,7 @@ def pose_distance(
     size = torch.cat((px.square().sum(2), vx), 1) @ torch.cat((vy, py.square().sum(2)), 1).T  # [N,M]
     d = torch.addmm(size, px.flatten(1), py.flatten(1).T, alpha=-2)
     i, j = (d < _CANCELS * size).nonzero(as_tuple=True)
-    for a, b in zip(i.split(1 << 16), j.split(1 << 16), strict=True):
+    for a, b in zip(torch.split(i, _PAIRS), torch.split(j, _PAIRS), strict=True):
         common = vx[a] * vy[b]  # [P,J]
         d[a, b] = ((px[a] - py[b]).square().sum(2) * common).sum(1)
     d *= joints / (vx @ vy.T)

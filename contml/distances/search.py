@@ -53,7 +53,7 @@ def nearest(
     Raises:
         InputError: k is not in 1 ... number of candidates.
     """
-    r, c = as_rows(rows, len(space), space.device), as_rows(among, len(space), space.device).unique()
+    r, c = as_rows(rows, len(space), space.device), torch.unique(as_rows(among, len(space), space.device))
     others = len(c) - int(torch.isin(r, c).any())
     if not 1 <= k <= others:
         raise InputError(f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}")

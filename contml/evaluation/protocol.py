@@ -63,7 +63,7 @@ def evaluate(
         inside = torch.ones_like(d, dtype=torch.float64) if out is None else (~out).double()
         mean_distance.append((d * inside).sum(1) / inside.sum(1))
         mean_gain.append((gains(d) * inside).sum(1) / inside.sum(1))
-        low, high = np.searchsorted(pair_query, [part.start, part.stop])
+        low, high = torch.searchsorted(pair_query, torch.tensor([part.start, part.stop])).tolist()
         pair_labels.append(d[pair_query[low:high] - part.start, pair_item[low:high]])
 
     retrieved, oracle = torch.cat(found), torch.cat([b.distances for b in best])

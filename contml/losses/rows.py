@@ -127,7 +127,7 @@ class RowLoss(nn.Module):
             values, counts = _columns(self._rows_of(sides, lifted.rows, lifted.cols, slice(0, len(sides.x))))
             return values.sum(0), counts.sum(0)
         needs_gradient = torch.is_grad_enabled()
-        sums: tuple[Tensor, Tensor] = _Blocked.apply(self, sides, step, needs_gradient, *lifted, *parameters)  # type: ignore[no-untyped-call]
+        sums: tuple[Tensor, Tensor] = _Blocked.apply(self, sides, step, needs_gradient, *lifted, *parameters)
         return sums
 
     def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch import nn, optim
@@ -118,6 +119,11 @@ def cosine(*, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
     return CosineAnnealingLR(optimizer, T_max=total_steps)
 
 
-OPTIMIZERS = {"sgd": sgd, "adam": adam, "adamw": adamw}
+OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw}
 
-SCHEDULES = {"constant": constant, "inverse": inverse, "step": step, "cosine": cosine}
+SCHEDULES: dict[str, Callable[..., LRScheduler]] = {
+    "constant": constant,
+    "inverse": inverse,
+    "step": step,
+    "cosine": cosine,
+}

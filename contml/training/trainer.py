@@ -20,7 +20,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn, optim
 from torch.optim.lr_scheduler import LRScheduler
 
-from contml.contracts import InputError, LabelSpace, LabelView, Loss, Sampler, Split, Step
+from contml.contracts import InputError, LabelKind, LabelSpace, LabelView, Loss, Sampler, Split, Step
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
@@ -146,6 +146,7 @@ class Trainer:
         self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
         self.config = dict(config or {})
         self._stop = ""
+        self._begun = False  # the untrained model is evaluated, and a first state is saved
         self._saved = time.monotonic()
 
     @property
@@ -170,8 +171,9 @@ class Trainer:
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
         ):
-            if self.done == 0:
+            if not self._begun:
                 self._evaluate(progress)
+                self._begun = True
                 self.save()
             while self.epoch < self.options.epochs:
                 self._train_epoch(progress)
@@ -183,10 +185,15 @@ class Trainer:
         self.images.close()
 
     def train_step(self, batch: Batch) -> Tensor:
-        """One step on a batch: forward, backward, clip, update. The loss, detached."""
+        """One step on a batch: forward, backward, clip, update. The loss, detached.
+
+        A batch of which fewer than two images could be read has nothing to compare: its loss is 0, and no weight moves.
+        """
         # Dropout and the like draw from the step's own seed: a resumed run needs no generator's state.
         torch.manual_seed(int(np.random.SeedSequence([self.sampler.seed, self.done, world()[0]]).generate_state(1)[0]))
         rows = gather_rows(batch.rows.to(self.device))
+        if len(rows) < 2:
+            return torch.zeros((), device=self.device)
         anchors = None
         if self.sampler.anchors is not None:
             positions = gather_rows(batch.positions.to(self.device))
@@ -252,6 +259,7 @@ class Trainer:
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
             self.epoch, self.step, self.best = numbers["epoch"], numbers["step"], numbers["best"]
+            self._begun = True
         if self.accelerator.is_main_process:
             self.run.rewind(self.done if path.exists() else -1)
 
@@ -268,7 +276,10 @@ class Trainer:
                 value = loss.item()
                 self._check(value)
                 self._log(
-                    "train", loss=value, learning_rate=self.schedule.get_last_lr()[0], images_per_second=progress.rate
+                    "train",
+                    loss=value,
+                    learning_rate=float(self.schedule.get_last_lr()[0]),
+                    images_per_second=progress.rate,
                 )
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
             if self._stop:
@@ -336,16 +347,17 @@ def parameter_groups(model: nn.Module, loss: Loss) -> ParameterGroups:
     return {"backbone": backbone, "head": head, "loss": of_loss}
 
 
-def check_labels(loss: Loss | type[Loss], kind: str) -> None:
+def check_labels(loss: Loss | Callable[..., Loss], kind: LabelKind) -> None:
     """Refuse a loss, or a class of losses, that needs another kind of label, before the first step.
 
     Raises:
         InputError: the pairing is wrong.
     """
     name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
-    if loss.labels == "classes" and kind != "classes":
+    needs = getattr(loss, "labels", "distances")
+    if needs == "classes" and kind != "classes":
         raise InputError(f"{name} needs class labels, but the labels of this data are not classes; choose another loss")
-    if loss.labels == "binary" and kind == "distances":
+    if needs == "binary" and kind == "distances":
         raise InputError(
             f"{name} needs label distances of 0 and 1, but the labels of this data are a matter of degree; "
             "set a threshold with 'labels: {name: threshold, threshold: ...}' or 'labels: {name: nearest, k: ...}'"

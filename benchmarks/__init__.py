@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks.NAME` prints ratios against peers: one process, results checked equal."""

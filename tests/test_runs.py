@@ -1,0 +1,191 @@
+"""The run folder: never two in one place, never half a file, and a log that a crash cuts short is still read."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+
+import pytest
+
+from contml import runs
+from contml.contracts import InputError
+from contml.runs import Run, atomic, create, open_run, write
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_create_and_open(tmp_path):
+    run = create(tmp_path / "runs", "pose/small")
+    assert run.folder.parent == tmp_path / "runs" / "pose/small"
+    datetime.strptime(run.folder.name, "%Y-%m-%d_%H-%M-%S")
+    assert names(run.folder) == ["checkpoints"]
+    assert run.checkpoints.is_dir()
+    run.config.write_text("a: 1\n")
+    assert open_run(run.folder).folder == run.folder
+
+
+def test_runs_that_start_within_a_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2024, 5, 6, 12, 0, 0)
+
+    monkeypatch.setattr(runs, "datetime", Noon)
+    assert [create(tmp_path, "a").folder.name for _ in range(3)] == [
+        "2024-05-06_12-00-00",
+        "2024-05-06_12-00-00_2",
+        "2024-05-06_12-00-00_3",
+    ]
+    assert create(tmp_path, "b").folder.name == "2024-05-06_12-00-00"
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "2024-05-06_12-00-00").write_text("")
+    with pytest.raises(InputError, match=r"c/2024-05-06_12-00-00 is in the way of a run folder$"):
+        create(tmp_path, "c")
+    monkeypatch.setattr(runs, "range", lambda *a: range(1, 3), raising=False)
+    with pytest.raises(InputError, match=r"cannot create a run folder under .*a$"):
+        create(tmp_path, "a")
+
+
+def test_a_folder_that_cannot_be_created(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot create the run folder .*file/x/.*: Not a directory$"):
+        create(tmp_path / "file", "x")
+
+
+def test_open_tells_what_is_wrong(tmp_path):
+    with pytest.raises(InputError) as error:
+        open_run(tmp_path / "none")
+    assert str(error.value) == f"{tmp_path}/none: no such run folder; give a folder that 'contml train' made"
+    with pytest.raises(InputError) as error:
+        open_run(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}: not a run folder, it has no config.yaml; give a folder that 'contml train' made"
+    )
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="no such run folder"):
+        open_run(tmp_path / "file")
+
+
+def logged(folder, steps=3):
+    run = Run(folder)
+    for step in range(steps):
+        run.log({"step": step, "loss": step / 2, "name": "ä\n\u2028"})
+    return run
+
+
+def test_rows_come_back_as_logged(tmp_path):
+    assert Run(tmp_path).rows() == []
+    run = logged(tmp_path)
+    assert run.rows() == [{"step": step, "loss": step / 2, "name": "ä\n\u2028"} for step in range(3)]
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_last_line_cut_short_is_left_out(tmp_path, cut):
+    run = logged(tmp_path)
+    text = run.metrics.read_bytes()
+    run.metrics.write_bytes(text[:-cut])
+    whole = 3 if cut == 1 else 2  # the line break alone may be missing
+    assert [row["step"] for row in run.rows()] == list(range(whole))
+    run.rewind(1)
+    run.log({"step": 2})
+    assert [row["step"] for row in run.rows()] == [0, 1, 2]
+
+
+def test_a_row_logged_after_a_cut_line_is_kept(tmp_path):
+    run = logged(tmp_path)
+    run.metrics.write_bytes(run.metrics.read_bytes()[:-10])
+    run.log({"step": 3})
+    assert [row["step"] for row in run.rows()] == [0, 1, 3]
+    run.log({"step": 4})
+    assert [row["step"] for row in run.rows()] == [0, 1, 3, 4]
+
+
+def test_a_broken_line_in_the_middle_is_told(tmp_path):
+    run = logged(tmp_path)
+    lines = run.metrics.read_text().splitlines()
+    run.metrics.write_text("\n".join([lines[0], lines[1][:9], lines[2]]) + "\n")
+    with pytest.raises(InputError) as error:
+        run.rows()
+    assert str(error.value) == f"{run.metrics}:2: not a line of JSON; remove it"
+
+
+def test_rewind_drops_later_rows_and_leaves_nothing_beside(tmp_path):
+    run = logged(tmp_path, 5)
+    run.log({"step": 2, "evaluation": True})
+    before = run.rows()
+    run.rewind(2)
+    assert run.rows() == [*before[:3], before[-1]]
+    assert names(tmp_path) == ["metrics.jsonl"]
+    run.rewind(-1)
+    assert run.rows() == []
+
+
+def test_rewind_of_a_run_without_rows(tmp_path):
+    Run(tmp_path).rewind(10)
+    assert Run(tmp_path).rows() == []
+
+
+def test_write_is_whole(tmp_path):
+    path = tmp_path / "deep" / "folder" / "value.json"
+    seen = []
+
+    def save(temporary):
+        seen.append(temporary)
+        temporary.write_text("1")
+
+    assert write(path, save) == path
+    assert path.read_text() == "1"
+    assert seen[0].parent == path.parent
+    assert seen[0].suffix == ".json"
+    assert names(path.parent) == ["value.json"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "value.json"
+    path.write_text("old")
+
+    def fail(temporary):
+        temporary.write_text("ne")
+        assert path.read_text() == "old"
+        raise RuntimeError("disk on fire")
+
+    for error in (RuntimeError, FileNotFoundError):
+        with pytest.raises(error):
+            write(path, fail if error is RuntimeError else lambda temporary: None)
+        assert path.read_text() == "old"
+        assert names(tmp_path) == ["value.json"]
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "new.json", fail)
+    assert names(tmp_path) == ["value.json"]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path):
+    def interrupt(temporary):
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "a.txt", interrupt)
+    assert names(tmp_path) == []
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    path = tmp_path / "value.json"
+    for number in range(3):
+        with atomic(path) as temporary, temporary.open("w") as file:
+            for part in range(50):
+                file.write(f"{number}" * 1000)
+                file.flush()
+                assert not path.exists() or path.read_text() == str(number - 1) * 50_000, part
+        assert path.read_text() == str(number) * 50_000
+
+
+def test_the_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    order = []
+    monkeypatch.setattr(os, "fsync", lambda number: order.append(("sync", names(tmp_path))))
+    write(tmp_path / "a.json", lambda temporary: temporary.write_text(json.dumps([])))
+    assert [what for what, _ in order] == ["sync"]
+    assert "a.json" not in order[0][1]

@@ -1,0 +1,260 @@
+"""The samplers: what is in a batch, how often an item comes, and going on from a state."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import label_vectors
+
+from contml.contracts import InputError
+from contml.labels import ClassLabels, ThresholdLabels, VectorLabels
+from contml.sampling import ClassSampler, DenseSampler, UniformSampler
+
+
+def line(items):
+    return VectorLabels(torch.arange(float(items)))
+
+
+def epoch_of(sampler, epoch=0):
+    return [sampler.batch(epoch, step) for step in range(len(sampler))]
+
+
+@st.composite
+def dense_samplers(draw):
+    """(sampler, label distances): any sizes that fit, on labels with ties and copies."""
+    space = VectorLabels(draw(label_vectors(size=draw(st.integers(2, 24)))))
+    items = len(space)
+    batch_size = draw(st.integers(2, items))
+    anchors = draw(st.integers(1, batch_size // 2))
+    neighbours = draw(st.integers(1, batch_size // anchors - 1))
+    options = {"all_anchors": draw(st.booleans()), "batches": draw(st.sampled_from([None, 1, 5]))}
+    seed = draw(st.integers(0, 99))
+    return DenseSampler(batch_size, anchors, neighbours, **options, labels=space, seed=seed), space.pairwise()
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=dense_samplers())
+def test_dense_batches_are_anchors_their_neighbours_and_a_rest(made):
+    sampler, distances = made
+    items, a = len(distances), sampler.anchors_per_batch
+    nearest = reference.nearest(distances, sampler.neighbours.shape[1]).tolist()
+    assert sampler.neighbours.tolist() == nearest
+    assert sampler.anchors in (None, a)
+    for epoch in (0, 1):
+        anchors = []
+        for rows in epoch_of(sampler, epoch):
+            assert len(rows) == len(set(rows)) == sampler.batch_size
+            assert all(type(row) is int and 0 <= row < items for row in rows)
+            anchors += rows[:a]
+            group = list(dict.fromkeys([*rows[:a], *(n for row in rows[:a] for n in nearest[row])]))
+            assert rows[: len(group)] == group
+            assert sampler.batch(epoch, len(anchors) // a - 1) == rows
+        if sampler.batches is None:  # the last batch is filled from the start
+            assert len(sampler) == -(-items // a)
+            assert sorted(anchors[:items]) == list(range(items))
+            assert anchors[items:] == anchors[: len(anchors) - items]
+        else:
+            assert len(sampler) == sampler.batches
+
+
+def test_one_anchor_as_in_the_paper():
+    sampler = DenseSampler(10, labels=line(40))
+    assert (sampler.anchors, len(sampler)) == (1, 40)
+    assert sorted(rows[0] for rows in epoch_of(sampler)) == list(range(40))
+    assert DenseSampler(10, all_anchors=True, labels=line(40)).anchors is None
+
+
+def test_more_batches_than_items_go_on_with_another_order():
+    sampler = DenseSampler(6, 2, 2, batches=30, labels=line(20))
+    anchors = [row for rows in epoch_of(sampler) for row in rows[:2]]
+    turns = [anchors[start : start + 20] for start in (0, 20, 40)]
+    assert all(sorted(turn) == list(range(20)) for turn in turns)
+    assert turns[0] != turns[1] != turns[2]
+
+
+def chi_square(counts, expected):
+    """Standard deviations by which a chi-square statistic is above or below what chance gives."""
+    freedom = len(counts) - 1
+    statistic = sum((count - expected) ** 2 / expected for count in counts)
+    return (statistic - freedom) / (2 * freedom) ** 0.5
+
+
+def test_the_rest_of_a_dense_batch_is_uniform():
+    # One anchor and its neighbour: batches of a given anchor have the other 18 items equally often.
+    sampler = DenseSampler(8, 1, 1, batches=8000, labels=line(20))
+    batches = epoch_of(sampler)
+    assert sampler.neighbours[7].tolist() == [6]
+    rest = Counter(row for rows in batches if rows[0] == 7 for row in rows[2:])
+    assert set(rest) == set(range(20)) - {6, 7}
+    assert rest.total() == 400 * 6
+    assert abs(chi_square(list(rest.values()), 400 * 6 / 18)) < 4
+    # By position as well: nothing sorts the rest.
+    last = Counter(rows[-1] for rows in batches if rows[0] == 7)
+    assert abs(chi_square([last[row] for row in set(range(20)) - {6, 7}], 400 / 18)) < 4
+    pairs = Counter(tuple(sorted(rows[2:4])) for rows in batches if rows[0] == 7)
+    assert len(pairs) > 100  # of 153
+
+
+@settings(max_examples=40, deadline=None)
+@given(items=st.integers(2, 40), data=st.data())
+def test_uniform_gives_each_item_once(items, data):
+    batch_size = data.draw(st.integers(2, items))
+    sampler = UniformSampler(batch_size, labels=line(items), seed=data.draw(st.integers(0, 9)))
+    for epoch in (0, 1):
+        rows = [row for batch in epoch_of(sampler, epoch) for row in batch]
+        assert len(rows) == len(set(rows)) == items // batch_size * batch_size
+        assert set(rows) <= set(range(items))
+    # A second turn goes through the items again.
+    sampler.batches = 2 * (items // batch_size)
+    rows = [row for batch in epoch_of(sampler) for row in batch]
+    assert max(Counter(rows).values()) <= 2
+    assert [len(batch) for batch in epoch_of(sampler)] == [batch_size] * sampler.batches
+
+
+def test_uniform_is_uniform():
+    sampler = UniformSampler(3, batches=4000, labels=line(10))
+    batches = epoch_of(sampler)
+    counts = Counter(row for rows in batches for row in rows)
+    assert abs(chi_square([counts[row] for row in range(10)], 1200)) < 4
+    first = Counter(rows[0] for rows in batches)
+    assert abs(chi_square([first[row] for row in range(10)], 400)) < 4
+
+
+@st.composite
+def class_samplers(draw):
+    """(sampler, class of each row): unequal classes, ids with gaps, fewer items than instances."""
+    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
+    ids = draw(st.permutations([3 * c for c, size in enumerate(sizes) for _ in range(size)]))
+    classes = draw(st.integers(1, len(sizes)))
+    most = len(ids) // classes
+    least = 2 if classes == 1 else 1
+    instances = draw(st.integers(least, max(most, least)))
+    if not 2 <= classes * instances <= len(ids):
+        ids, classes, instances = [*ids, 99, 99], 1, 2
+    space = ClassLabels(ids)
+    if draw(st.booleans()):
+        space = ClassLabels([*ids, -1]).subset(range(len(ids)))  # class ids of the subset have a gap at 0
+    return ClassSampler(classes, instances, labels=space, seed=draw(st.integers(0, 9))), ids
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=class_samplers())
+def test_class_batches_are_exactly_classes_times_instances(made):
+    sampler, ids = made
+    sizes = Counter(ids)
+    assert sampler.anchors is None
+    for epoch in (0, 1):
+        for step, rows in enumerate(epoch_of(sampler, epoch)):
+            assert len(rows) == sampler.per_batch * sampler.instances
+            groups = [rows[start : start + sampler.instances] for start in range(0, len(rows), sampler.instances)]
+            assert all(len({ids[row] for row in group}) == 1 for group in groups)
+            assert len({ids[group[0]] for group in groups}) == sampler.per_batch
+            for group in groups:  # an item comes twice only where the class is too small
+                enough = sizes[ids[group[0]]] >= sampler.instances
+                assert not enough or len(set(group)) == len(group)
+            assert sampler.batch(epoch, step) == rows
+
+
+def test_every_class_comes_once_a_turn():
+    space = ClassLabels([i % 12 for i in range(48)])
+    sampler = ClassSampler(4, 2, labels=space)
+    assert len(sampler) == 6
+    seen = [int(space.classes[row]) for rows in epoch_of(sampler) for row in rows[::2]]
+    assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12))
+    assert seen[:12] != seen[12:]
+
+
+MADE = {
+    "dense": lambda seed=0, **options: DenseSampler(8, 3, 1, labels=line(20), seed=seed, **options),
+    "uniform": lambda seed=0, **options: UniformSampler(3, labels=line(20), seed=seed, **options),
+    "classes": lambda seed=0, **options: ClassSampler(
+        2, 2, labels=ClassLabels([i % 5 for i in range(20)]), seed=seed, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_iterating_goes_from_epoch_to_epoch_and_on_from_any_state(name):
+    sampler, steps = MADE[name](), len(MADE[name]())
+    expected = [sampler.batch(epoch, step) for epoch in range(3) for step in range(steps)]
+    assert [rows for _ in range(3) for rows in sampler] == expected
+    assert sampler.state_dict() == {"seed": 0, "epoch": 3, "step": 0}
+    for taken in range(2 * steps):
+        first, states = MADE[name](), []
+        for _ in range(2):
+            for _ in first:
+                states.append(first.state_dict())
+        resumed = MADE[name](seed=99)
+        resumed.load_state_dict(states[taken])
+        assert [rows for _ in range(3) for rows in resumed][: 3 * steps - taken - 1] == expected[taken + 1 :][
+            : 3 * steps - taken - 1
+        ]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_seeds_and_epochs_differ_and_global_state_does_not_count(name):
+    sampler = MADE[name]()
+    torch.manual_seed(0)
+    first = epoch_of(sampler)
+    torch.manual_seed(1)
+    assert epoch_of(MADE[name]()) == first
+    assert epoch_of(sampler, 1) != first
+    assert epoch_of(MADE[name](seed=1)) != first
+    assert len(MADE[name](batches=2)) == 2
+    assert epoch_of(MADE[name](batches=2)) == first[:2]
+
+
+CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UniformSampler(1, labels=line(9)), "batch_size is 1; a batch compares items, so it needs at least 2"),
+        (
+            lambda: UniformSampler(10, labels=line(9)),
+            "batch_size is 10, but the data set has 9 items; it can be at most that",
+        ),
+        (
+            lambda: DenseSampler(labels=line(9)),
+            "batch_size is 150, but the data set has 9 items; it can be at most that",
+        ),
+        (lambda: UniformSampler(3, 0, labels=line(9)), "batches is 0; it must be at least 1"),
+        (lambda: DenseSampler(6, batches=-1, labels=line(9)), "batches is -1; it must be at least 1"),
+        (lambda: ClassSampler(2, 2, batches=0, labels=CLASSES), "batches is 0; it must be at least 1"),
+        (
+            lambda: DenseSampler(6, 0, 5, labels=line(9)),
+            "anchors_per_batch is 0 and neighbours is 5; both must be at least 1",
+        ),
+        (
+            lambda: DenseSampler(6, 1, 0, labels=line(9)),
+            "anchors_per_batch is 1 and neighbours is 0; both must be at least 1",
+        ),
+        (
+            lambda: DenseSampler(6, 2, 3, labels=line(9)),
+            "2 anchors with 3 neighbours each are 8 items, more than batch_size 6; take fewer or a larger batch",
+        ),
+        (
+            lambda: ClassSampler(2, 2, labels=line(9)),
+            "the sampler takes classes x instances, but the labels are no classes; "
+            "use ClassLabels, or the dense or the uniform sampler",
+        ),
+        (
+            lambda: ClassSampler(2, 2, labels=ThresholdLabels(1, space=line(9))),
+            "the sampler takes classes x instances, but the labels are no classes; "
+            "use ClassLabels, or the dense or the uniform sampler",
+        ),
+        (lambda: ClassSampler(4, 1, labels=CLASSES), "classes is 4, but the data set has 3 classes"),
+        (lambda: ClassSampler(-2, -2, labels=CLASSES), "classes is -2 and instances is -2; both must be at least 1"),
+        (lambda: ClassSampler(0, 2, labels=CLASSES), "classes is 0 and instances is 2; both must be at least 1"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(make, message):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message

@@ -1,0 +1,385 @@
+"""The trainer: it learns, resumes bit for bit, equals itself over several processes, and stops with a clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from miniature import TINY, Flat, Squares, small_trainer
+from safetensors.torch import load_file
+
+from contml.contracts import InputError
+from contml.experiment import load, resume, train
+from contml.images import Images
+from contml.losses import LOSSES, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
+from contml.runs import create
+from contml.training import OPTIMIZERS, SCHEDULES, Interrupted, Trainer, Training
+from contml.training.checkpoint import load_state, save_state
+
+COMMAND = [sys.executable, "-c", "from contml.cli import main; main()"]
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+
+
+def assert_equal(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_it_learns():
+    trainer = small_trainer(model=Flat(), epochs=15, batches=15)
+    before = trainer.evaluate()[0].curves["label_distance"].model[2]
+    trainer.fit()
+    after = trainer.result[0].curves["label_distance"]
+    assert after.model[2] < 0.8 * before
+    assert after.oracle[2] <= after.model[2]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours may catch it."""
+
+
+def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path):
+    whole = small_trainer(create(tmp_path, "whole"))
+    whole.fit()
+    expected, rows = weights(whole), whole.run.rows()
+    assert whole.done == 10
+    for stop in range(10):
+        run = create(tmp_path, "killed")
+        # A checkpoint after every step in one half of the trials, at the ends of epochs alone in the other.
+        minutes = 0.0 if stop % 2 else 10.0
+        trainer = small_trainer(run, checkpoint_minutes=minutes)
+        original = trainer.sampler.batch
+
+        def dies(epoch, step, original=original, stop=stop):
+            if epoch * 5 + step == stop:
+                raise Killed
+            return original(epoch, step)
+
+        trainer.sampler.batch = dies
+        with pytest.raises(Killed):
+            trainer.fit()
+        resumed = small_trainer(run, checkpoint_minutes=minutes)
+        resumed.resume()
+        resumed.fit()
+        assert_equal(weights(resumed), expected)
+        timeless = [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
+        assert timeless == [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
+    classes = torch.arange(30) % 5
+
+    def make(run):
+        split = Squares()
+        from contml.labels import ClassLabels
+
+        split.labels = ClassLabels(classes)
+        torch.manual_seed(1)
+        loss = ProxyAnchorLoss(num_classes=5, embedding_dim=4)
+        trainer = small_trainer(run, split=split, loss=loss, model=Flat(dropout=0.1))
+        return Trainer(
+            trainer.bare_model,
+            loss,
+            split,
+            trainer.sampler,
+            trainer.images,
+            Training(epochs=2, clip_norm=1.0, clip_value=0.1),
+            optimizer=lambda groups: OPTIMIZERS["adamw"](lr=1e-2, loss_lr=1.0, groups=groups),
+            schedule=lambda optimizer, steps, total: SCHEDULES["cosine"](optimizer=optimizer, total_steps=total),
+            run=run,
+            quiet=True,
+        )
+
+    whole = make(None)
+    whole.fit()
+    half = make(create(tmp_path, "half"))
+    half.options = Training(epochs=1, clip_norm=1.0, clip_value=0.1)
+    half.fit()
+    rest = make(half.run)
+    rest.resume()
+    rest.fit()
+    assert_equal(weights(rest), weights(whole))
+    assert torch.equal(rest.loss.proxies, whole.loss.proxies)
+    assert not torch.equal(rest.loss.proxies, half.loss.proxies)
+
+
+@pytest.mark.slow
+def test_sigkill_and_resume_from_the_command_line(tmp_path):
+    changes = [*TINY, "training.checkpoint_minutes=0.0", "sampler.batches=8"]
+    expected = train(load("pose/synthetic", changes), tmp_path / "whole")
+    process = subprocess.Popen(
+        [*COMMAND, "train", "pose/synthetic", *changes, "--runs", str(tmp_path / "killed")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    folder = None
+    while time.monotonic() < deadline:
+        found = list((tmp_path / "killed").glob("pose/synthetic/*/metrics.jsonl"))
+        if found and len(found[0].read_text().splitlines()) >= 5:
+            folder = found[0].parent
+            break
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert folder is not None
+    done = subprocess.run([*COMMAND, "train", "--resume", str(folder)], capture_output=True, text=True, check=True)
+    assert "report.html" in done.stdout
+    assert_equal(
+        load_file(folder / "checkpoints/last.safetensors"), load_file(expected.checkpoints / "last.safetensors")
+    )
+
+
+def test_a_signal_saves_and_says_so(tmp_path):
+    run = create(tmp_path, "run")
+    trainer = small_trainer(run)
+    original = trainer.sampler.batch
+
+    def interrupts(epoch, step):
+        if (epoch, step) == (1, 2):
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(epoch, step)
+
+    trainer.sampler.batch = interrupts
+    with pytest.raises(Interrupted, match="stopped by SIGINT in epoch 2, after step 3"):
+        trainer.fit()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    whole = small_trainer()
+    whole.fit()
+    rest = small_trainer(run)
+    rest.resume()
+    assert rest.done == 8
+    rest.fit()
+    assert_equal(weights(rest), weights(whole))
+
+
+def test_resume_with_a_changed_config(tmp_path):
+    run = train(load("pose/synthetic", TINY), tmp_path)
+    text = run.config.read_text()
+    assert "squared: true" in text
+    changed = text.replace("epochs: 2", "epochs: 3")
+    assert changed != text
+    run.config.write_text(changed)
+    with pytest.raises(InputError, match=r"config.yaml: changed since the run began \(training.epochs: 2 -> 3\)"):
+        resume(run.folder)
+
+
+def test_a_checkpoint_cut_short_is_told(tmp_path):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=1)
+    trainer.fit()
+    path = trainer.run.checkpoints / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"state\.safetensors: not a readable checkpoint"):
+        small_trainer(trainer.run).resume()
+
+
+def test_state_round_trip(tmp_path):
+    parameter = torch.nn.Parameter(torch.randn(3))
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    parameter.sum().backward()
+    optimizer.step()
+    save_state(tmp_path / "x.safetensors", {"model": {"a.b": torch.arange(3)}}, optimizer.state_dict(), {"n": [1.5]})
+    tensors, state, numbers = load_state(tmp_path / "x.safetensors")
+    assert torch.equal(tensors["model"]["a.b"], torch.arange(3))
+    assert numbers == {"n": [1.5]}
+    fresh = torch.optim.AdamW([parameter], lr=0.2)
+    fresh.load_state_dict(state)
+    again, before = fresh.state_dict(), optimizer.state_dict()
+    assert json.dumps(again["param_groups"]) == json.dumps(before["param_groups"])
+    for name, value in before["state"][0].items():
+        assert torch.equal(again["state"][0][name], value)
+
+
+def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=3, evaluate_every=2)
+    trainer.fit()
+    names = {path.name for path in trainer.run.checkpoints.iterdir()}
+    assert names == {"best.safetensors", "last.safetensors", "state.safetensors"}
+    assert_equal(load_file(trainer.run.checkpoints / "last.safetensors"), weights(trainer))
+    evaluations = [row for row in trainer.run.rows() if row["event"] == "evaluation"]
+    assert [row["epoch"] for row in evaluations] == [0, 2, 3]
+    assert trainer.best == min(row["label_distance@10"] for row in evaluations)
+    steps = [row["step"] for row in trainer.run.rows() if row["event"] == "train"]
+    assert steps == list(range(1, 16))
+
+
+def test_broken_images_are_skipped_with_their_anchors():
+    split = Squares(broken=(0, 7))
+    seen = []
+    trainer = small_trainer(split=split, broken="skip", epochs=3, batches=15, model=Flat())
+
+    def step(model, images, labels, anchors):
+        seen.append((len(images), len(labels), len(anchors)))
+        assert not {0, 7} & set(labels.rows.tolist())
+        return trainer.loss(model(images), labels, anchors=anchors)
+
+    trainer.step_function = step
+    trainer.fit()
+    assert {size for size, _, _ in seen} == {8, 9, 10}
+    assert {anchors for _, _, anchors in seen} >= {1, 2}
+    assert set(trainer.images.left_out) == {"square 0", "square 7"}
+
+
+def test_a_batch_of_broken_images_is_left_out():
+    split = Squares(broken=tuple(range(29)))
+    trainer = small_trainer(split=split, broken="skip", epochs=1)
+    before = weights(trainer)
+    trainer.fit()
+    assert_equal(weights(trainer), before)
+    assert trainer.done == 5
+
+
+def test_divergence_is_told():
+    trainer = small_trainer(model=Flat())
+    trainer.step_function = lambda model, images, labels, anchors: model(images).sum() * torch.nan
+    with pytest.raises(InputError, match=r"the loss is nan in epoch 1, step 1: training diverged; lower optimizer.lr"):
+        trainer.fit()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step(name):
+    losses = {"triplet_margin": TripletMarginLoss(), "margin": MarginLoss(), "log_ratio": LogRatioLoss()}
+    losses["proxy_anchor"] = ProxyAnchorLoss(num_classes=2, embedding_dim=4)
+    loss = losses.get(name)
+    if loss is None or loss.labels == "distances":
+        pytest.skip("takes any label distances")
+    with pytest.raises(InputError, match=r"set a threshold|needs class labels"):
+        small_trainer(loss=loss)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules(schedule):
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    made = SCHEDULES[schedule](
+        optimizer=optimizer,
+        **{"step": {"steps_per_epoch": 2, "epochs": 1}, "cosine": {"total_steps": 4}}.get(schedule, {}),
+    )
+    rates = []
+    for _ in range(4):
+        rates.append(made.get_last_lr()[0])
+        optimizer.step()
+        made.step()
+    expected = {
+        "constant": [1, 1, 1, 1],
+        "inverse": [1 / (1 + 1e-4 * step) for step in range(4)],
+        "step": [1, 1, 0.5, 0.5],
+        "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
+    }[schedule]
+    assert rates == pytest.approx(expected)
+
+
+def test_learning_rates_by_group():
+    class Headed(Flat):
+        def head_parameters(self):
+            return [self.linear.bias]
+
+    trainer = small_trainer(model=Headed(), loss=MarginBinary())
+    optimizer = OPTIMIZERS["adam"](lr=1.0, head_lr=2.0, loss_lr=3.0, weight_decay=0.5, groups=groups_of(trainer))
+    assert [(g["name"], g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [
+        ("backbone", 1.0, 0.5),
+        ("head", 2.0, 0.5),
+        ("loss", 3.0, 0.0),
+    ]
+    with pytest.raises(InputError, match="a learning rate is -1"):
+        OPTIMIZERS["sgd"](lr=-1, groups=groups_of(trainer))
+
+
+class MarginBinary(LogRatioLoss):
+    """A loss with a parameter that takes any labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.boundary = torch.nn.Parameter(torch.ones(()))
+
+
+def groups_of(trainer):
+    from contml.training.trainer import parameter_groups
+
+    return parameter_groups(trainer.bare_model, trainer.loss)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0; it must be at least 1"),
+        ({"clip_norm": -1.0}, "clip_norm is -1.0; it must be above 0"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        Training(**options)
+
+
+def test_bfloat16_trains_with_the_loss_in_float32():
+    trainer = small_trainer(model=Flat(), epochs=1, precision="bfloat16")
+    trainer.fit()
+    assert all(value.dtype == torch.float32 for value in weights(trainer).values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32"])
+def test_two_processes_equal_one(tmp_path, precision):
+    alone = small_trainer(model=Flat())
+    alone.fit()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = (
+        "import os, sys, torch; sys.path.insert(0, 'tests'); from miniature import *\n"
+        "from safetensors.torch import save_file\n"
+        "trainer = small_trainer(model=Flat()); trainer.fit()\n"
+        f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
+        "save_file(trainer.bare_model.state_dict(), rank)\n"
+        "open('spearman' + rank, 'w').write(repr(trainer.result[0].spearman))\n"
+    )
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    for rank in "01":
+        found = load_file(tmp_path / rank)
+        for name, value in weights(alone).items():
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6)
+        assert float((tmp_path / f"spearman{rank}").read_text()) == pytest.approx(alone.result[0].spearman, abs=1e-3)
+
+
+def test_nothing_to_resume_starts_from_the_beginning(tmp_path):
+    run = create(tmp_path, "run")
+    run.log({"event": "train", "epoch": 0.5, "step": 3, "loss": 1.0})
+    trainer = small_trainer(run)
+    trainer.resume()
+    assert trainer.done == 0
+    assert run.rows() == []
+
+
+def test_a_trainer_without_test_split_or_run_folder():
+    split = Squares()
+    trainer = Trainer(
+        Flat(), LogRatioLoss(), split, small_trainer().sampler, Images(14, 14), Training(epochs=1), quiet=True
+    )
+    trainer.fit()
+    assert trainer.result is None
+    with pytest.raises(InputError, match="there is no test split"):
+        trainer.evaluate()
