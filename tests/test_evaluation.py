@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import faiss
 import pytest
 import reference
 import torch
@@ -132,15 +133,15 @@ def test_the_random_column_is_the_mean_of_many_random_rankings(leave_one_out):
     labels = VectorLabels(torch.randn(14, 2))
     rows = (None, None) if leave_one_out else (torch.arange(4), torch.arange(4, 14))
     totals = {"label_distance": 0.0, "ndcg": 0.0}
-    rounds = 400
+    rounds = 150
     for _ in range(rounds):
         found, _ = evaluate(torch.randn(14, 8), labels, *rows)
         for name in totals:
             totals[name] = totals[name] + torch.tensor(found.curves[name].model)
     for name, total in totals.items():
         by_chance = torch.tensor(found.curves[name].random)
-        torch.testing.assert_close(total / rounds, by_chance, rtol=0.05, atol=0)
-        # Closer still at the whole gallery, where every ranking holds the same items.
+        torch.testing.assert_close(total / rounds, by_chance, rtol=0.07, atol=0)
+    # At the whole gallery every ranking holds the same items.
     assert found.curves["label_distance"].model[-1] == pytest.approx(found.curves["label_distance"].random[-1])
 
 
@@ -280,8 +281,16 @@ def test_rank_with_a_large_common_offset(offset, k):
     assert torch.equal(rank(x[:50].float(), x[50:].float(), k), brute_force(x[:50].float(), x[50:].float(), k))
 
 
-def test_rank_within_tight_clusters_far_apart():
-    # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot tell them apart.
+def test_ties_go_to_the_lower_position_whatever_the_mean_of_the_gallery_is():
+    gallery = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0])[:, None]  # the mean 0.6 is no binary fraction
+    assert rank(torch.ones(1, 1), gallery, 5).tolist() == [[3, 0, 1, 2, 4]]
+
+
+@pytest.mark.parametrize("blas_from", [20, 128_000])
+def test_rank_within_tight_clusters_far_apart(blas_from, monkeypatch):
+    # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot tell them apart. From how
+    # many queries on FAISS takes one depends on its version.
+    monkeypatch.setattr(faiss.cvar, "distance_compute_blas_threshold", blas_from)
     generator = torch.Generator().manual_seed(0)
     centres = 30 * torch.nn.functional.normalize(torch.randn(4, 64, generator=generator))
     x = centres.repeat(300, 1) + 1e-3 * torch.randn(1200, 64, generator=generator)

@@ -165,7 +165,7 @@ def test_hidden_items_are_refused_or_dropped():
     visible[5, :2] = False  # 3 of 5 are enough
     raises(
         "item 1 has 2 of 5 joints visible (2 such items); a pose needs more than half: "
-        "leave such items out, or set hidden=drop",
+        "leave these out, or set hidden=drop",
         lambda: PoseLabels(joints, visible),
     )
     space = PoseLabels(joints, visible, hidden="drop")
@@ -185,7 +185,7 @@ def test_half_of_the_joints_are_not_enough():
     visible[2, :2] = False
     raises(
         "item 2 has 2 of 4 joints visible (1 such items); a pose needs more than half: "
-        "leave such items out, or set hidden=drop",
+        "leave these out, or set hidden=drop",
         lambda: PoseLabels(joints, visible),
     )
 

@@ -75,7 +75,7 @@ _FROM = np.array([np.concatenate(_KEYS[a]) for a, _, _ in _MOVES], np.float64)  
 _TO = np.array([np.concatenate(_KEYS[b]) for _, b, _ in _MOVES], np.float64)  # [M,21]
 _COMMON = np.cumsum([w for _, _, w in _MOVES]) / sum(w for _, _, w in _MOVES)
 _SPREAD = np.concatenate(
-    [(7, 5, 9, 8, 6), *[(13, 8, 12, 7)] * 2, *[(8, 4, 9, 3)] * 2]
+    [(6, 4, 7, 6, 5), *[(10, 6, 10, 5)] * 2, *[(7, 3, 8, 3)] * 2]
 )  # degrees, one standard deviation
 _MIRRORED = np.array([0, 1, 2, 3, 4, 9, 10, 11, 12, 5, 6, 7, 8, 17, 18, 19, 20, 13, 14, 15, 16])
 _MIRROR_SIGN = np.where(np.isin(np.arange(21), (1, 2, 4)), -1.0, 1.0)
@@ -157,10 +157,10 @@ def _choose_pose(rng: np.random.Generator) -> Array:
     pick, along, other, mix, flip = rng.random(5)
     move = int(np.searchsorted(_COMMON, pick))
     pose = _FROM[move] + along * (_TO[move] - _FROM[move])
-    if abs(_FROM[move, 4]) < 90 and mix < 0.3:
+    if abs(_FROM[move, 4]) < 90 and mix < 0.2:
         # Arms of another movement: what people do with their hands says little about their feet.
         borrowed = int(np.searchsorted(_COMMON, other))
-        pose[5:13] += (0.4 + 1.7 * mix) * (_TO[borrowed, 5:13] - pose[5:13])
+        pose[5:13] += (0.4 + 2.5 * mix) * (_TO[borrowed, 5:13] - pose[5:13])
     pose += _SPREAD * rng.standard_normal(21)
     pose[[7, 11]] = np.clip(pose[[7, 11]], 0, 140)  # elbows and knees bend one way
     pose[[15, 19]] = np.clip(pose[[15, 19]], 0, 145)
@@ -202,7 +202,7 @@ def _pose_body(rng: np.random.Generator) -> Body:
     leg, arm, torso, hip, shoulder, thickness, head, zoom = build.tolist()
     turn, behind, tilt, *shift = rng.random(5)
     # Most people are seen from the front or a side, few from behind.
-    yaw = 200 * turn - 100 + (180 if behind < 0.06 else 0)
+    yaw = 150 * turn - 75 + (180 if behind < 0.03 else 0)
 
     # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns against it, the head against both.
     chest = _rotation(lean, 0, -lateral) @ _rotation(0, twist, 0)
@@ -445,8 +445,8 @@ def _choose_scene(rng: np.random.Generator, body: Body) -> tuple[np.ndarray[Any,
     shapes = np.asarray(Image.fromarray(colourful).resize((32, 32), Image.Resampling.BICUBIC), np.float32)
     grey = shapes.mean(axis=2, keepdims=True)
     texture = rng.standard_normal((32, 32, 1), np.float32)
-    scene = rows + (0.06 + 0.5 * blur**2) * (0.35 * shapes + 0.65 * grey - 128) + (1 + 16 * grain**2) * texture
-    behind = [_clutter(rng, 0.05, 0.4) for _ in range(int(clutter**1.5 * 6))]
+    scene = rows + (0.05 + 0.3 * blur**2) * (0.35 * shapes + 0.65 * grey - 128) + (1 + 9 * grain**2) * texture
+    behind = [_clutter(rng, 0.05, 0.4) for _ in range(int(clutter**1.5 * 5))]
     if has_floor < 0.75 and shadow < 0.7:
         behind.append(_shadow(body, lowest, _shade(floor, 0.75)))
     if body.seated:

@@ -1,0 +1,302 @@
+"""The command line as a user types it: what it prints, and the one line that a mistake gives."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from miniature import TINY
+from PIL import Image
+
+from contml.cli import main
+
+
+@pytest.fixture
+def contml(monkeypatch, capsys, tmp_path):
+    """Runs a command in an empty folder: (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["contml", *(str(a) for a in arguments)])
+        try:
+            main()
+            status = 0
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+@pytest.fixture
+def refused(contml):
+    """Runs a command that must fail with one line on stderr and exit status 2: the line."""
+
+    def run(*arguments):
+        status, out, err = contml(*arguments)
+        assert status == 2
+        assert out == ""
+        (line,) = err.strip().splitlines()
+        assert line.startswith("contml: ")
+        return line
+
+    return run
+
+
+def pose_files(folder, items=30, hidden=()):
+    """A miniature of one's own pose data in the plain form."""
+    random = np.random.default_rng(0)
+    (folder / "images").mkdir(parents=True)
+    names = [f"person{i:02}.jpg" for i in range(items)]
+    for name in names:
+        Image.fromarray(random.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / "images" / name)
+    visible = np.ones((items, 14), dtype=bool)
+    visible[list(hidden), :7] = False
+    values = {
+        "names": np.array(names),
+        "joints": random.uniform(0, 40, (items, 14, 2)),
+        "visible": visible,
+        "split": np.array(["train"] * (items - 10) + ["query"] * 3 + ["test"] * 7),
+    }
+    np.savez(folder / "joints.npz", **values)
+    return values
+
+
+OWN = [
+    "task=pose/files",
+    "task.root=own",
+    "images.resize=32",
+    "images.crop=32",
+    *[t for t in TINY if t[:4] not in ("task", "imag")],
+]
+
+
+def test_train_evaluate_report(contml, tmp_path):
+    status, out, err = contml("train", "pose/synthetic", *TINY)
+    assert status == 0, err
+    folder = next((tmp_path / "runs/pose/synthetic").iterdir())
+    assert f"report: {folder.relative_to(tmp_path)}/report.html" in out
+    assert "mean label distance" in out
+    assert "random" in out
+    assert "oracle" in out
+    assert "epoch 2/2" in err
+    for name in ("config.yaml", "metrics.jsonl", "evaluation.json", "report.html", "gallery.png", "embeddings"):
+        assert (folder / name).exists()
+    first = json.loads((folder / "evaluation.json").read_text())
+    assert first["queries"] == 6
+    assert first["gallery"] == 18
+
+    status, out, _ = contml("evaluate", folder, "--json")
+    assert status == 0
+    again = json.loads(out)
+    assert again["checkpoint"] == "last"
+    for name, curve in first["curves"].items():
+        assert again["curves"][name]["model"] == pytest.approx(curve["model"], rel=1e-4)
+    status, out, _ = contml("evaluate", folder, "--checkpoint", "best")
+    assert status == 0
+    assert "6 queries, 18 in the gallery" in out
+
+    (folder / "report.html").unlink()
+    status, out, _ = contml("report", folder)
+    assert status == 0
+    assert (folder / "report.html").exists()
+
+    status, out, err = contml("train", "--resume", folder)  # a finished run: nothing left to do but the report
+    assert status == 0, err
+
+
+def test_ones_own_files(contml, tmp_path):
+    pose_files(tmp_path / "own")
+    status, out, err = contml("train", "pose/synthetic", *OWN)
+    assert status == 0, err
+    assert "3 queries, 7 in the gallery" in out
+
+
+def test_ones_own_files_in_json_with_a_split_by_file(contml, tmp_path):
+    values = pose_files(tmp_path / "own")
+    people = [
+        {"name": str(n), "joints": j.tolist(), "visible": v.astype(int).tolist()}
+        for n, j, v in zip(values["names"], values["joints"], values["visible"], strict=True)
+    ]
+    (tmp_path / "own/joints.json").write_text(json.dumps({"people": people}))
+    names = values["names"].tolist()
+    (tmp_path / "own/split.json").write_text(
+        json.dumps({"train": names[:20], "test": names[20:], "queries": names[28:]})
+    )
+    status, out, err = contml("check", "pose/synthetic", *OWN, "task.joints=joints.json", "task.split=split.json")
+    assert status == 0, err
+    assert "10, of which 2 query" in out
+
+
+def test_check_and_list_and_copy(contml, tmp_path):
+    status, out, _ = contml("check", "pose/synthetic", *TINY)
+    assert status == 0
+    assert "squared pixels, summed over 14 joints" in out
+    assert not (tmp_path / "runs").exists()
+    status, out, _ = contml("check", "pose/synthetic", *TINY, "--json")
+    assert json.loads(out)["training images"] == "40"
+
+    status, out, _ = contml("list")
+    assert status == 0
+    for word in ("pose/synthetic", "log_ratio", "proxy_anchor", "dense", "threshold", "resnet18", "adamw", "inverse"):
+        assert word in out
+    status, out, _ = contml("list", "losses")
+    assert "squared = true: " in out
+    status, out, _ = contml("list", "samplers", "--json")
+    assert json.loads(out)["samplers"]["dense"]["options"]["neighbours"]["default"] == 5
+
+    status, out, _ = contml("copy", "pose/synthetic", "mine.yaml")
+    assert status == 0
+    assert "contml train mine.yaml" in out
+    status, _, err = contml("check", "mine.yaml", *TINY)
+    assert status == 0, err
+
+
+def test_a_loss_of_ones_own_by_import_string(contml, tmp_path):
+    (tmp_path / "my_losses.py").write_text(
+        "from contml.losses import LogRatioLoss\n\n\nclass Mine(LogRatioLoss):\n"
+        '    """Mine."""\n\n    def __init__(self, weight: float = 1.0):\n        super().__init__()\n'
+    )
+    status, _, err = contml("train", "pose/synthetic", *TINY, "loss=my_losses:Mine", "loss.weight=2.0")
+    assert status == 0, err
+    folder = next((tmp_path / "runs/pose/synthetic").iterdir())
+    status, _, err = contml("evaluate", folder)
+    assert status == 2
+    assert "'loss.name' names code to import (my_losses:Mine); pass --trust to allow it" in err
+    assert contml("evaluate", folder, "--trust")[0] == 0
+
+
+def test_a_backbone_of_ones_own_needs_trust_in_a_run_folder(contml, tmp_path):
+    (tmp_path / "my_backbone.py").write_text(
+        "from torch import nn\n\n\ndef tiny():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())\n"
+    )
+    status, _, err = contml("train", "pose/synthetic", *TINY, "model.backbone=my_backbone:tiny")
+    assert status == 0, err
+    folder = next((tmp_path / "runs/pose/synthetic").iterdir())
+    status, _, err = contml("evaluate", folder)
+    assert status == 2
+    assert "'model.backbone' names code to import (my_backbone:tiny); pass --trust to allow it" in err
+    assert contml("evaluate", folder, "--trust")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("loss.sqared=true", "command line: unknown key 'loss.sqared'; did you mean 'squared'?"),
+        ("los.squared=true", "command line: unknown key 'los'; did you mean 'loss'?"),
+        ("loss=logratio", "command line: unknown loss 'logratio'; did you mean 'log_ratio'?"),
+        ("sampler.batch_size=many", "'sampler.batch_size' is 'many'; it must be a whole number"),
+        ("sampler.batch_size=1", "sampler: batch_size is 1; a batch compares items, so it needs at least 2"),
+        ("sampler.batch_size=5000", "sampler: batch_size is 5000, but the data set has 40 items"),
+        ("sampler.neighbours=40", "sampler: 2 anchors with 40 neighbours each are 82 items, more than batch_size 10"),
+        ("loss=triplet_margin", "set a threshold with 'labels: {name: threshold, threshold: ...}'"),
+        ("loss=proxy_anchor", "ProxyAnchorLoss needs class labels, but the labels of this data are not classes"),
+        ("sampler=classes", "the sampler takes classes x instances, but the labels are no classes"),
+        ("loss.num_classes=3", "unknown key 'loss.num_classes'"),
+        ("model.backbone=resnet19", "resnet18"),
+        ("model.weights=missing.safetensors", "missing.safetensors"),
+        ("images.crop=900", "images.crop=900"),
+        ("optimizer.lr=fast", "'optimizer.lr' is 'fast'; it must be a number"),
+        ("seed", "KEY=VALUE"),
+    ],
+)
+def test_a_mistake_in_a_config_is_one_line(refused, change, message):
+    if change.startswith("seed"):
+        assert "seed" in refused("check", "pose/synthetic", *TINY, change)
+        return
+    assert message in refused("check", "pose/synthetic", *TINY, change)
+
+
+def test_more_neighbours_than_items(refused):
+    changes = ["sampler.neighbours=8", "sampler.anchors_per_batch=1", "task.train=8", "sampler.batch_size=9"]
+    assert "batch_size is 9, but the data set has 8 items" in refused("check", "pose/synthetic", *TINY, *changes)
+    nearest = ["labels=nearest", "labels.k=40", "loss=triplet_margin"]
+    line = refused("check", "pose/synthetic", *TINY, *nearest)
+    assert "labels: k is 40, but there are 39 items to choose neighbours from; k must be 1 to 39" in line
+
+
+def test_a_mistake_in_a_file_points_at_its_line(contml, refused, tmp_path):
+    contml("copy", "pose/synthetic", "mine.yaml")
+    text = (tmp_path / "mine.yaml").read_text()
+    number = next(n for n, line in enumerate(text.splitlines(), 1) if "squared: true" in line)
+    (tmp_path / "mine.yaml").write_text(text.replace("squared: true", "sqared: true"))
+    assert f"mine.yaml:{number}: unknown key 'loss.sqared'; did you mean 'squared'?" in refused("check", "mine.yaml")
+    assert "mine.yaml" in refused("copy", "pose/synthetic", "mine.yaml")
+    assert "no config 'pose/syntetic'" in refused("copy", "pose/syntetic", "x.yaml")
+
+
+def test_missing_and_bad_data(refused, contml, tmp_path):
+    assert "task.root=own: no such folder" in refused("check", "pose/synthetic", *OWN)
+    values = pose_files(tmp_path / "own", hidden=(4,))
+    line = refused("check", "pose/synthetic", *OWN)
+    assert "person04.jpg: 7 of 14 joints are visible (1 such items); a pose needs more than half" in line
+    status, out, err = contml("check", "pose/synthetic", *OWN, "task.hidden=drop")
+    assert status == 0, err
+    assert "19" in out
+    values["visible"][:] = True
+    values["joints"][5, 3] = np.nan
+    np.savez(tmp_path / "own/joints.npz", **values)
+    line = refused("check", "pose/synthetic", *OWN)
+    assert "joint 3 (left_hip) of person05.jpg is not a number; mark it 0 in 'visible'" in line
+    values["joints"][5, 3] = 1
+    np.savez(tmp_path / "own/joints.npz", **values)
+    (tmp_path / "own/images/person02.jpg").rename(tmp_path / "elsewhere.jpg")
+    assert "person02.jpg: no such image (1 of 30 named in joints.npz are missing)" in refused(
+        "check", "pose/synthetic", *OWN
+    )
+    (tmp_path / "own/joints.npz").write_bytes(b"PK\x03\x04 cut short")
+    assert "joints.npz: not a readable .npz file" in refused("check", "pose/synthetic", *OWN)
+    assert "no such file; task.joints names the file of joints" in refused(
+        "check", "pose/synthetic", *OWN, "task.joints=none.npz"
+    )
+
+
+def test_a_truncated_jpeg_is_named_with_the_choice_to_skip(refused, contml, tmp_path):
+    pose_files(tmp_path / "own")
+    for number in (1, 23):  # one to train on, one to evaluate
+        path = tmp_path / f"own/images/person{number:02}.jpg"
+        path.write_bytes(path.read_bytes()[:600])
+    status, _, err = contml("train", "pose/synthetic", *OWN)
+    assert status == 2
+    assert "person23.jpg: cannot be decoded" in err
+    assert "set images.broken=skip to leave such images out" in err
+    assert "Traceback" not in err
+    status, out, err = contml("train", "pose/synthetic", *OWN, "images.broken=skip")
+    assert status == 0, err
+    assert "1 images could not be read and were left out" in out
+
+
+def test_commands_on_what_is_no_run(refused, contml, tmp_path):
+    assert "nowhere: no such run folder" in refused("evaluate", "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "empty: not a run folder, it has no config.yaml" in refused("report", "empty")
+    assert "--resume goes on with empty as it is" in refused("train", "pose/synthetic", "--resume", "empty")
+    assert "name a config: 'contml train pose/synthetic'" in refused("train")
+    assert "there is no list of 'loses'" in refused("list", "loses")
+    assert "no config 'pose/synthetics'" in refused("train", "pose/synthetics")
+
+
+def test_a_run_without_embeddings_or_with_foreign_weights(contml, refused, tmp_path):
+    status, _, err = contml("train", "pose/synthetic", *TINY)
+    assert status == 0, err
+    folder = next((tmp_path / "runs/pose/synthetic").iterdir())
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["model"]["dim"] = 9
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert "last.safetensors: does not fit the model" in refused("evaluate", folder)
+    (folder / "checkpoints/last.safetensors").unlink()
+    assert "last.safetensors: no such checkpoint" in refused("evaluate", folder)
+    (folder / "embeddings/test.safetensors").unlink()
+    assert "has no embeddings yet; run 'contml evaluate" in refused("report", folder)
+
+
+def test_help_of_everything(contml):
+    for command in ([], ["train"], ["evaluate"], ["report"], ["check"], ["list"], ["copy"]):
+        status, out, _ = contml(*command, "--help")
+        assert status == 0
+        assert "Usage" in out
