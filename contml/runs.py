@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from contml.contracts import InputError
 
@@ -39,8 +39,9 @@ class Run:
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append a row to the metrics."""
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        with self.metrics.open("a+b") as file:
+            _cut_fragment(file)
+            file.write(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the metrics; a last line cut short by a crash is left out."""
@@ -60,6 +61,17 @@ class Run:
         """Drop the rows of steps after `step`: a resumed run writes them again."""
         rows = [row for row in self.rows() if row["step"] <= step]
         write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))
+
+
+def _cut_fragment(file: BinaryIO) -> None:
+    """Cut off a last line that a crash left without its end."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return
+    file.seek(end - 1)
+    if file.read(1) != b"\n":
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def create(root: Path, name: str) -> Run:

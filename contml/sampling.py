@@ -112,7 +112,7 @@ class DenseSampler(BatchSampler):
         if grouped > batch_size:
             raise InputError(
                 f"{anchors_per_batch} anchors with {neighbours} neighbours each are {grouped} items, "
-                f" more than batch_size {batch_size}; take fewer or a larger batch"
+                f"more than batch_size {batch_size}; take fewer or a larger batch"
             )
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
@@ -154,6 +154,8 @@ class ClassSampler(BatchSampler):
     def __init__(
         self, classes: int = 30, instances: int = 5, batches: int | None = None, *, labels: LabelSpace, seed: int = 0
     ) -> None:
+        if classes < 1 or instances < 1:
+            raise InputError(f"classes is {classes} and instances is {instances}; both must be at least 1")
         super().__init__(len(labels), classes * instances, seed)
         ids = getattr(labels, "classes", None)
         if not isinstance(ids, torch.Tensor):
@@ -165,8 +167,6 @@ class ClassSampler(BatchSampler):
         self.members = [rows for rows in self.members if len(rows)]
         if classes > len(self.members):
             raise InputError(f"classes is {classes}, but the data set has {len(self.members)} classes")
-        if classes < 1 or instances < 1:
-            raise InputError(f"classes is {classes} and instances is {instances}; both must be at least 1")
         self.per_batch, self.instances = classes, instances
         self.batches = _at_least_one("batches", batches)
 

@@ -213,7 +213,10 @@ def test_shapes_of_poses():
 def test_a_joint_that_is_not_finite_is_named(normalize):
     joints, _ = joints_and_visible()
     joints[3, 1, 0] = torch.nan
-    raises("joints of item 3 is not finite; labels are finite numbers", lambda: PoseLabels(joints, normalize=normalize))
+    raises(
+        "a visible joint of item 3 is not finite; labels are finite numbers",
+        lambda: PoseLabels(joints, normalize=normalize),
+    )
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -407,7 +410,7 @@ def test_a_bad_block_is_told_when_it_is_read(saved, bad):
     assert pairwise(space, [0, 1]).shape == (2, 9)
     message = (
         f"a label distance is {bad} (row 1, column 5 of the block); "
-        "label distances are numbers >= 0: look for NaN in the labels"
+        "label distances are finite numbers >= 0: look for NaN in the labels"
     )
     raises(message, lambda: pairwise(space, [0, 2]))
     raises(message, lambda: nearest(space, 2, [0, 2]))

@@ -85,12 +85,12 @@ def smallest(distances: Tensor, ids: Tensor, k: int, *, out: Tensor | None = Non
 
 
 def checked(distances: Tensor) -> Tensor:
-    """The same label distances, once it is sure that they are numbers >= 0."""
-    if distances.numel() and not bool(distances.min() >= 0):  # a NaN minimum compares false
-        bad = (~(distances >= 0)).nonzero()[0].tolist()
+    """The same label distances, once it is sure that they are finite numbers >= 0."""
+    if distances.numel() and not all(0 <= float(edge) < float("inf") for edge in torch.aminmax(distances)):
+        bad = (~((distances >= 0) & distances.isfinite())).nonzero()[0].tolist()
         raise InputError(
             f"a label distance is {distances[tuple(bad)].item()} (row {bad[0]}, column {bad[1]} of the block); "
-            "label distances are numbers >= 0: look for NaN in the labels"
+            "label distances are finite numbers >= 0: look for NaN in the labels"
         )
     return distances
 

@@ -40,6 +40,7 @@ def evaluate(
     Raises:
         InputError: fewer than one query or two gallery items, or an embedding that is not finite.
     """
+    embeddings = embeddings.detach().cpu()
     everything = torch.arange(len(labels))
     q, g = (everything if rows is None else rows for rows in (queries, gallery))
     if missing is not None and len(missing):

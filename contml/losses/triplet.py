@@ -60,6 +60,8 @@ def _active(d: Tensor, target: Tensor, member: Tensor, margin: float) -> tuple[T
     inside = member.gather(1, order)
     x = d.gather(1, order).masked_fill(~inside, torch.inf)
 
+    if len(x) == 0:
+        return d, d, d.sum(1)
     items = x.shape[1]
     length = _LEAF
     while length < items:
