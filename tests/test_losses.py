@@ -293,7 +293,7 @@ def test_double_backward_is_refused_clearly():
         (LogRatioLoss(), torch.randn(4), torch.zeros(4, 4), "give floats [items, dim]"),
         (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), "give label distances [4, 4] (anchors, items)"),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), torch.nan), "a label distance is nan (row 0, column 0"),
-        (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), "label distances are numbers >= 0"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), "label distances are finite numbers >= 0"),
         (LogRatioLoss(), torch.randn(4, 3), VectorLabels(torch.randn(5)).view(), "give one label an item"),
         (TripletMarginLoss(), torch.randn(4, 3), torch.full((4, 4), 0.5), "set a threshold: ThresholdLabels"),
         (TripletMarginLoss(), torch.randn(4, 3), VectorLabels(torch.randn(4)).view(), "set a threshold"),

@@ -1,0 +1,83 @@
+"""Every config that comes with contml: it parses, says its command and cost, and takes a step on a miniature."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from contml.config import difference, dump, read, resolved, validate
+from contml.experiment import check, config_names, config_text, load, schema, task_table
+
+#: What makes the data of each task a miniature.
+SMALL = {
+    "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
+    "pose/files": ["task.root=own", "task.split=null"],
+}
+
+
+def miniature_pose_files(folder):
+    random = np.random.default_rng(0)
+    (folder / "images").mkdir(parents=True)
+    names = [f"{i}.png" for i in range(60)]
+    for name in names:
+        Image.fromarray(random.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(folder / "images" / name)
+    split = ["train"] * 40 + ["query"] * 5 + ["test"] * 15
+    np.savez(folder / "joints.npz", names=names, joints=random.uniform(0, 20, (60, 14, 2)), split=split)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_config_takes_a_step(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    miniature_pose_files(tmp_path / "own")
+    experiment = load(name)
+    task = experiment.config.parts["task"].name
+    changes = [*SMALL[task], "sampler.batch_size=12", "sampler.anchors_per_batch=2", "model.backbone=small_cnn"]
+    changes += ["images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"]
+    facts = dict(check(load(name, changes)))
+    assert facts["training images"] == "40"
+    assert float(facts["loss of a batch"]) > 0
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_config_says_its_command_cost_and_expectation(name):
+    head = [line for line in config_text(name).splitlines() if line.startswith("#")]
+    assert any(f"contml train {name}" in line for line in head)
+    assert any(line.startswith("# Cost: ") for line in head)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_resolved_config_reads_back_the_same(name, tmp_path):
+    values = load(name).values
+    path = tmp_path / "config.yaml"
+    path.write_text(dump(values))
+    assert difference(values, resolved(validate(read(path), schema()))) == []
+
+
+def test_every_task_has_a_config():
+    used = {load(name).config.parts["task"].name for name in config_names()}
+    assert used == set(task_table())
+
+
+def test_configs_of_the_checkout_are_those_that_are_installed():
+    folder = Path(__file__).parent.parent / "configs"
+    assert config_names() == sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.glob("*/*.yaml"))
+
+
+def test_readme_code_runs(tmp_path, monkeypatch):
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(blocks) >= 2
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+
+
+def test_readme_names_only_configs_that_exist():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    for name in re.findall(r"contml (?:train|check|copy) (\w+/\w+)", readme):
+        assert name in config_names()
