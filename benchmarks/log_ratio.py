@@ -16,14 +16,14 @@ from torch import Tensor
 
 from benchmarks.measure import alternate, heading, peak_memory, table
 from contml.labels import VectorLabels
-from contml.losses import LogRatioLoss
+from contml.losses import LogRatioLoss, log_ratio_loss
 
 DIM = 128
 EPSILON = 1e-6
 
 
 def ours(embeddings: Tensor, distances: Tensor) -> Tensor:
-    return LogRatioLoss()(embeddings, distances)
+    return log_ratio_loss(embeddings, distances)
 
 
 def plain(embeddings: Tensor, distances: Tensor) -> Tensor:

@@ -3,8 +3,9 @@
     python -m benchmarks.pose_synthetic
 
 Log-ratio with dense sampling (pose/synthetic) against triplets of a thresholded pose distance
-(pose/synthetic_threshold) and triplets with the nearest poses as positives (pose/synthetic_nearest), each of these two at
-the best of a few margins, chosen on the test split of the first seed, which is in their favour. Mean pose distance@10 as a share of a random ranking's.
+(pose/synthetic_threshold) and triplets with the nearest poses as positives (pose/synthetic_nearest), each of these two
+at the best of a few margins, chosen on the test split of the first seed, which is in their favour. Mean pose
+distance@10 as a share of a random ranking's.
 """
 
 from __future__ import annotations

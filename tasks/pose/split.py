@@ -50,7 +50,7 @@ class PoseSplit:
         if hidden == "refuse" and visible is not None:
             _refuse_hidden(np.asarray(visible, dtype=bool), names)
         self.labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden)
-        kept = self.labels.kept.tolist()
+        kept: list[int] = self.labels.kept.tolist()
         self.dropped = len(names) - len(kept)
         self.images, self.names = [images[row] for row in kept], [names[row] for row in kept]
         self.joints = np.asarray(joints)[kept]

@@ -1,0 +1,59 @@
+"""On a CUDA device everything gives what it gives on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from miniature import Flat, small_trainer
+
+from contml.distances import cosine, euclidean, nearest, squared_euclidean
+from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels
+from contml.losses import LOSSES
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"),
+]
+
+
+@pytest.mark.parametrize("function", [squared_euclidean, euclidean, cosine])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_distances(function, dtype):
+    torch.manual_seed(0)
+    x = torch.cat((torch.randn(200, 64), torch.randn(1, 64).repeat(50, 1))).to(dtype)
+    torch.testing.assert_close(function(x.cuda(), x.cuda()).cpu(), function(x, x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "space", [VectorLabels(torch.randn(300, 3)), PoseLabels(torch.rand(300, 14, 2))], ids=["vectors", "poses"]
+)
+def test_labels_and_nearest(space):
+    on_gpu = space.to("cuda")
+    torch.testing.assert_close(on_gpu.pairwise().cpu(), space.pairwise())
+    assert torch.equal(nearest(on_gpu, 7).rows.cpu(), nearest(space, 7).rows)
+    for view in (ThresholdLabels(1.0, space=space), NearestLabels(5, space=space)):
+        assert torch.equal(view.to("cuda").pairwise().cpu(), view.pairwise())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("block_rows", [None, 7])
+def test_losses(name, block_rows):
+    data = {"num_classes": 4, "embedding_dim": 6} if name == "proxy_anchor" else {}
+    torch.manual_seed(0)
+    loss = LOSSES[name](**data).double()
+    loss.block_rows = block_rows
+    embeddings = torch.randn(40, 6, dtype=torch.float64)
+    space = VectorLabels(torch.randn(40, 2)) if loss.labels == "distances" else ClassLabels(torch.arange(40) % 4)
+    results = []
+    for device in ("cpu", "cuda"):
+        moved, leaf = loss.to(device), embeddings.to(device, copy=True).requires_grad_()
+        value = moved(leaf, space.to(device).view())
+        results.append((value.cpu(), torch.autograd.grad(value, leaf)[0].cpu()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-8, atol=1e-8)
+
+
+def test_training_in_bfloat16():
+    trainer = small_trainer(model=Flat(), epochs=2)
+    assert trainer.accelerator.mixed_precision == "bf16"
+    trainer.fit()
+    assert trainer.result is not None
