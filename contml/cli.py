@@ -38,8 +38,8 @@ def main() -> None:
     """Entry point of the `contml` command: a bad input is one line on stderr and exit status 2."""
     from contml.training import Interrupted
 
-    # A module of one's own beside the config or in the working directory can be named in it.
-    sys.path.insert(0, str(Path.cwd()))
+    # A module of one's own in the working directory can be named in a config; last, so that it shadows nothing.
+    sys.path.append(str(Path.cwd()))
     try:
         app()
     except InputError as error:
@@ -86,8 +86,9 @@ def train(
             run = experiment.train(experiment.load(config, overrides or []), runs, started=started)
     except Interrupted as stop:
         raise Interrupted(f"{stop}; go on with: contml train --resume {folder[-1]}") from None
-    _show_evaluation(run.folder)
-    print(f"report: {run.folder / 'report.html'}")  # noqa: T201
+    if run is not None:
+        _show_evaluation(run.folder)
+        print(f"report: {run.folder / 'report.html'}")  # noqa: T201
 
 
 @app.command()
@@ -252,3 +253,7 @@ def _file_errors(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{file}: cannot be written ({error.strerror})") from None
+
+
+if __name__ == "__main__":  # for 'accelerate launch -m contml.cli'
+    main()

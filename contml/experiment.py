@@ -169,19 +169,21 @@ def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     return _experiment(read(run.config, trusted=trust), folder.parent.name), run
 
 
-def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run:
-    """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder."""
+def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
+    """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder.
+
+    Of several processes the main one has the run folder; the others return None.
+    """
     task = experiment.build_task()
     trainer = experiment.build_trainer(task)
-    run = _create(root, experiment)
-    started(run)
-    trainer.run = run
+    if trainer.accelerator.is_main_process:
+        trainer.run = _create(root, experiment)
+        started(trainer.run)
     trainer.fit()
-    _finish(experiment, run, trainer, task)
-    return run
+    return _finish(experiment, trainer, task)
 
 
-def resume(folder: Path, *, trust: bool = False) -> Run:
+def resume(folder: Path, *, trust: bool = False) -> Run | None:
     """Go on with a run from its last checkpoint, to the same end as if it had never stopped.
 
     Raises:
@@ -199,8 +201,7 @@ def resume(folder: Path, *, trust: bool = False) -> Run:
     trainer = experiment.build_trainer(task, run)
     trainer.resume()
     trainer.fit()
-    _finish(experiment, run, trainer, task)
-    return run
+    return _finish(experiment, trainer, task)
 
 
 def evaluate_run(folder: Path, *, checkpoint: str = "last", trust: bool = False) -> Evaluation:
@@ -273,13 +274,15 @@ def _create(root: Path, experiment: Experiment) -> Run:
     return run
 
 
-def _finish(experiment: Experiment, run: Run, trainer: Trainer, task: Task) -> None:
+def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
     if trainer.result is None:  # a finished run was resumed
         trainer.result = trainer.evaluate()
     evaluation, ranking = trainer.result
-    if trainer.accelerator.is_main_process:
-        _save(run, evaluation, ranking.embeddings, trainer.missing, "last")
-        _report(experiment, run, task, evaluation, ranking)
+    if trainer.run is None or not trainer.accelerator.is_main_process:
+        return None
+    _save(trainer.run, evaluation, ranking.embeddings, trainer.missing, "last")
+    _report(experiment, trainer.run, task, evaluation, ranking)
+    return trainer.run
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:

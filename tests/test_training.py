@@ -118,6 +118,7 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
 def test_sigkill_and_resume_from_the_command_line(tmp_path):
     changes = [*TINY, "training.checkpoint_minutes=0.0", "sampler.batches=8"]
     expected = train(load("pose/synthetic", changes), tmp_path / "whole")
+    assert expected is not None
     process = subprocess.Popen(
         [*COMMAND, "train", "pose/synthetic", *changes, "--runs", str(tmp_path / "killed")],
         stdout=subprocess.DEVNULL,
