@@ -83,9 +83,16 @@ def lift(similarity: Similarity, x: Tensor, y: Tensor) -> Lifted:
         if similarity == "cosine":
             rows = normalize(x)
             return Lifted(rows, rows if y is x else normalize(y))
-        offset = _common_offset(x.detach(), y.detach())
-        x, y = x - offset, y - offset
-        x2, y2 = (x * x).sum(1, keepdim=True), (y * y).sum(1, keepdim=True)  # [N,1], [M,1]
+        same = x is y
+        a = x.detach()
+        offset = _common_offset(a, a if same else y.detach())
+        x = x - offset
+        x2 = (x * x).sum(1, keepdim=True)  # [N,1]
+        if same:
+            y, y2 = x, x2
+        else:
+            y = y - offset
+            y2 = (y * y).sum(1, keepdim=True)  # [M,1]
         return Lifted(torch.cat((-2 * x, x2, torch.ones_like(x2)), 1), torch.cat((y, torch.ones_like(y2), y2), 1))
 
 
@@ -100,16 +107,18 @@ def block(similarity: Similarity, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def _common_offset(x: Tensor, y: Tensor) -> Tensor:
-    """`[d]`: the mean of y where every coordinate of x and y is within a factor of 2 of it, else 0.
+    """`[d]`: the middle of each coordinate's range where all of x and y lie within half of it, else 0.
 
-    Subtracting it is then exact (Sterbenz), so no distance changes by it, however small.
+    They are then within a factor of 2 of it, and subtracting it is exact (Sterbenz): no distance changes, however
+    small.
     """
     if len(x) == 0 or len(y) == 0:
         return x.new_zeros(x.shape[1])
-    low, high = torch.minimum(x.amin(0), y.amin(0)), torch.maximum(x.amax(0), y.amax(0))
-    mean = y.mean(0)
-    shared = (torch.minimum(mean / 2, mean * 2) <= low) & (high <= torch.maximum(mean / 2, mean * 2))
-    return torch.where(shared, mean, 0)
+    low, high = torch.aminmax(y, dim=0)
+    if x is not y:
+        low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+    middle = (low + high) / 2
+    return middle * (high - low <= middle.abs())
 
 
 def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -9,11 +9,13 @@ is twice the unbiased variance of r: no triplet is ever formed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from contml.contracts import LabelKind, LabelView
-from contml.losses.rows import Block, RowLoss
+from contml.losses.rows import NO_DOUBLE_BACKWARD, Block, RowLoss
 
 #: Added to both distances inside the logarithm, as in the authors' code.
 EPSILON = 1e-6
@@ -25,32 +27,57 @@ def log_ratio_rows(block: Block, strict: bool = False) -> tuple[Tensor, Tensor]:
     Items at label distance 0 leave the anchor's set. Ties in label distance are kept; `strict` leaves them out.
     """
     member = block.without_self((block.target > 0).to(block.s.dtype))  # [A,B]
-    r = (block.s + EPSILON).log() - (block.target + EPSILON).log()  # [A,B]
-    n = member.sum(1)  # [A]
-    mean = (r.detach() * member).sum(1) / n.clamp(min=1)
-    # The mean is not differentiated: sum (r - mean) = 0, so the derivative through it is 0.
-    centred = (r - mean[:, None]) * member
-    total = n * centred.square().sum(1)  # sum_{i<j} (r_i - r_j)^2
-    pairs = n * (n - 1) / 2
-    if strict:
-        tied_total, tied_pairs = _within_ties(centred, member, block.target)
-        total, pairs = total - tied_total, pairs - tied_pairs
-    counted = pairs > 0
-    return torch.where(counted, total / torch.where(counted, pairs, 1), 0), counted.to(total.dtype)
+    rows: tuple[Tensor, Tensor] = _LogRatioRows.apply(block.s, block.target, member, strict)
+    return rows
 
 
-def _within_ties(centred: Tensor, member: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of (r_i - r_j)^2 over the pairs of equal label distance, and their number: `[A]` each."""
+class _LogRatioRows(torch.autograd.Function):
+    """The rows with their gradient in closed form: a third of the passes that autograd would take over `[A, B]`.
+
+    With n members, r_i as above and c_i = r_i - mean(r): sum_{i<j} (r_i - r_j)^2 = n sum c_i^2, d/dr_i = 2 n c_i.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, target: Tensor, member: Tensor, strict: bool) -> tuple[Tensor, Tensor]:
+        inside = s + EPSILON  # [A,B]
+        c = inside.log()
+        c.sub_((target + EPSILON).log_()).mul_(member)
+        n = member.sum(1)  # [A]
+        c.sub_((c.sum(1) / n.clamp(min=1))[:, None]).mul_(member)
+        total, pairs = n * torch.linalg.vector_norm(c, dim=1).square_(), n * (n - 1) / 2
+        slope = c * n[:, None] if strict else c.mul_(n[:, None])  # half of d total / dr
+        if strict:
+            tied_total, tied_pairs, tied_slope = _within_ties(c, member, target)
+            total, pairs = total - tied_total, pairs - tied_pairs
+            slope -= tied_slope
+        counted = pairs > 0
+        safe = torch.where(counted, pairs, 1)
+        ctx.save_for_backward(slope.div_(inside), counted / safe)
+        counts = counted.to(total.dtype)
+        ctx.mark_non_differentiable(counts)
+        return total / safe * counted, counts
+
+    @staticmethod
+    def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(NO_DOUBLE_BACKWARD)
+        slope, share = ctx.saved_tensors
+        return slope * (2 * values * share)[:, None], None, None, None
+
+
+def _within_ties(c: Tensor, member: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the pairs of equal label distance: sum of (r_i - r_j)^2 `[A]`, number `[A]`, half the sum's slope `[A, B]`."""
     ordered, order = target.sort(1)
     group = torch.zeros_like(order)
     group[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
+    group = torch.empty_like(group).scatter_(1, order, group)  # [A,B] the run of ties that an item is in
 
-    def sums(values: Tensor) -> Tensor:  # [A,B] by item to [A,B] by group
-        return torch.zeros_like(values).scatter_add(1, group, values.gather(1, order))
+    def sums(values: Tensor) -> Tensor:  # [A,B] by item to [A,B] by run
+        return torch.zeros_like(values).scatter_add_(1, group, values)
 
-    n = sums(member)
-    total = n * sums(centred.square()) - sums(centred).square()
-    return total.sum(1), (n * (n - 1) / 2).sum(1)
+    n, first, second = sums(member), sums(c), sums(c * c)
+    slope = (n.gather(1, group) * c - first.gather(1, group)) * member
+    return (n * second - first * first).sum(1), (n * (n - 1) / 2).sum(1), slope
 
 
 class LogRatioLoss(RowLoss):

@@ -26,19 +26,22 @@ from contml.distances.search import checked
 _ENTRIES = {"cpu": 1 << 20}
 _ENTRIES_DEVICE = 1 << 24
 
+NO_DOUBLE_BACKWARD = "this loss has no double backward: leave create_graph=True away"
+
 
 @dataclass(frozen=True)
 class Block:
     """Some anchors against all items: what a row function reads.
 
-    s `[A, B]`: similarity or distance, as the loss declares. target `[A, B]`: label distances. itself `[A]`: where each
-    anchor stands among the items, or None where anchors are no items (proxies). anchor_class `[A]`, item_class `[B]`:
+    s `[A, B]`: similarity or distance, as the loss declares. target `[A, B]`: label distances. itself: where each
+    anchor stands among the items, `[A]`, or the position of the first where they stand in a row, or None where anchors are no
+    items (proxies). anchor_class `[A]`, item_class `[B]`:
     class ids, where labels are classes. dim: the embedding dimension.
     """
 
     s: Tensor
     target: Tensor
-    itself: Tensor | None
+    itself: Tensor | int | None
     anchor_class: Tensor | None
     item_class: Tensor | None
     dim: int
@@ -60,7 +63,9 @@ class Block:
 
     def without_self(self, mask: Tensor) -> Tensor:
         """`mask` `[A, B]`, set to 0 in place where an anchor meets itself: by position, never by value."""
-        if self.itself is not None:
+        if isinstance(self.itself, int):
+            mask.diagonal(self.itself).zero_()
+        elif self.itself is not None:
             mask[torch.arange(len(self.itself), device=mask.device), self.itself] = 0
         return mask
 
@@ -72,7 +77,7 @@ class Sides:
     x: Tensor
     y: Tensor
     target: Callable[[slice], Tensor]
-    itself: Tensor | None
+    itself: Tensor | int | None
     anchor_class: Tensor | None = None
     item_class: Tensor | None = None
 
@@ -137,18 +142,19 @@ class RowLoss(nn.Module):
         def target(part: slice) -> Tensor:
             return labels.distances(part if anchors is None or isinstance(labels, _MatrixView) else anchors[part])
 
-        itself = torch.arange(len(embeddings), device=embeddings.device) if anchors is None else anchors
+        itself = 0 if anchors is None else anchors
         anchor_class = classes if classes is None or anchors is None else classes[anchors]
         x = embeddings if anchors is None else embeddings[anchors]
         return Sides(x, embeddings, target, itself, anchor_class, classes)
 
     def _rows_of(self, sides: Sides, rows: Tensor, cols: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         s = block(self.similarity, rows, cols)
+        itself = sides.itself
         return self.rows(
             Block(
                 s=s,
                 target=sides.target(part).to(s.device, s.dtype),
-                itself=None if sides.itself is None else sides.itself[part],
+                itself=itself + part.start if isinstance(itself, int) else None if itself is None else itself[part],
                 anchor_class=None if sides.anchor_class is None else sides.anchor_class[part],
                 item_class=sides.item_class,
                 dim=sides.y.shape[1],
@@ -203,7 +209,7 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError("a pair loss over several blocks has no double backward: leave create_graph=True away")
+            raise RuntimeError(NO_DOUBLE_BACKWARD)
         # In place: a second backward through the same graph would need the gradients again, so they are scaled copies.
         gradients: list[Tensor | None] = []
         for position, want in enumerate(ctx.wanted):
@@ -261,7 +267,7 @@ def _view(loss: RowLoss, embeddings: Tensor, labels: Tensor | LabelView, anchors
     if batch < 2:
         raise InputError(f"{name}: the batch has {batch} item; a loss compares items, so give at least 2")
     view = (
-        _matrix_or_classes(name, labels, batch, batch if anchors is None else len(anchors))
+        _matrix_or_classes(name, loss.labels, labels, batch, batch if anchors is None else len(anchors))
         if isinstance(labels, Tensor)
         else labels
     )
@@ -282,7 +288,7 @@ def _view(loss: RowLoss, embeddings: Tensor, labels: Tensor | LabelView, anchors
 _WORDS = {"distances": "a matter of degree", "binary": "0 / 1 without class ids", "classes": "classes"}
 
 
-def _matrix_or_classes(name: str, labels: Tensor, batch: int, anchors: int) -> LabelView:
+def _matrix_or_classes(name: str, needs: LabelKind, labels: Tensor, batch: int, anchors: int) -> LabelView:
     if labels.ndim == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
         return _ClassView(labels)
     if labels.ndim != 2 or labels.shape != (anchors, batch):
@@ -290,8 +296,9 @@ def _matrix_or_classes(name: str, labels: Tensor, batch: int, anchors: int) -> L
             f"{name}: labels are {labels.dtype} {list(labels.shape)}; give label distances [{anchors}, {batch}] "
             f"(anchors, items), or integer classes [{batch}]"
         )
-    matrix = labels if labels.dtype == torch.float64 else labels.float()
-    binary = bool(((checked(matrix) == 0) | (matrix == 1)).all())
+    matrix = checked(labels if labels.dtype == torch.float64 else labels.float())
+    # Whether all are 0 or 1 is looked up for a loss that needs it alone: it costs three passes.
+    binary = needs != "distances" and bool(((matrix == 0) | (matrix == 1)).all())
     return _MatrixView(matrix, "binary" if binary else "distances")
 
 
