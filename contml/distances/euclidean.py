@@ -42,22 +42,22 @@ def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
     In float32 (float64 for float64 input) whatever autocast says; relative error under 1e-3 at every scale;
     differentiable once, with finite gradients everywhere.
     """
-    return _all_pairs("squared_euclidean", x, y)
+    return pairs("squared_euclidean", x, y)
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
     """Euclidean distances `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; the gradient at distance 0 is 0."""
-    return _all_pairs("euclidean", x, y)
+    return pairs("euclidean", x, y)
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; a zero row has 0 with all, gradient 0."""
-    return _all_pairs("cosine", x, y)
+    return pairs("cosine", x, y)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Dot products `[N, M]` of the rows of x `[N, d]` and y `[M, d]`, in float32 or float64."""
-    return _all_pairs("dot", x, y)
+    return pairs("dot", x, y)
 
 
 def normalize(x: Tensor) -> Tensor:
@@ -125,10 +125,14 @@ def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Squared distances `[P]` of the lifted pairs (rows[i], cols[j]), by subtraction."""
     d = rows.shape[1] - 2
     parts = []
-    for a, b in zip(torch.split(i, _PAIRS), torch.split(j, _PAIRS), strict=True):
+    for a, b in _parts(i, j):
         difference = rows[a, :d].mul(-0.5) - cols[b, :d]  # the lifted rows hold -2 x
         parts.append((difference * difference).sum(1))
     return torch.cat(parts)
+
+
+def _parts(i: Tensor, j: Tensor) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(torch.split(i, _PAIRS), torch.split(j, _PAIRS), strict=True)) if len(i) else []
 
 
 def _subtract_where_cancelled(s: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
@@ -161,8 +165,59 @@ class _SquareRoot(torch.autograd.Function):
 _sqrt: Callable[[Tensor], Tensor] = _SquareRoot.apply
 
 
-def _all_pairs(similarity: Similarity, x: Tensor, y: Tensor) -> Tensor:
-    return block(similarity, *lift(similarity, x, y))
+def pairs(similarity: Similarity, x: Tensor, y: Tensor) -> Tensor:
+    """Similarities or distances `[N, M]` of all rows of x `[N, d]` to all rows of y `[M, d]`, at once."""
+    if similarity in ("cosine", "dot"):
+        return block(similarity, *lift(similarity, x, y))
+    with _no_autocast(x):
+        d = _squared(full_precision(x), None if y is x else full_precision(y))
+        return d if similarity == "squared_euclidean" else _sqrt(d)
+
+
+class _SquaredEuclidean(torch.autograd.Function):
+    """All squared distances with their gradient in closed form: with y = x, one matrix product each way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor | None) -> Tensor:
+        offset = _common_offset(x, x if y is None else y)
+        a = x - offset
+        b = a if y is None else y - offset
+        a2 = a.square().sum(1)
+        size = a2[:, None] + (a2 if y is None else b.square().sum(1))  # [N,M]
+        d = torch.addmm(size, a, b.T, alpha=-2)
+        cancelled = d < size.mul_(_CANCELS[d.dtype])
+        if y is None:
+            cancelled.diagonal().zero_()
+            d.diagonal().zero_()
+        i, j = cancelled.nonzero(as_tuple=True)
+        for k, m in _parts(i, j):
+            d[k, m] = (a[k] - b[m]).square().sum(1)
+        ctx.save_for_backward(x, y, i, j)
+        return d
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, y, i, j = ctx.saved_tensors
+        # sum_j 2 g_ij (x_i - y_j), where cancelled pairs are taken by subtraction here too.
+        g = gradient if len(i) == 0 else gradient.index_put((i, j), torch.zeros_like(gradient[0, 0]))
+        if y is None:
+            g = g + g.T
+            g.diagonal().zero_()
+            of_x, of_y = torch.addmm(g.sum(1, keepdim=True) * x, g, x, beta=2, alpha=-2), None
+        else:
+            of_x = torch.addmm(g.sum(1, keepdim=True) * x, g, y, beta=2, alpha=-2)
+            of_y = torch.addmm(g.sum(0)[:, None] * y, g.T, x, beta=2, alpha=-2)
+        for k, m in _parts(i, j):
+            pull = 2 * gradient[k, m][:, None] * (x[k] - (x if y is None else y)[m])
+            of_x = of_x.index_add(0, k, pull)
+            if of_y is None:
+                of_x = of_x.index_add(0, m, -pull)
+            else:
+                of_y = of_y.index_add(0, m, -pull)
+        return of_x, of_y
+
+
+_squared: Callable[[Tensor, Tensor | None], Tensor] = _SquaredEuclidean.apply
 
 
 def _no_autocast(x: Tensor) -> AbstractContextManager[Any]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from contml.contracts import InputError, LabelKind, LabelView
 from contml.distances import class_distance
-from contml.distances.euclidean import Similarity, block, lift, normalize
+from contml.distances.euclidean import Similarity, block, lift, normalize, pairs
 from contml.distances.search import checked
 
 #: Entries of a block: a few of its temporaries fit the cache of a processor, and keep a GPU busy.
@@ -34,9 +34,9 @@ class Block:
     """Some anchors against all items: what a row function reads.
 
     s `[A, B]`: similarity or distance, as the loss declares. target `[A, B]`: label distances. itself: where each
-    anchor stands among the items, `[A]`, or the position of the first where they stand in a row, or None where anchors are no
-    items (proxies). anchor_class `[A]`, item_class `[B]`:
-    class ids, where labels are classes. dim: the embedding dimension.
+    anchor stands among the items, `[A]`, or the place of the first where they stand in a row, or None where anchors are
+    no items (proxies). anchor_class `[A]`, item_class `[B]`: class ids, where labels are classes. dim: the embedding
+    dimension.
     """
 
     s: Tensor
@@ -124,13 +124,18 @@ class RowLoss(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
         sides = self.sides(embeddings, _view(self, embeddings, labels, anchors), _positions(anchors, embeddings))
-        x, y = (normalize(sides.x), normalize(sides.y)) if self.unit else (sides.x, sides.y)
-        lifted = lift(self.similarity, x, x if sides.x is sides.y else y)
-        parameters = [p for p in self.parameters() if p.requires_grad]
+        x, y = sides.x, sides.y
+        if self.unit:
+            same = x is y
+            x = normalize(x)
+            y = x if same else normalize(y)
         step = self.block_rows or _rows_of_a_block(len(sides.y), sides.y.device)
         if len(sides.x) <= step:
-            values, counts = _columns(self._rows_of(sides, lifted.rows, lifted.cols, slice(0, len(sides.x))))
+            s = pairs(self.similarity, x, y)
+            values, counts = _columns(self._rows_of(sides, s, slice(0, len(sides.x))))
             return values.sum(0), counts.sum(0)
+        lifted = lift(self.similarity, x, y)
+        parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
         sums: tuple[Tensor, Tensor] = _Blocked.apply(self, sides, step, needs_gradient, *lifted, *parameters)
         return sums
@@ -147,8 +152,7 @@ class RowLoss(nn.Module):
         x = embeddings if anchors is None else embeddings[anchors]
         return Sides(x, embeddings, target, itself, anchor_class, classes)
 
-    def _rows_of(self, sides: Sides, rows: Tensor, cols: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-        s = block(self.similarity, rows, cols)
+    def _rows_of(self, sides: Sides, s: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         itself = sides.itself
         return self.rows(
             Block(
@@ -185,7 +189,7 @@ class _Blocked(torch.autograd.Function):
             part = slice(start, min(start + step, len(rows)))
             x = rows.detach()[part].requires_grad_(wanted[0])
             with torch.set_grad_enabled(any(wanted)):
-                values, counts = _columns(loss._rows_of(sides, x, y, part))
+                values, counts = _columns(loss._rows_of(sides, block(loss.similarity, x, y), part))
                 sums.append((values.detach().sum(0), counts.detach().sum(0)))
                 if not values.requires_grad:
                     continue
