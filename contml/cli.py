@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +37,6 @@ Overrides = Annotated[
 
 def main() -> None:
     """Entry point of the `contml` command: a bad input is one line on stderr and exit status 2."""
-    from contml.training import Interrupted
-
     # A module of one's own in the working directory can be named in a config; last, so that it shadows nothing.
     sys.path.append(str(Path.cwd()))
     try:
@@ -45,15 +44,12 @@ def main() -> None:
     except InputError as error:
         print(f"contml: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
-    except Interrupted as stop:
-        print(f"contml: {stop}", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
-    except KeyboardInterrupt:
-        print("contml: stopped", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        print(f"contml: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
 
 
 @app.command()
@@ -85,7 +81,9 @@ def train(
                 raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
             run = experiment.train(experiment.load(config, overrides or []), runs, started=started)
     except Interrupted as stop:
-        raise Interrupted(f"{stop}; go on with: contml train --resume {folder[-1]}") from None
+        how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
+        print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(130) from None
     if run is not None:
         _show_evaluation(run.folder)
         print(f"report: {run.folder / 'report.html'}")  # noqa: T201
@@ -190,13 +188,15 @@ def _head(text: str) -> str:
 
 
 def _show_part(name: str, part: Any, *, full: bool) -> None:
-    from contml.config import options, summary
+    from contml.config import details, options, summary
 
     if part is None or isinstance(part, str):
         print(f"  {name}" + (f": {part}" if part else ""))  # noqa: T201
         return
     print(f"  {name}: {summary(part)}")  # noqa: T201
     if full:
+        if body := details(part):
+            print(textwrap.indent(body, "    "))  # noqa: T201
         for option in options(part):
             given = "required" if option.required else json.dumps(option.default, default=str)
             print(f"      {option.name} = {given}: {option.help}")  # noqa: T201

@@ -28,6 +28,11 @@ from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, Trainer, Training, check_labels, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
+#: First line of a run's config, before the name of the config that it was made from.
+_HEAD = "# contml run of "
+#: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
+_WHERE = ("task.root", "model.weights", "images.workers", "training.checkpoint_minutes")
+
 
 def task_table() -> dict[str, Callable[..., Task]]:
     """Every task that is installed, `folder/name`, from the entry-point group `contml.tasks`."""
@@ -115,13 +120,17 @@ class Experiment:
         images: Images = self.config.parts["images"].build()
         return images
 
-    def build_trainer(self, task: Task, run: Run | None = None, *, quiet: bool = False) -> Trainer:
-        """Everything that trains, put together."""
+    def build_trainer(
+        self, task: Task, run: Run | None = None, *, weights: bool = True, quiet: bool = False
+    ) -> Trainer:
+        """Everything that trains, put together; weights=False where a checkpoint will bring them."""
         parts, seed = self.config.parts, self.config.values["seed"]
-        model, images = self.build_model(), self.build_images()
+        model, images = self.build_model(weights), self.build_images()
         model.check_size(images.crop)
         train = task.train
-        labels: LabelSpace = parts["labels"].build(space=train.labels) if "labels" in parts else train.labels
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        own = train.labels.to(device)
+        labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
         data = {"embedding_dim": model.head.out_features, "labels": labels, "seed": seed}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
@@ -134,7 +143,7 @@ class Experiment:
             loss,
             train,
             # Neighbours are found among the labels themselves, not among their view as 0 / 1.
-            parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else train.labels}),
+            parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own}),
             images,
             parts["training"].build(),
             optimizer=lambda groups: parts["optimizer"].build(groups=groups),
@@ -166,7 +175,9 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
-    return _experiment(read(run.config, trusted=trust), folder.parent.name), run
+    experiment = _experiment(read(run.config, trusted=trust), folder.resolve().parent.name)
+    first = run.config.read_text(encoding="utf-8").partition("\n")[0]
+    return (replace(experiment, name=first.removeprefix(_HEAD)) if first.startswith(_HEAD) else experiment), run
 
 
 def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
@@ -192,13 +203,17 @@ def resume(folder: Path, *, trust: bool = False) -> Run | None:
     experiment, run = load_run(folder, trust=trust)
     state = run.checkpoints / "state.safetensors"
     if state.exists():
-        changed = difference(load_state(state)[2]["config"], experiment.values)
+        changed = [
+            change
+            for change in difference(load_state(state)[2]["config"], experiment.values)
+            if change.split(":")[0] not in _WHERE
+        ]
         if changed:
             raise InputError(
                 f"{run.config}: changed since the run began ({'; '.join(changed)}); put it back, or start a new run"
             )
     task = experiment.build_task()
-    trainer = experiment.build_trainer(task, run)
+    trainer = experiment.build_trainer(task, run, weights=not state.exists())
     trainer.resume()
     trainer.fit()
     return _finish(experiment, trainer, task)
@@ -245,6 +260,11 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     trainer = experiment.build_trainer(task, quiet=True)
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+    if len(batch.rows) < 2:
+        name, cause = next(iter(trainer.images.left_out.items()))
+        raise InputError(
+            f"{len(batch.rows)} images of the first batch could be read; the first that could not: {name} ({cause})"
+        )
     loss = trainer.train_step(batch)
     trainer.bare_model.load_state_dict(before)
     trainer.images.close()
@@ -253,8 +273,8 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
     return [
-        ("training images", f"{len(task.train):,}"),
-        ("test images", f"{len(task.test):,}, of which {queries:,} query"),
+        ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
+        ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
         ("label distance", task.test.labels.unit),
         ("in a batch", f"{apart.min():.4g} to {apart.max():.4g}, mean {apart.mean():.4g} ({trainer.labels.unit})"),
         ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
@@ -264,13 +284,23 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
+def _dropped(split: Split) -> str:
+    dropped = getattr(split, "dropped", 0)
+    return f" ({dropped} dropped for their labels)" if dropped else ""
+
+
 def _experiment(document: Document, name: str) -> Experiment:
-    return Experiment(name, validate(document, schema()), document)
+    config = validate(document, schema())
+    seed = config.values["seed"]
+    if not 0 <= seed < 2**32:
+        raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+    return Experiment(name, config, document)
 
 
 def _create(root: Path, experiment: Experiment) -> Run:
     run = create(root, experiment.name)
-    write(run.config, lambda path: path.write_text(dump(experiment.values), encoding="utf-8"))
+    text = f"{_HEAD}{experiment.name}\n{dump(experiment.values)}"
+    write(run.config, lambda path: path.write_text(text, encoding="utf-8"))
     return run
 
 

@@ -263,9 +263,9 @@ def _imported(spec: str) -> nn.Module:
     path, _, attribute = spec.partition(":")
     try:
         factory = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:  # ValueError: an empty module name
-        raise InputError(f"backbone '{spec}' cannot be imported ({_line(error)})") from error
-    module = factory() if callable(factory) else None
+        module = factory() if callable(factory) else None
+    except Exception as error:  # whatever a user's own module raises
+        raise InputError(f"backbone '{spec}' cannot be imported ({type(error).__name__}: {_line(error)})") from error
     if not isinstance(module, nn.Module):
         raise InputError(f"backbone '{spec}' is no function that returns a torch.nn.Module")
     return module

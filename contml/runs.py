@@ -6,6 +6,7 @@ It holds config.yaml, metrics.jsonl, checkpoints/, evaluation.json, embeddings/,
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,9 @@ class Run:
         """Append a row to the metrics."""
         with self.metrics.open("a+b") as file:
             _cut_fragment(file)
-            file.write(json.dumps(row).encode() + b"\n")
+            # JSON knows no NaN: a figure that is none is null.
+            plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+            file.write(json.dumps(plain).encode() + b"\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the metrics; a last line cut short by a crash is left out."""
@@ -57,9 +60,13 @@ class Run:
                     raise InputError(f"{self.metrics}:{number}: not a line of JSON; remove it") from None
         return rows
 
-    def rewind(self, step: int) -> None:
-        """Drop the rows of steps after `step`: a resumed run writes them again."""
-        rows = [row for row in self.rows() if row["step"] <= step]
+    def rewind(self, step: int, *, evaluated: bool = True) -> None:
+        """Drop the rows of steps after `step`, and of the evaluation after it unless that is done."""
+
+        def stays(row: Mapping[str, Any]) -> bool:
+            return row["step"] < step or (row["step"] == step and (evaluated or row["event"] != "evaluation"))
+
+        rows = [row for row in self.rows() if stays(row)]
         write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))
 
 

@@ -143,7 +143,8 @@ class DenseSampler(BatchSampler):
 class ClassSampler(BatchSampler):
     """Classes x instances: a batch is `instances` random items of each of several random classes.
 
-    Every class once an epoch, in random order. A class with fewer items than `instances` gives some of them twice.
+    Classes come in random order, each once before any comes again (save for those that do not fill a batch). A class
+    with fewer items than `instances` gives some of them twice.
 
     Args:
         classes: classes a batch.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -196,20 +199,32 @@ def test_a_backbone_of_ones_own_needs_trust_in_a_run_folder(contml, tmp_path):
         ("sampler.neighbours=40", "sampler: 2 anchors with 40 neighbours each are 82 items, more than batch_size 10"),
         ("loss=triplet_margin", "set a threshold with 'labels: {name: threshold, threshold: ...}'"),
         ("loss=proxy_anchor", "ProxyAnchorLoss needs class labels, but the labels of this data are not classes"),
-        ("sampler=classes", "the sampler takes classes x instances, but the labels are no classes"),
         ("loss.num_classes=3", "unknown key 'loss.num_classes'"),
         ("model.backbone=resnet19", "resnet18"),
         ("model.weights=missing.safetensors", "missing.safetensors"),
         ("images.crop=900", "images.crop=900"),
         ("optimizer.lr=fast", "'optimizer.lr' is 'fast'; it must be a number"),
         ("seed", "KEY=VALUE"),
+        ("seed=-1", "command line: seed is -1; it must be 0 to 4294967295"),
+        ("task.figures_seed=-1", "figures_seed is -1"),
+        ("optimizer.weight_decay=-1.0", "optimizer: weight_decay is -1.0; it must be at least 0"),
+        ("schedule={name: step, epochs: 0}", "schedule: epochs is 0 and factor is 0.5; these must be at least 1"),
+        ("loss={name: margin, per_class: true}", "labels of this data are a matter of degree"),
+        ("model.backbone=os:nothing", "backbone 'os:nothing' cannot be imported"),
     ],
 )
 def test_a_mistake_in_a_config_is_one_line(refused, change, message):
-    if change.startswith("seed"):
+    if change == "seed":
         assert "seed" in refused("check", "pose/synthetic", *TINY, change)
         return
     assert message in refused("check", "pose/synthetic", *TINY, change)
+
+
+def test_a_sampler_of_classes_on_poses(refused):
+    changes = [*[c for c in TINY if not c.startswith("sampler")], "sampler={name: classes, classes: 3, instances: 2}"]
+    assert "sampler: the sampler takes classes x instances, but the labels are no classes" in refused(
+        "check", "pose/synthetic", *changes
+    )
 
 
 def test_more_neighbours_than_items(refused):
@@ -256,6 +271,26 @@ def test_missing_and_bad_data(refused, contml, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("people", "message"),
+    [
+        ([5], "has no list 'people' of {name, joints, visible, split}"),
+        ([{"name": "a.jpg", "joints": None, "split": "train"}], "joints of a person are a list of [x, y]"),
+        ([{"name": "a.jpg", "joints": [[1.0], [1.0, 2.0]], "split": "train"}], "not every item has the same form"),
+        ([{"name": "a.jpg", "split": "train"}], "has no 'joints'; it needs names and joints"),
+        ([{"name": "a.jpg", "joints": [[1, 2]] * 3, "split": "training"}], "split has ['training']"),
+        (
+            [{"name": "a.jpg", "joints": [[1, 2]]}, {"name": "b.jpg", "joints": [[1, 2]] * 2}],
+            "people have [1, 2] joints; give each the same joints",
+        ),
+    ],
+)
+def test_joints_in_another_form(refused, tmp_path, people, message):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/joints.json").write_text(json.dumps({"people": people}))
+    assert message in refused("check", "pose/synthetic", *OWN, "task.joints=joints.json")
+
+
 def test_a_truncated_jpeg_is_named_with_the_choice_to_skip(refused, contml, tmp_path):
     pose_files(tmp_path / "own")
     for number in (1, 23):  # one to train on, one to evaluate
@@ -293,6 +328,55 @@ def test_a_run_without_embeddings_or_with_foreign_weights(contml, refused, tmp_p
     assert "last.safetensors: no such checkpoint" in refused("evaluate", folder)
     (folder / "embeddings/test.safetensors").unlink()
     assert "has no embeddings yet; run 'contml evaluate" in refused("report", folder)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contml.cli", "train", "pose/synthetic", *TINY, "training.epochs=5000"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(tmp_path.glob("runs/*/*/*/checkpoints/state.safetensors")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("contml: stopped by SIGINT")
+    folder = next(tmp_path.glob("runs/*/*/*"))
+    assert last.endswith(f"go on with: contml train --resume {folder.relative_to(tmp_path)}")
+    assert "Traceback" not in errors
+
+
+def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
+    pose_files(tmp_path / "own")
+    status, _, err = contml("train", "pose/synthetic", *OWN)
+    assert status == 0, err
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    (tmp_path / "own").rename(tmp_path / "data")
+    folder = next((tmp_path / "elsewhere/pose/synthetic").iterdir())
+    assert "task.root=own: no such folder" in contml("evaluate", folder)[2]
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("root: own", "root: data"))
+    assert contml("evaluate", folder)[0] == 0
+    status, _, err = contml("train", "--resume", folder)
+    assert status == 0, err
+    assert "<title>pose/synthetic" in (folder / "report.html").read_text()
+
+
+def test_resume_needs_no_file_of_weights(contml, tmp_path):
+    status, _, err = contml("train", "pose/synthetic", *TINY)
+    assert status == 0, err
+    first = next((tmp_path / "runs/pose/synthetic").iterdir())
+    (first / "checkpoints/best.safetensors").rename(tmp_path / "w.safetensors")
+    status, _, err = contml("train", "pose/synthetic", *TINY, "model.weights=w.safetensors", "--runs", "second")
+    assert status == 0, err
+    (tmp_path / "w.safetensors").unlink()
+    status, _, err = contml("train", "--resume", next((tmp_path / "second/pose/synthetic").iterdir()))
+    assert status == 0, err
 
 
 def test_help_of_everything(contml):

@@ -46,7 +46,8 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
 def test_config_says_its_command_cost_and_expectation(name):
     head = [line for line in config_text(name).splitlines() if line.startswith("#")]
     assert any(f"contml train {name}" in line for line in head)
-    assert any(line.startswith("# Cost: ") for line in head)
+    for word in ("# Cost: ", "# Expect: "):
+        assert any(line.startswith(word) for line in head)
 
 
 @pytest.mark.parametrize("name", config_names())

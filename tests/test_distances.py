@@ -107,6 +107,25 @@ def test_half_precision_and_autocast_are_computed_in_float32(name):
     torch.testing.assert_close(ours, function(x.double(), x.double()).float(), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [30.0, 3000.0])
+def test_gradients_under_an_offset_that_all_share(offset):
+    torch.manual_seed(0)
+    x = (offset + torch.randn(100, 16)).requires_grad_()
+    weight = torch.rand(100, 100)
+    for y in (x, x[:100] * 1):
+        (ours,) = torch.autograd.grad((squared_euclidean(x, y) * weight).sum(), x)
+        wide = x.double()
+        (exact,) = torch.autograd.grad(((wide[:, None] - wide[None]).square().sum(2) * weight).sum(), x)
+        torch.testing.assert_close(ours, exact, rtol=1e-4, atol=1e-3)
+
+
+def test_an_infinite_embedding_spoils_its_own_distances_alone():
+    x = torch.randn(5, 3)
+    x[2, 1] = torch.inf
+    finite = squared_euclidean(x, x)[[0, 1, 3, 4]][:, [0, 1, 3, 4]]
+    assert finite.isfinite().all()
+
+
 def test_pairs_in_parts(monkeypatch):
     monkeypatch.setattr(sys.modules["contml.distances.euclidean"], "_PAIRS", 2)
     rows = torch.cat((torch.arange(10.0).reshape(5, 2) * -2, torch.zeros(5, 2)), 1)

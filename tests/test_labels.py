@@ -384,8 +384,8 @@ def test_an_archive_of_arrays_is_refused(tmp_path):
         (np.ones((3, 3)), "the diagonal is not 0; an item's label distance to itself is 0"),
         (np.diag([0, 0, np.nan]), "the diagonal is not 0; an item's label distance to itself is 0"),
         (np.diag([0, -1, 0]), "the diagonal is not 0; an item's label distance to itself is 0"),
-        (np.array([[0, 1], [2, 0.0]]), "row 0 and column 0 differ; label distances are symmetric"),
-        (np.array([[0, np.nan], [2, 0.0]]), "row 0 and column 0 differ; label distances are symmetric"),
+        (np.array([[0, 1], [2, 0.0]]), "entries [0, 1] and [1, 0] differ; label distances are symmetric"),
+        (np.array([[0, np.nan], [2, 0.0]]), "entries [0, 1] and [1, 0] differ; label distances are symmetric"),
     ],
 )
 def test_matrices_that_are_no_label_distances(saved, matrix, message):
@@ -483,3 +483,19 @@ def test_nearest_needs_as_many_items():
         "k is 30, but there are 2 items to choose neighbours from; k must be 1 to 2",
         lambda: NearestLabels(space=source),
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1.0, float("nan")], "class 0 is 1.0; a class is a whole number or a string"),
+        (["a", None], "class 1 is None; a class is a whole number or a string"),
+        ([], "there are no labels; give one class an item"),
+    ],
+)
+def test_what_is_no_class(labels, message):
+    raises(message, lambda: ClassLabels(labels))
+
+
+def test_equal_numbers_of_numpy_and_torch_are_one_class():
+    assert ClassLabels([torch.tensor(1), np.int64(1), 1]).classes.tolist() == [0, 0, 0]

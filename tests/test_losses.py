@@ -318,12 +318,38 @@ def test_bad_input_is_told_in_one_line(loss, embeddings, labels, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, 2, 0], "labels are a list; pass a tensor, or a view of a label space"),
+        (VectorLabels(torch.randn(4)), "labels are a VectorLabels; pass space.view(rows)"),
+        (
+            torch.tensor([20, 30, 40, 50]),
+            "whole numbers [4] could be classes or values; pass VectorLabels(values).view()",
+        ),
+    ],
+)
+def test_labels_in_another_form(labels, message):
+    with pytest.raises(InputError) as error:
+        LogRatioLoss()(torch.randn(4, 3), labels)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("anchors", [2, torch.tensor(2), torch.tensor([True, False, True, False])])
+def test_anchors_in_another_form(anchors):
+    with pytest.raises(InputError, match=r"give positions \[A\] in the batch"):
+        LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=anchors)
+
+
 def test_bad_anchors_and_options():
+    for make in (TripletMarginLoss, MarginLoss):
+        with pytest.raises(InputError, match="margin is -1; it must be at least 0"):
+            make(-1)
     with pytest.raises(InputError, match="anchors are positions in a batch of 4: 0 to 3"):
         LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=torch.tensor([4]))
     with pytest.raises(InputError, match="margin is 0; it must be above 0"):
         DenseTripletLoss(0)
     with pytest.raises(InputError, match="distance is 'manhattan'"):
         TripletMarginLoss(distance="manhattan")
-    with pytest.raises(InputError, match="say how many with num_classes"):
+    with pytest.raises(InputError, match="so labels must be classes: num_classes says how many"):
         MarginLoss(per_class=True)

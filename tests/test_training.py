@@ -245,8 +245,32 @@ def test_a_batch_of_broken_images_is_left_out():
 def test_divergence_is_told():
     trainer = small_trainer(model=Flat())
     trainer.step_function = lambda model, images, labels, anchors: model(images).sum() * torch.nan
-    with pytest.raises(InputError, match=r"the loss is nan in epoch 1, step 1: training diverged; lower optimizer.lr"):
+    with pytest.raises(InputError, match=r"the loss was not finite in epoch 1, by step 1: training diverged; lower"):
         trainer.fit()
+
+
+def test_weights_that_diverged_never_replace_good_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["contml.training.trainer"], "_ROWS", 1)  # the loss is looked at once a run
+    trainer = small_trainer(create(tmp_path, "run"), model=Flat(), checkpoint_minutes=0.0)
+    calls = []
+
+    def step(model, images, labels, anchors):
+        calls.append(1)
+        return model(images).sum() * (torch.nan if len(calls) == 3 else 1)
+
+    trainer.step_function = step
+    with pytest.raises(InputError, match="the loss was not finite in epoch 1, by step 3"):
+        trainer.fit()
+    saved = load_state(trainer.run.checkpoints / "state.safetensors")
+    assert saved[2]["step"] == 2
+    assert all(value.isfinite().all() for value in saved[0]["model"].values())
+
+
+def test_training_leaves_the_callers_generator_alone():
+    trainer = small_trainer(epochs=1)
+    before = torch.get_rng_state()
+    trainer.fit()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("name", LOSSES)

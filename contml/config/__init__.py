@@ -18,7 +18,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from contml.config.document import COMMAND_LINE, Document, difference, dump, read, show, wrong
-from contml.config.schema import EMPTY, Constructor, Option, check, data_arguments, options, plain, summary, words
+from contml.config.schema import (
+    EMPTY,
+    Constructor,
+    Option,
+    check,
+    data_arguments,
+    details,
+    options,
+    plain,
+    summary,
+    words,
+)
 from contml.contracts import InputError
 
 __all__ = [
@@ -29,6 +40,7 @@ __all__ = [
     "Scalar",
     "Section",
     "data_arguments",
+    "details",
     "difference",
     "dump",
     "options",

@@ -56,6 +56,12 @@ def summary(part: Constructor) -> str:
     return inspect.cleandoc(part.__doc__ or "").partition("\n")[0]
 
 
+def details(part: Constructor) -> str:
+    """What a part's docstring says between its first line and its sections."""
+    body = inspect.cleandoc(part.__doc__ or "").partition("\n")[2]
+    return re.split(r"^(?:Args|Arguments|Raises|Returns):", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
+
+
 def _help(part: Constructor) -> dict[str, str]:
     """The texts of the Google-style `Args:` sections of a function, or of a class, its bases and their `__init__`."""
     texts: dict[str, str] = {}

@@ -25,6 +25,8 @@ Similarity: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean
 _CANCELS = {torch.float32: 2.0**-8, torch.float64: 2.0**-20}
 #: Above this share of cancelling entries the whole block is subtracted: a gather of single pairs would be slower.
 _DENSE_SHARE = 1 / 16
+#: Blocks of at most so many entries are never subtracted whole.
+_SMALL = 1 << 14
 #: Pairs subtracted at a time: bounds the `[pairs, d]` differences.
 _PAIRS = 1 << 18
 
@@ -118,7 +120,7 @@ def _common_offset(x: Tensor, y: Tensor) -> Tensor:
     if x is not y:
         low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
     middle = (low + high) / 2
-    return middle * (high - low <= middle.abs())
+    return torch.where((high - low <= middle.abs()) & middle.isfinite(), middle, 0)
 
 
 def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -141,7 +143,7 @@ def _subtract_where_cancelled(s: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
     i, j = cancelled.nonzero(as_tuple=True)
     if len(i) == 0:
         return s
-    if len(i) > _DENSE_SHARE * s.numel() and s.numel() > 1 << 14:
+    if len(i) > _DENSE_SHARE * s.numel() and s.numel() > _SMALL:
         x, y = rows[:, :-2].mul(-0.5), cols[:, :-2]
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
     return s.index_put((i, j), pair_by_pair(rows, cols, i, j))
@@ -170,8 +172,15 @@ def pairs(similarity: Similarity, x: Tensor, y: Tensor) -> Tensor:
     if similarity in ("cosine", "dot"):
         return block(similarity, *lift(similarity, x, y))
     with _no_autocast(x):
-        d = _squared(full_precision(x), None if y is x else full_precision(y))
+        try:
+            d = _squared(full_precision(x), None if y is x else full_precision(y))
+        except _CancelsEverywhereError:  # tight clusters: subtracting whole blocks is faster than single pairs
+            return block(similarity, *lift(similarity, x, y))
         return d if similarity == "squared_euclidean" else _sqrt(d)
+
+
+class _CancelsEverywhereError(Exception):
+    pass
 
 
 class _SquaredEuclidean(torch.autograd.Function):
@@ -190,14 +199,17 @@ class _SquaredEuclidean(torch.autograd.Function):
             cancelled.diagonal().zero_()
             d.diagonal().zero_()
         i, j = cancelled.nonzero(as_tuple=True)
+        if len(i) > _DENSE_SHARE * d.numel() and d.numel() > _SMALL:
+            raise _CancelsEverywhereError
         for k, m in _parts(i, j):
             d[k, m] = (a[k] - b[m]).square().sum(1)
-        ctx.save_for_backward(x, y, i, j)
+        ctx.save_for_backward(x, y, i, j, offset)
         return d
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        x, y, i, j = ctx.saved_tensors
+        x, y, i, j, offset = ctx.saved_tensors
+        x, y = x - offset, None if y is None else y - offset
         # sum_j 2 g_ij (x_i - y_j), where cancelled pairs are taken by subtraction here too.
         g = gradient if len(i) == 0 else gradient.index_put((i, j), torch.zeros_like(gradient[0, 0]))
         if y is None:

@@ -16,6 +16,8 @@ from contml.evaluation.result import Curve, Evaluation, Ranking
 LARGEST_K = 100
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
+#: Pairs of embeddings in memory at a time.
+_CHUNK = 1 << 15
 #: Label distances in memory at a time.
 _ENTRIES = 1 << 24
 
@@ -47,9 +49,11 @@ def evaluate(
         q, g = (rows[~torch.isin(rows, missing)] for rows in (q, g))
     if len(q) < 1 or len(g) < 2:
         raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
-    own = q[:, None] == g if bool(torch.isin(q, g).any()) else None  # [Q,G]
-    k = min(LARGEST_K, len(g) - (own is not None))
-    itself = None if own is None else torch.where(own.any(1), own.int().argmax(1), -1)
+    place = torch.full((len(labels),), -1)
+    place[g] = torch.arange(len(g))
+    own = place[q]  # [Q] where a query stands in the gallery, or -1
+    itself = own if bool((own >= 0).any()) else None
+    k = min(LARGEST_K, len(g) - (itself is not None))
     model = rank(embeddings[q], embeddings[g], k, itself=itself)  # [Q,K] positions in the gallery
 
     pair_query, pair_item = _sample_pairs(len(q), len(g), itself)
@@ -58,7 +62,7 @@ def evaluate(
     for start in range(0, len(q), step):
         part = slice(start, min(start + step, len(q)))
         d = pairwise(labels, q[part], g).cpu()  # [q,G]
-        out = None if own is None else own[part]
+        out = None if itself is None else own[part, None] == torch.arange(len(g))
         found.append(d.gather(1, model[part]))
         best.append(smallest(d, torch.arange(len(g)), k, out=out))
         inside = torch.ones_like(d, dtype=torch.float64) if out is None else (~out).double()
@@ -68,8 +72,11 @@ def evaluate(
         pair_labels.append(d[pair_query[low:high] - part.start, pair_item[low:high]])
 
     retrieved, oracle = torch.cat(found), torch.cat([b.distances for b in best])
-    a, b = embeddings[q[pair_query]].double(), embeddings[g[pair_item]].double()
-    pairs = torch.stack((torch.cat(pair_labels).double(), torch.linalg.vector_norm(a - b, dim=1)), 1)
+    apart = [
+        torch.linalg.vector_norm(embeddings[a].double() - embeddings[b].double(), dim=1)
+        for a, b in zip(torch.split(q[pair_query], _CHUNK), torch.split(g[pair_item], _CHUNK), strict=True)
+    ]
+    pairs = torch.stack((torch.cat(pair_labels).double(), torch.cat(apart)), 1)
     by_chance = torch.cat(mean_distance).mean().expand(k)
     ideal = (gains(oracle) * discounts(k)).cumsum(1)  # [Q,K]
     ndcg_by_chance = (torch.cat(mean_gain)[:, None] * discounts(k).cumsum(0) / ideal).mean(0)

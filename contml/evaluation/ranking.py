@@ -54,7 +54,9 @@ def rank(queries: Tensor, gallery: Tensor, k: int, *, itself: Tensor | None = No
         out[part] = nearest
         if count < len(g):
             # All that FAISS left out is at least as far as its last candidate, save for its rounding.
-            size = np.square(q32[part]).sum(1) + longest
+            # A much longer vector is far away whatever the rounding, so that no outlier makes all queries unsure.
+            length = np.square(q32[part]).sum(1)
+            size = length + np.minimum(longest, np.maximum(16 * length, 4 * approximate[:, -1]))
             rounding = 2 * (g.shape[1] + 4) * np.finfo(np.float32).eps * size
             unsure = np.flatnonzero(distances[:, -1] >= approximate[:, -1] - rounding)
             for row in start + unsure:

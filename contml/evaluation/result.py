@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,14 +45,15 @@ class Evaluation:
     skipped: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        return asdict(self)
+        """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
+        return {**asdict(self), "spearman": None if math.isnan(self.spearman) else self.spearman}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Evaluation:
         """The inverse of `to_dict`."""
         curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
-        return cls(**{**values, "curves": curves})
+        spearman = float("nan") if values["spearman"] is None else values["spearman"]
+        return cls(**{**values, "curves": curves, "spearman": spearman})
 
 
 @dataclass(frozen=True)

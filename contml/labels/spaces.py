@@ -38,7 +38,12 @@ class ClassLabels(PackedLabels):
             raise InputError(
                 f"classes are {labels.dtype} {list(labels.shape)}; give one whole number or string an item"
             )
-        values = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+        values = labels.tolist() if isinstance(labels, Tensor) else [_plain(label) for label in labels]
+        for row, value in enumerate(values):
+            if not isinstance(value, str | int):
+                raise InputError(f"class {row} is {value!r}; a class is a whole number or a string")
+        if not values:
+            raise InputError("there are no labels; give one class an item")
         self.names = sorted(set(values), key=lambda value: (str(type(value)), value))
         position = {name: number for number, name in enumerate(self.names)}
         device = labels.device if isinstance(labels, Tensor) else "cpu"
@@ -47,6 +52,11 @@ class ClassLabels(PackedLabels):
     def distances(self, x: ClassLabels, y: ClassLabels) -> Tensor:
         """0 or 1, `[X, Y]`."""
         return class_distance(x.classes, y.classes)
+
+
+def _plain(label: Any) -> Any:
+    """A number of numpy or torch as Python's own: equal ones are then one class."""
+    return label.item() if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0) else label
 
 
 class VectorLabels(PackedLabels):
@@ -79,7 +89,7 @@ class VectorLabels(PackedLabels):
 
 
 class PrecomputedLabels:
-    """A matrix of label distances on disk, memory-mapped: only the blocks that are asked for are read.
+    """A matrix of label distances on disk, memory-mapped: the pages of the blocks that are asked for are read.
 
     Args:
         path: a `.npy` file of `[N, N]` numbers >= 0, symmetric, 0 on the diagonal.
@@ -114,9 +124,12 @@ class PrecomputedLabels:
         n = len(self._matrix)
         if n and np.abs(np.asarray(self._matrix.diagonal(), dtype=np.float64)).max() != 0:
             raise InputError(f"{self.path}: the diagonal is not 0; an item's label distance to itself is 0")
-        for row in np.linspace(0, n - 1, min(n, _SAMPLE), dtype=np.int64):
-            if not np.allclose(self._matrix[row], self._matrix[:, row], rtol=1e-5, atol=1e-6, equal_nan=True):
-                raise InputError(f"{self.path}: row {row} and column {row} differ; label distances are symmetric")
+        some = np.linspace(0, n - 1, min(n, _SAMPLE), dtype=np.int64)
+        corner = self._matrix[np.ix_(some, some)]  # a whole column would read a page of every row
+        apart = ~np.isclose(corner, corner.T, rtol=1e-5, atol=1e-6, equal_nan=True)
+        if apart.any():
+            i, j = (int(some[k]) for k in np.argwhere(apart)[0])
+            raise InputError(f"{self.path}: entries [{i}, {j}] and [{j}, {i}] differ; label distances are symmetric")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -136,7 +149,7 @@ class PrecomputedLabels:
     def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
         """Label distances `[R, C]` in float32, read from the file."""
         r, c = (self._index[as_rows(index, len(self), self.device).cpu()].numpy() for index in (rows, cols))
-        return torch.from_numpy(self._matrix[r][:, c].astype(np.float32)).to(self.device)
+        return torch.from_numpy(self._matrix[np.ix_(r, c)].astype(np.float32)).to(self.device)
 
     def view(self, rows: Rows = None) -> SpaceView:
         """These rows against each other: what a loss reads."""

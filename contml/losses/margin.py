@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from contml.contracts import InputError, LabelKind
 from contml.distances.euclidean import Similarity
 from contml.losses.rows import Block, RowLoss
+from contml.losses.triplet import check_margin
 
 #: Added to the squared distance under the root.
 EPSILON = 1e-8
@@ -51,8 +52,11 @@ class MarginLoss(RowLoss):
     ) -> None:
         super().__init__()
         if per_class and num_classes is None:
-            raise InputError("per_class=True learns a boundary for each class: say how many with num_classes")
+            raise InputError(
+                "per_class=True learns a boundary for each class, so labels must be classes: num_classes says how many"
+            )
         self.labels = "classes" if per_class else "binary"
+        check_margin(margin)
         self.margin, self.per_class = margin, per_class
         self.boundary = nn.Parameter(torch.full((num_classes or 1,) if per_class else (), float(boundary)))
 

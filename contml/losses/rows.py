@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError, LabelKind, LabelView
+from contml.contracts import InputError, LabelKind, LabelSpace, LabelView
 from contml.distances import class_distance
 from contml.distances.euclidean import Similarity, block, lift, normalize, pairs
 from contml.distances.search import checked
@@ -123,7 +123,8 @@ class RowLoss(nn.Module):
         self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
-        sides = self.sides(embeddings, _view(self, embeddings, labels, anchors), _positions(anchors, embeddings))
+        positions = _positions(anchors, embeddings)
+        sides = self.sides(embeddings, _view(self, embeddings, labels, positions), positions)
         x, y = sides.x, sides.y
         if self.unit:
             same = x is y
@@ -145,9 +146,11 @@ class RowLoss(nn.Module):
         classes = labels.classes
 
         def target(part: slice) -> Tensor:
-            return labels.distances(part if anchors is None or isinstance(labels, _MatrixView) else anchors[part])
+            # A matrix has the anchors as its rows; labels elsewhere than the embeddings need the positions there.
+            return labels.distances(part if anchors is None or isinstance(labels, _MatrixView) else anchors[part].cpu())
 
         itself = 0 if anchors is None else anchors
+        classes = classes if classes is None else classes.to(embeddings.device)
         anchor_class = classes if classes is None or anchors is None else classes[anchors]
         x = embeddings if anchors is None else embeddings[anchors]
         return Sides(x, embeddings, target, itself, anchor_class, classes)
@@ -261,7 +264,7 @@ def log_one_plus_sum_exp(x: Tensor, mask: Tensor) -> Tensor:
     return torch.cat((one, x.masked_fill(~mask, -torch.inf)), 1).logsumexp(1)
 
 
-def _view(loss: RowLoss, embeddings: Tensor, labels: Tensor | LabelView, anchors: Tensor | None) -> LabelView:
+def _view(loss: RowLoss, embeddings: Tensor, labels: object, anchors: Tensor | None) -> LabelView:
     name = type(loss).__name__
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise InputError(
@@ -270,11 +273,16 @@ def _view(loss: RowLoss, embeddings: Tensor, labels: Tensor | LabelView, anchors
     batch = len(embeddings)
     if batch < 2:
         raise InputError(f"{name}: the batch has {batch} item; a loss compares items, so give at least 2")
-    view = (
-        _matrix_or_classes(name, loss.labels, labels, batch, batch if anchors is None else len(anchors))
-        if isinstance(labels, Tensor)
-        else labels
-    )
+    view: LabelView
+    if isinstance(labels, Tensor):
+        view = _matrix_or_classes(name, loss.labels, labels, batch, batch if anchors is None else len(anchors))
+    elif isinstance(labels, LabelView):
+        view = labels
+    else:
+        hint = (
+            "pass space.view(rows)" if isinstance(labels, LabelSpace) else "pass a tensor, or a view of a label space"
+        )
+        raise InputError(f"{name}: labels are a {type(labels).__name__}; {hint}")
     if len(view) != batch:
         raise InputError(f"{name}: {batch} embeddings, but the labels are of {len(view)} items; give one label an item")
     if loss.labels == "classes" and view.classes is None:
@@ -310,9 +318,11 @@ def _positions(anchors: Tensor | None, embeddings: Tensor) -> Tensor | None:
     if anchors is None:
         return None
     positions = torch.as_tensor(anchors, device=embeddings.device)
+    if positions.numel() == 0:
+        return positions.reshape(0).long()
     if positions.ndim != 1 or positions.is_floating_point() or positions.dtype == torch.bool:
         raise InputError(f"anchors are {positions.dtype} {list(positions.shape)}; give positions [A] in the batch")
-    if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < len(embeddings):
+    if not 0 <= int(positions.min()) <= int(positions.max()) < len(embeddings):
         raise InputError(f"anchors are positions in a batch of {len(embeddings)}: 0 to {len(embeddings) - 1}")
     return positions
 

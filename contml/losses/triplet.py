@@ -103,6 +103,12 @@ def _merge(x: Tensor, margin: float, width: int, nearer: Tensor, farther: Tensor
     farther.view_as(halves)[:, :, 1] += width - torch.searchsorted(left.sort(2).values, right, right=True)
 
 
+def check_margin(margin: float) -> None:
+    """Refuse a margin that is negative or no number."""
+    if not 0 <= margin < float("inf"):
+        raise InputError(f"margin is {margin}; it must be at least 0")
+
+
 class TripletMarginLoss(RowLoss):
     """Triplet loss over all valid triplets of a batch.
 
@@ -124,6 +130,7 @@ class TripletMarginLoss(RowLoss):
         super().__init__()
         if distance not in ("cosine", "euclidean", "squared_euclidean"):
             raise InputError(f"distance is {distance!r}; it must be cosine, euclidean or squared_euclidean")
+        check_margin(margin)
         if reduction not in ("mean", "nonzero", "sum"):
             raise InputError(f"reduction is {reduction!r}; it must be mean, nonzero or sum")
         self.margin, self.distance, self.reduction = margin, distance, reduction
@@ -153,7 +160,7 @@ class DenseTripletLoss(RowLoss):
 
     def __init__(self, margin: float = 0.03) -> None:
         super().__init__()
-        if not margin > 0:
+        if not 0 < margin < float("inf"):
             raise InputError(f"margin is {margin}; it must be above 0")
         self.margin = margin
 

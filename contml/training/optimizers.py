@@ -32,7 +32,11 @@ def sgd(
         head_lr: learning rate of the embedding head.
         loss_lr: learning rate of the loss's parameters (proxies, boundaries).
     """
-    return optim.SGD(_rates(groups, lr, head_lr, loss_lr), lr=lr, momentum=momentum, weight_decay=weight_decay)
+    if not 0 <= momentum < 1:
+        raise InputError(f"momentum is {momentum}; it must be at least 0 and below 1")
+    return optim.SGD(
+        _rates(groups, lr, head_lr, loss_lr, weight_decay), lr=lr, momentum=momentum, weight_decay=weight_decay
+    )
 
 
 def adam(
@@ -53,7 +57,7 @@ def adam(
         head_lr: learning rate of the embedding head.
         loss_lr: learning rate of the loss's parameters (proxies, boundaries).
     """
-    return optim.Adam(_rates(groups, lr, head_lr, loss_lr), lr=lr, weight_decay=weight_decay, eps=epsilon)
+    return optim.Adam(_rates(groups, lr, head_lr, loss_lr, weight_decay), lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
 def adamw(
@@ -74,13 +78,18 @@ def adamw(
         head_lr: learning rate of the embedding head.
         loss_lr: learning rate of the loss's parameters (proxies, boundaries).
     """
-    return optim.AdamW(_rates(groups, lr, head_lr, loss_lr), lr=lr, weight_decay=weight_decay, eps=epsilon)
+    return optim.AdamW(
+        _rates(groups, lr, head_lr, loss_lr, weight_decay), lr=lr, weight_decay=weight_decay, eps=epsilon
+    )
 
 
-def _rates(groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None) -> list[dict[str, Any]]:
+def _rates(
+    groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, weight_decay: float
+) -> list[dict[str, Any]]:
     rates = {"backbone": lr, "head": lr if head_lr is None else head_lr, "loss": lr if loss_lr is None else loss_lr}
-    if bad := [rate for rate in rates.values() if not rate >= 0]:
-        raise InputError(f"a learning rate is {bad[0]}; it must be at least 0")
+    for name, value in [*(("a learning rate", rate) for rate in rates.values()), ("weight_decay", weight_decay)]:
+        if not 0 <= value < float("inf"):
+            raise InputError(f"{name} is {value}; it must be at least 0")
     # A boundary or a proxy has no reason to shrink to 0.
     decay = {"loss": {"weight_decay": 0.0}}
     return [
@@ -111,6 +120,8 @@ def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, s
         epochs: after how many epochs.
         factor: what the learning rates are multiplied by.
     """
+    if epochs < 1 or not factor > 0:
+        raise InputError(f"epochs is {epochs} and factor is {factor}; these must be at least 1 and above 0")
     return StepLR(optimizer, step_size=epochs * steps_per_epoch, gamma=factor)
 
 

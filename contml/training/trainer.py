@@ -146,6 +146,8 @@ class Trainer:
         self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
         self.config = dict(config or {})
         self._stop = ""
+        self._finite = torch.ones((), dtype=torch.bool, device=self.device)
+        self._left_out = 0
         self._begun = False  # the untrained model is evaluated, and a first state is saved
         self._saved = time.monotonic()
 
@@ -167,14 +169,17 @@ class Trainer:
             InputError: the loss is not finite, or an image is broken and these are to fail.
             Interrupted: SIGINT or SIGTERM came; the state is saved, if there is a run folder.
         """
+        self._stop = ""
         with (
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
         ):
+            self._tell_dropped(progress)
             if not self._begun:
                 self._evaluate(progress)
                 self._begun = True
                 self.save()
+                self._stop_if_asked()
             while self.epoch < self.options.epochs:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
@@ -182,6 +187,9 @@ class Trainer:
                 if last or self.epoch % self.options.evaluate_every == 0:
                     self._evaluate(progress)
                 self.save()
+                self._tell_left_out(progress)
+                if not last:
+                    self._stop_if_asked()
         self.images.close()
 
     def train_step(self, batch: Batch) -> Tensor:
@@ -189,8 +197,14 @@ class Trainer:
 
         A batch of which fewer than two images could be read has nothing to compare: its loss is 0, and no weight moves.
         """
-        # Dropout and the like draw from the step's own seed: a resumed run needs no generator's state.
-        torch.manual_seed(int(np.random.SeedSequence([self.sampler.seed, self.done, world()[0]]).generate_state(1)[0]))
+        # Dropout and the like draw from the step's own seed: a resumed run needs no generator's state, and the caller's
+        # generator is left alone.
+        seed = np.random.SeedSequence([self.sampler.seed, self.done, world()[0]]).generate_state(1)[0]
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(seed))
+            return self._train_step(batch)
+
+    def _train_step(self, batch: Batch) -> Tensor:
         rows = gather_rows(batch.rows.to(self.device))
         if len(rows) < 2:
             return torch.zeros((), device=self.device)
@@ -208,6 +222,7 @@ class Trainer:
             self.accelerator.clip_grad_value_(self.parameters, self.options.clip_value)
         self.optimizer.step()
         self.schedule.step()
+        self._finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
     def evaluate(self) -> tuple[Evaluation, Ranking]:
@@ -225,7 +240,12 @@ class Trainer:
         return evaluate(embeddings, self.test.labels, self.test.queries, self.test.gallery, missing=missing)
 
     def save(self) -> None:
-        """Write the state from which `resume` goes on, and the weights as `last`."""
+        """Write the state from which `resume` goes on, and the weights as `last`.
+
+        Raises:
+            InputError: a loss was not finite since the last time: such weights never replace good ones.
+        """
+        self._check()
         self._saved = time.monotonic()
         if self.run is None or not self.accelerator.is_main_process:
             return
@@ -261,39 +281,62 @@ class Trainer:
             self.epoch, self.step, self.best = numbers["epoch"], numbers["step"], numbers["best"]
             self._begun = True
         if self.accelerator.is_main_process:
-            self.run.rewind(self.done if path.exists() else -1)
+            # A state from before the evaluation at the end of an epoch: that row will be written again.
+            self.run.rewind(self.done if path.exists() else -1, evaluated=self.step < self.steps)
 
     def _train_epoch(self, progress: TrainingProgress) -> None:
         self.model.train()
         every = max(1, self.total // _ROWS)
+        value = float("nan")
         for batch in self.images.train_batches(
             self.split, self.sampler, epoch=self.epoch, start=self.step, part=world()
         ):
+            rate = float(self.schedule.get_last_lr()[0])
             loss = self.train_step(batch)
             self.step += 1
-            value = float("nan")
             if self.done % every == 0 or self.step == self.steps:
+                self._check()
                 value = loss.item()
-                self._check(value)
-                self._log(
-                    "train",
-                    loss=value,
-                    learning_rate=float(self.schedule.get_last_lr()[0]),
-                    images_per_second=progress.rate,
-                )
+                self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
-            if self._stop:
-                self.save()
-                raise Interrupted(f"stopped by {self._stop} in epoch {self.epoch + 1}, after step {self.step}")
             if time.monotonic() - self._saved > 60 * self.options.checkpoint_minutes:
                 self.save()
+            if self._asked_to_stop():
+                self.save()
+                self._stop_if_asked()
 
-    def _check(self, loss: float) -> None:
-        if not math.isfinite(loss):
+    def _asked_to_stop(self) -> bool:
+        # Several processes stop after the same step, or one would wait for the others for ever.
+        if world()[1] > 1:
+            asked = torch.tensor([float(bool(self._stop))], device=self.device)
+            if float(self.accelerator.reduce(asked, "sum")) > 0:
+                self._stop = self._stop or "another process"
+        return bool(self._stop)
+
+    def _stop_if_asked(self) -> None:
+        if self._asked_to_stop():
+            where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
+            raise Interrupted(f"stopped by {self._stop} {where}")
+
+    def _check(self) -> None:
+        if not bool(self._finite):
             raise InputError(
-                f"the loss is {loss} in epoch {self.epoch + 1}, step {self.step}: training diverged; "
+                f"the loss was not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged; "
                 "lower optimizer.lr, or set training.clip_norm (a run's last checkpoint is from before)"
             )
+
+    def _tell_dropped(self, progress: TrainingProgress) -> None:
+        for name, split in (("training", self.split), ("test", self.test)):
+            dropped = getattr(split, "dropped", 0)
+            if split is not None and dropped:
+                progress.line(f"{dropped} {name} items were dropped for their labels; {len(split)} are left")
+
+    def _tell_left_out(self, progress: TrainingProgress) -> None:
+        broken = len(self.images.left_out)
+        if broken > self._left_out:
+            self._left_out = broken
+            name, cause = next(iter(self.images.left_out.items()))
+            progress.line(f"{broken} broken images left out so far; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         if self.test is None:
@@ -306,10 +349,9 @@ class Trainer:
         self._log("evaluation", **row)
         curve = evaluation.curves["label_distance"]
         k = min(10, len(curve.model))
-        progress.line(
-            f"after epoch {self.epoch}: mean label distance@{k} {curve.model[k - 1]:.4g}, "
-            f"{curve.model[k - 1] / curve.random[k - 1]:.1%} of a random ranking's"
-        )
+        by_chance = curve.random[k - 1]
+        share = f", {curve.model[k - 1] / by_chance:.1%} of a random ranking's" if by_chance else ""
+        progress.line(f"after epoch {self.epoch}: mean label distance@{k} {curve.model[k - 1]:.4g}{share}")
         if curve.model[k - 1] < self.best:
             self.best = curve.model[k - 1]
             if self.run is not None and self.accelerator.is_main_process:
@@ -365,12 +407,15 @@ def check_labels(loss: Loss | Callable[..., Loss], kind: LabelKind) -> None:
 
 
 def _accelerator(precision: str) -> Accelerator:
-    # One process may train several times, each in its own precision.
-    AcceleratorState._reset_state()
+    cuda = torch.cuda.is_available()
     if precision == "auto":
-        precision = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
+        precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32"
     mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
+    # One process may train several times, each in its own precision; a user's own accelerator is left alone.
+    if AcceleratorState._shared_state.get("_mixed_precision", mixed) != mixed:
+        AcceleratorState._reset_state()
     try:
-        return Accelerator(mixed_precision=mixed, step_scheduler_with_optimizer=False)
+        # Label distances are computed in float64, which Apple's GPUs lack: CUDA or the CPU.
+        return Accelerator(mixed_precision=mixed, cpu=not cuda, step_scheduler_with_optimizer=False)
     except ValueError as error:
         raise InputError(f"training.precision={precision} does not work here ({error}); take float32") from None

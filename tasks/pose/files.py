@@ -114,26 +114,39 @@ def _read(path: Path) -> _Table:
             raise InputError(
                 f"{path}: has no '{key}'; it needs names and joints (it has {', '.join(values) or 'nothing'})"
             )
+    try:
+        return _table(path, values)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not every item has the same form ({str(error).splitlines()[0]})") from None
+
+
+def _table(path: Path, values: dict[str, Any]) -> _Table:
     joints = np.asarray(values["joints"])
     if joints.ndim != 3 or joints.shape[2] != 2 or joints.dtype.kind not in "fiu":
         raise InputError(f"{path}: joints are {joints.dtype} {list(joints.shape)}; give numbers [items, joints, 2]")
     count = joints.shape[1]
     by_default = count == len(LSP_JOINTS)
-    names = values.get("joint_names", LSP_JOINTS if by_default else [f"joint_{j}" for j in range(count)])
-    skeleton = values.get("skeleton", LSP_SKELETON if by_default else [])
+    names = [str(name) for name in values.get("joint_names", LSP_JOINTS if by_default else range(count))]
+    skeleton = [(int(a), int(b)) for a, b in values.get("skeleton", LSP_SKELETON if by_default else [])]
+    if len(names) != count:
+        raise InputError(f"{path}: {len(names)} joint_names, but {count} joints; give one name a joint")
+    if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= count]:
+        raise InputError(f"{path}: the skeleton connects joints {outside[0]}, but joints are 0 to {count - 1}")
     return _Table(
         [str(name) for name in values["names"]],
         joints.astype(np.float64),
-        None if values.get("visible") is None else np.asarray(values["visible"]),
+        None if values.get("visible") is None else np.asarray(values["visible"]).astype(bool),
         None if values.get("split") is None else [str(part) for part in values["split"]],
-        [str(name) for name in names],
-        [(int(a), int(b)) for a, b in skeleton],
+        names,
+        skeleton,
     )
 
 
 def _columns(path: Path, told: Any) -> dict[str, Any]:
     people = told.get("people") if isinstance(told, dict) else None
-    if not isinstance(people, list) or not people:
+    if not isinstance(people, list) or not people or not all(isinstance(person, dict) for person in people):
         raise InputError(f"{path}: has no list 'people' of {{name, joints, visible, split}}")
     values: dict[str, Any] = {key: told[key] for key in ("joint_names", "skeleton") if key in told}
     for key, column in (("name", "names"), ("joints", "joints"), ("visible", "visible"), ("split", "split")):
@@ -144,6 +157,8 @@ def _columns(path: Path, told: Any) -> dict[str, Any]:
             )
         if have[0]:
             values[column] = [person[key] for person in people]
+    if not all(isinstance(joints, list) for joints in values.get("joints", [])):
+        raise InputError(f"{path}: joints of a person are a list of [x, y]")
     lengths = {len(joints) for joints in values.get("joints", [])}
     if len(lengths) > 1:
         raise InputError(
@@ -191,11 +206,13 @@ def _kept_split(path: Path, table: _Table) -> dict[str, list[int]]:
 def _named_split(path: Path, names: list[str]) -> dict[str, list[int]]:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        lists = {
+        lists: dict[str, Any] = {
             "train": told["train"],
             "test": told["test"],
             "query": told.get("queries", told.get("test_queries", [])),
         }
+        if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in lists.values()):
+            raise TypeError
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; task.split names a JSON file of lists train, test, queries") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -203,6 +220,10 @@ def _named_split(path: Path, names: list[str]) -> dict[str, list[int]]:
     row_of = {name: row for row, name in enumerate(names)}
     if unknown := [name for part in lists.values() for name in part if name not in row_of]:
         raise InputError(f"{path}: {unknown[0]} has no joints ({len(unknown)} such names)")
+    for part, members in lists.items():
+        if len(set(members)) < len(members):
+            twice = next(name for name in members if members.count(name) > 1)
+            raise InputError(f"{path}: {twice} stands twice in {part}")
     if both := set(lists["train"]) & (set(lists["test"]) | set(lists["query"])):
         raise InputError(f"{path}: {min(both)} is in train and in test ({len(both)} such names)")
     query = set(lists["query"])

@@ -42,6 +42,8 @@ class SyntheticPose:
         for name, count in (("train", train), ("test", test)):
             if count < 3:
                 raise InputError(f"{name} is {count}; a split needs at least 3 images")
+        if figures_seed < 0 or size < 8:
+            raise InputError(f"figures_seed is {figures_seed} and size is {size}; these must be at least 0 and 8")
         if not 0 <= queries <= test - 2:
             raise InputError(
                 f"queries is {queries}; it must be 0 to {test - 2}, so that two test images are left to find"
