@@ -396,7 +396,7 @@ def test_matrices_that_are_no_label_distances(saved, matrix, message):
 def test_a_large_matrix_is_looked_at_in_some_rows(saved):
     matrix = distances(100)
     matrix[50:, :50] += 1
-    with pytest.raises(InputError, match=r"row 0 and column 0 differ"):
+    with pytest.raises(InputError, match=r"entries \[0, 50\] and \[50, 0\] differ"):
         PrecomputedLabels(saved(matrix))
     # Rounding in single precision is no asymmetry.
     PrecomputedLabels(saved(distances(100) * (1 + 1e-7 * np.random.default_rng(0).normal(size=(100, 100)))))
@@ -488,8 +488,8 @@ def test_nearest_needs_as_many_items():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1.0, float("nan")], "class 0 is 1.0; a class is a whole number or a string"),
-        (["a", None], "class 1 is None; a class is a whole number or a string"),
+        ([1.0, float("nan")], "the class of item 1 is nan; give each item a class"),
+        (["a", None], "the class of item 1 is None; give each item a class"),
         ([], "there are no labels; give one class an item"),
     ],
 )

@@ -323,10 +323,6 @@ def test_bad_input_is_told_in_one_line(loss, embeddings, labels, message):
     [
         ([0, 1, 2, 0], "labels are a list; pass a tensor, or a view of a label space"),
         (VectorLabels(torch.randn(4)), "labels are a VectorLabels; pass space.view(rows)"),
-        (
-            torch.tensor([20, 30, 40, 50]),
-            "whole numbers [4] could be classes or values; pass VectorLabels(values).view()",
-        ),
     ],
 )
 def test_labels_in_another_form(labels, message):

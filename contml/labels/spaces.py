@@ -40,8 +40,8 @@ class ClassLabels(PackedLabels):
             )
         values = labels.tolist() if isinstance(labels, Tensor) else [_plain(label) for label in labels]
         for row, value in enumerate(values):
-            if not isinstance(value, str | int):
-                raise InputError(f"class {row} is {value!r}; a class is a whole number or a string")
+            if value is None or value != value:
+                raise InputError(f"the class of item {row} is {value}; give each item a class")
         if not values:
             raise InputError("there are no labels; give one class an item")
         self.names = sorted(set(values), key=lambda value: (str(type(value)), value))

@@ -97,7 +97,8 @@ class _Table:
 def _read(path: Path) -> _Table:
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
+            # Opened here: numpy leaves a file open that is cut short.
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 values: dict[str, Any] = dict(file)
         elif path.suffix == ".json":
             values = _columns(path, json.loads(path.read_text(encoding="utf-8")))
