@@ -25,7 +25,7 @@ _DUAL, _EXACT = 1, 2
 
 
 class Bags(NamedTuple):
-    """Packed caption sets: set s has the captions sets[s]:sets[s + 1], caption c the entries starts[c]:starts[c + 1]."""
+    """Packed caption sets: set s has the captions sets[s] to sets[s + 1], caption c the entries from starts[c]."""
 
     words: Ints  # [E] int64, ascending within a caption
     counts: Ints  # [E] int64
@@ -206,7 +206,7 @@ def distance_rows(
 ) -> None:
     """D of sets start, start + step, ... of x to all of y; only the upper half where they are the same.
 
-    `forward[a, b]` and `backward[b, a]` are the one-sided bounds of the caption pairs, or empty: nothing is pruned then.
+    `forward[a, b]` and `backward[b, a]` are the one-sided bounds of the caption pairs, or empty: no pruning then.
     """
     x, y, work = sides.x, sides.y, workspace(size)
     bounds = np.empty((most_captions(x), most_captions(y)))

@@ -257,9 +257,9 @@ def _augment(work: Work, end: int) -> int:
 
 @compiled
 def transport(costs: Floats, supplies: Ints, demands: Ints) -> Floats:
-    """Least transport costs `[P]` in float64 of P problems: costs `[P, m, n]` >= 0, supplies `[P, m]`, demands `[P, n]`.
+    """Least transport costs `[P]` in float64 of P problems: costs `[P, m, n]`, supplies `[P, m]`, demands `[P, n]`.
 
-    Supplies and demands are whole numbers >= 0 with one total a problem; rows and columns of 0 do not take part. NaN
+    Costs are >= 0; supplies and demands are whole numbers >= 0 with one total a problem; rows and columns of 0 do not take part. NaN
     where a cost is not finite or the totals differ.
     """
     problems, m, n = costs.shape

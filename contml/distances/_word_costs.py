@@ -12,7 +12,7 @@ from contml.distances._transport import Floats, Ints, compiled
 
 #: Words up to which all distances are kept: 900 MB at the most.
 WHOLE = 15_000
-#: Below this share of |x|^2 + |y|^2 a squared distance is computed again by subtraction: equal vectors are at exactly 0.
+#: Below this share of |x|^2 + |y|^2 a squared distance is computed again by subtraction: equal vectors are at 0.
 _CANCELS = 1e-6
 _BLOCK = 1024
 
@@ -26,14 +26,16 @@ class WordCosts:
     """
 
     def __init__(self, vectors: Floats, names: Sequence[Hashable] | None = None) -> None:
+        self.names = range(len(vectors)) if names is None else names
         self.vectors = np.ascontiguousarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             self.squares = np.einsum("vd,vd->v", self.vectors, self.vectors)
         # 1e37: four of them still fit a float32.
         bad = np.flatnonzero(~(self.squares < 1e37))
         if len(bad):
-            word = bad[0] if names is None else names[bad[0]]
-            raise InputError(f"the vector of the word {word!r} is not finite, or too long; give finite word vectors")
+            raise InputError(
+                f"the vector of the word {self.names[int(bad[0])]!r} is not finite, or too long; give finite word vectors"
+            )
         self._whole = self._all() if len(self.vectors) <= WHOLE else None
 
     def block(self, rows: Ints, cols: Ints) -> Floats:

@@ -50,9 +50,10 @@ def word_movers_distance(x: Sequence[Sequence[Hashable]], y: Sequence[Sequence[H
     """
     a, b, costs = _packed([[caption] for caption in x], [[caption] for caption in y], vectors)
     size = longest(a, b)
-    sides, out = _sides(a, b, costs), np.zeros((len(x), len(y)), np.float32)
-    in_threads(lambda start, step: kernels.movers_rows(sides, False, start, step, size, out), len(x))
-    return torch.from_numpy(out)
+    same, out = x is y, np.zeros((len(x), len(y)), np.float32)
+    sides = _sides(a, a if same else b, costs)
+    in_threads(lambda start, step: kernels.movers_rows(sides, same, start, step, size, out), len(x))
+    return torch.from_numpy(out + out.T if same else out)
 
 
 def caption_distance(
@@ -80,7 +81,6 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     import ot  # here: it takes a second to import, and no training needs it
 
     x, y, costs = _packed([[a]], [[b]], vectors)
-    names = list(_vocabulary([a, b]))
     block = costs.block(x.words, y.words).astype(np.float64)
     common = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
@@ -93,7 +93,7 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     if rest_x.sum() > 1e-12:
         plan += ot.emd(rest_x / rest_x.sum(), rest_y / rest_y.sum(), block) * rest_x.sum()
     matches = [
-        Match(names[x.words[i]], names[y.words[j]], float(plan[i, j]), float(block[i, j]))
+        Match(costs.names[x.words[i]], costs.names[y.words[j]], float(plan[i, j]), float(block[i, j]))
         for i, j in zip(*np.nonzero(plan > 1e-12), strict=True)
     ]
     return sorted(matches, key=lambda match: (-match.share * match.distance, -match.share))
