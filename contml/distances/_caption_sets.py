@@ -188,7 +188,7 @@ def set_distance(work: Work, sides: Sides, i: int, j: int, bounds: Floats, known
                     if limit < np.inf and _sum_of_minima(bounds, height, width) > limit:
                         return np.inf
             sums[side] += low
-    return sums[0] + sums[1]
+    return float(sums[0] + sums[1])
 
 
 @compiled
@@ -344,7 +344,7 @@ def nearest_sets(sides: Sides, own: Ints, ids: Ints, slack: float, size: int, di
                 j = chosen[at]
                 _two_sided(sides, near, i, j, bounds)
                 solved += 1
-                distance = np.float32(set_distance(work, sides, i, j, bounds, known, limit))
+                distance = float(np.float32(set_distance(work, sides, i, j, bounds, known, limit)))
                 if distance < np.inf:
                     _insert(best, best_ids, distance, ids[j])
             if turn == 0:

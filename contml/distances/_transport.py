@@ -10,7 +10,7 @@ reduced costs are kept in place, and those of arcs with flow are exactly 0, so t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -26,8 +26,7 @@ _ROUNDING = 1 + 1e-12
 
 def compiled(function: _F) -> _F:
     """The function as machine code that runs without the interpreter's lock, kept on disk between runs."""
-    machine: _F = numba.njit(cache=True, nogil=True)(function)
-    return machine
+    return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
 
 class Work(NamedTuple):
@@ -252,15 +251,15 @@ def _augment(work: Work, end: int) -> int:
         i = work.origin[j]
         work.flow[i, j] += amount
         work.reduced[i, j] = 0.0
-    return amount
+    return int(amount)
 
 
 @compiled
 def transport(costs: Floats, supplies: Ints, demands: Ints) -> Floats:
     """Least transport costs `[P]` in float64 of P problems: costs `[P, m, n]`, supplies `[P, m]`, demands `[P, n]`.
 
-    Costs are >= 0; supplies and demands are whole numbers >= 0 with one total a problem; rows and columns of 0 do not take part. NaN
-    where a cost is not finite or the totals differ.
+    Costs are >= 0; supplies and demands are whole numbers >= 0 with one total a problem; rows and columns of 0 do not
+    take part. NaN where a cost is not finite or the totals differ.
     """
     problems, m, n = costs.shape
     work = workspace(max(m, n))

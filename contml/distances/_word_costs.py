@@ -34,7 +34,7 @@ class WordCosts:
         bad = np.flatnonzero(~(self.squares < 1e37))
         if len(bad):
             raise InputError(
-                f"the vector of the word {self.names[int(bad[0])]!r} is not finite, or too long; give finite word vectors"
+                f"the vector of the word {self.names[int(bad[0])]!r} is not finite or too long; give finite vectors"
             )
         self._whole = self._all() if len(self.vectors) <= WHOLE else None
 

@@ -248,14 +248,6 @@ def _groups(sizes: Ints, most: int) -> list[Ints]:
     return [np.array(group) for group in groups]
 
 
-def _vocabulary(captions: Iterable[Iterable[Hashable]]) -> dict[Hashable, int]:
-    number: dict[Hashable, int] = {}
-    for caption in captions:
-        for word in caption:
-            number.setdefault(word, len(number))
-    return number
-
-
 def _packed(
     x: Sequence[Sequence[Sequence[Hashable]]], y: Sequence[Sequence[Sequence[Hashable]]], vectors: Vectors
 ) -> tuple[Bags, Bags, WordCosts]:
@@ -265,12 +257,12 @@ def _packed(
                 raise InputError(f"item {number} has no caption, or an empty one; a caption needs at least one word")
     # Words in an order of their own, so that swapping x and y leaves every computation as it is.
     names = sorted(
-        _vocabulary(caption for side in (x, y) for captions in side for caption in captions),
+        {word for side in (x, y) for captions in side for caption in captions for word in caption},
         key=lambda word: (type(word).__name__, word),
     )
-    number = {word: position for position, word in enumerate(names)}
+    position = {word: place for place, word in enumerate(names)}
     costs = WordCosts(np.array([_vector(vectors, word) for word in names]), names)
-    a, b = (pack([[number[w] for w in caption] for caption in captions] for captions in side) for side in (x, y))
+    a, b = (pack([[position[w] for w in caption] for caption in captions] for captions in side) for side in (x, y))
     return a, b, costs
 
 

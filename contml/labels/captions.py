@@ -26,28 +26,33 @@ if TYPE_CHECKING:
 
 #: English words that say nothing of a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
 #: commonest prepositions.
-STOP_WORDS = frozenset(
-    ["a", "about", "all", "also", "am", "an", "and", "another", "any", "are", "as", "at", "be", "because", "been", "being", "both", "but", "by", "can", "could", "did", "do", "does", "doing", "each", "for", "from", "had", "has", "have", "having", "he", "her", "here", "hers", "herself", "him", "himself", "his", "how", "i", "if", "in", "into", "is", "it", "it's", "its", "itself", "just", "me", "my", "myself", "no", "nor", "not", "of", "off", "on", "once", "only", "or", "other", "our", "ours", "out", "own", "she", "should", "so", "some", "such", "than", "that", "the", "their", "theirs", "them", "themselves", "then", "there", "these", "they", "this", "those", "through", "to", "too", "very", "was", "we", "were", "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you", "your", "yours"]
-)
+_STOP_WORDS = """
+a about all also am an and another any are as at be because been being both but by can could did do does doing each for
+from had has have having he her here hers herself him himself his how i if in into is it it's its itself just me my
+myself no nor not of off on once only or other our ours out own she should so some such than that the their theirs them
+themselves then there these they this those through to too very was we were what when where which while who whom whose
+why will with would you your yours
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 #: A run of letters and digits; apostrophes inside it belong to it.
-_TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 #: Word2Vec of a corpus: passes over it.
 _EPOCHS = 20
 
 
 def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
     """The words of a caption: lower case, runs of letters, digits and inner apostrophes, without stop words."""
-    return [word for word in _TOKEN.findall(caption.lower().replace("’", "'")) if word not in stop_words]
+    return [word for word in _TOKEN.findall(caption.lower().replace("\u2019", "'")) if word not in stop_words]
 
 
 class CaptionLabels:
     """Images with captions: two images are near where every caption of one has a near caption of the other.
 
-    The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j, plus
-    the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions, in
-    float32. Captions are compared as bags of words: lower case; a word is a run of letters, digits and inner
-    apostrophes; `STOP_WORDS` are left out, as are words without a vector (`unknown` counts them by word). A caption with
-    no word left is dropped (`dropped` tells how many); an image left without captions is refused or, with
+    The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
+    plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions,
+    in float32. Captions are compared as bags of words: lower case; a word is a run of letters, digits and inner
+    apostrophes; `STOP_WORDS` are left out, as are words without a vector (`unknown` counts them by word). A caption
+    with no word left is dropped (`dropped` tells how many); an image left without captions is refused or, with
     `empty="drop"`, left out. `kept` are the rows of the input that are in the space.
 
     Computed on the CPU in torch's number of threads; blocks are sent to `device`.
@@ -71,7 +76,7 @@ class CaptionLabels:
     def __init__(
         self,
         captions: Sequence[Sequence[str]],
-        vectors: Mapping[str, Any] | Path | str | Any | None = None,
+        vectors: Mapping[str, Any] | Any | Path | str | None = None,
         normalize: bool = False,
         empty: Literal["refuse", "drop"] = "refuse",
         dim: int = 100,
@@ -80,12 +85,13 @@ class CaptionLabels:
         if empty not in ("refuse", "drop"):
             raise InputError(f"empty is {empty!r}; it must be refuse or drop")
         words = [[tokens(caption) for caption in _checked(row, image)] for row, image in enumerate(captions)]
+        source: Any = vectors
         if vectors is None:
-            vectors = train_word_vectors([caption for image in words for caption in image], dim, seed)
+            source = train_word_vectors([caption for image in words for caption in image], dim, seed)
         elif isinstance(vectors, str | Path):
-            vectors = load_word_vectors(vectors)
+            source = load_word_vectors(vectors)
         counts = Counter(word for image in words for caption in image for word in caption)
-        known = sorted(word for word in counts if word in vectors)
+        known = sorted(word for word in counts if word in source)
         number = {word: position for position, word in enumerate(known)}
         self.unknown = {word: count for word, count in counts.most_common() if word not in number}
         bags = [[[number[w] for w in caption if w in number] for caption in image] for image in words]
@@ -102,7 +108,7 @@ class CaptionLabels:
             raise InputError(f"none of {len(left)} images has a caption with a word that has a vector")
         self.words = known
         self._bags = pack(image for image in left if image)
-        self._costs = WordCosts(_matrix(vectors, known, normalize), known)
+        self._costs = WordCosts(_matrix(source, known, normalize), known)
         self.device = torch.device("cpu")
         self.unit = "word-vector distance, summed over captions"
 
@@ -181,14 +187,24 @@ def load_word_vectors(path: Path | str) -> Any:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            head = file.read(2)
-        with gzip.open(path) if head == b"\x1f\x8b" else path.open("rb") as file:
             head = file.read(1 << 16)
+            file.seek(-1 if head else 0, 2)
+            ended = file.read() == b"\n"
+        if path.suffix == ".gz":  # what gensim goes by
+            ended = True  # gzip tells by itself
+            with gzip.open(path) as unpacked:
+                head = unpacked.read(1 << 16)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; give a file of word vectors") from None
-    except (OSError, EOFError) as error:
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged or cut short, as gzip ({error})") from None
+    except OSError as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     form = _format(head)
+    if form is None:
+        raise InputError(
+            f"{path}: no word vectors; give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
+        )
     try:
         if form == "gensim":
             loaded = KeyedVectors.load(str(path), mmap="r")
@@ -196,16 +212,14 @@ def load_word_vectors(path: Path | str) -> Any:
             if not isinstance(vectors, KeyedVectors):
                 raise ValueError(f"it holds a {type(loaded).__name__}")
             return vectors
-        if form is not None:
-            return KeyedVectors.load_word2vec_format(
-                str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
-            )
+        if form != "binary" and not ended:  # cut inside its last number, it would read well
+            raise ValueError("its last line has no end")
+        return KeyedVectors.load_word2vec_format(
+            str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
+        )
     except (ValueError, EOFError, OSError, AttributeError, ImportError, pickle.UnpicklingError, IndexError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: damaged or cut short, as {_FORMATS[form]} ({reason})") from None
-    raise InputError(
-        f"{path}: no word vectors; give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
-    )
 
 
 def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed: int = 0) -> Any:
