@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import pickle
 from pathlib import Path
@@ -203,6 +202,18 @@ def test_nearest_rows_of_a_large_vocabulary_in_little_memory(monkeypatch):
     assert seen[-1] == 70
 
 
+def test_the_fingerprint_changes_with_a_word_or_a_vector():
+    given, vectors = sentences(random_sets(0)), gaussian()
+    marks = {CaptionLabels(given, keyed(vectors)).fingerprint() for _ in range(2)}
+    changed = vectors.copy()
+    changed[0, 0] += 1e-6
+    marks.add(CaptionLabels(given, keyed(changed)).fingerprint())
+    marks.add(CaptionLabels(given, keyed(vectors), normalize=True).fingerprint())
+    marks.add(CaptionLabels([[*given[0], "w0 w1"], *given[1:]], keyed(vectors)).fingerprint())
+    marks.add(CaptionLabels(given, keyed(vectors)).subset([1, 0]).fingerprint())
+    assert len(marks) == 5
+
+
 def test_more_captions_than_lanes():
     random = np.random.default_rng(0)
     sets = [[random_caption(random) for _ in range(count)] for count in (1, 40, 16, 17, 33, 5, 2, 15)]
@@ -278,9 +289,7 @@ def write(path, form, vectors):
             "".join(f"{word} {' '.join(map(repr, row.tolist()))}\n" for word, row in zip(WORDS, vectors, strict=True))
         )
     else:
-        model.save_word2vec_format(str(path), binary=form == "binary")
-    if form == "gz":
-        path.write_bytes(gzip.compress(path.read_bytes()))
+        model.save_word2vec_format(str(path), binary=form == "binary")  # gzip where the name says so
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # gensim's

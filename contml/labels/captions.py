@@ -17,6 +17,7 @@ from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, Rows, as_rows
 from contml.distances._word_costs import WordCosts
+from contml.distances.cache import fingerprint
 from contml.distances.captions import longest, nearest_sets, pack, set_distances, take
 from contml.distances.search import MEMORY, Neighbours
 from contml.labels.base import SpaceView
@@ -166,6 +167,10 @@ class CaptionLabels:
             take(self._bags, own), own, take(self._bags, ids), ids, k, self._costs, memory, progress
         )
         return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(found).to(self.device))
+
+    def fingerprint(self) -> str:
+        """A hash of the captions' words and of their vectors, the same on every device: the key of caches."""
+        return fingerprint(type(self), list(self._bags), self._costs.vectors)
 
     @property
     def longest(self) -> int:
