@@ -53,6 +53,10 @@ class Cache:
             if progress is not None:
                 progress(len(self.rows))
             return found
+        try:
+            self._folder_of_parts.mkdir(parents=True, exist_ok=True)  # told before the search, not after
+        except OSError as error:
+            raise InputError(f"cannot write the cache {self.folder}: {error}; give another folder") from None
         parts = [self._part(start, search, progress) for start in range(0, len(self.rows), _ROWS)]
         whole = (
             (torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts]))
@@ -93,13 +97,12 @@ class Cache:
     def _save(self, path: Path, found: _Pair) -> None:
         temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             save_file({"distances": found[0].cpu().contiguous(), "rows": found[1].cpu().contiguous()}, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except (OSError, SafetensorError) as error:
-            raise InputError(f"cannot write the cache {path}: {error}; give a folder that can be written") from None
+            raise InputError(f"cannot write the cache {path}: {error}; give another folder") from None
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -145,6 +148,6 @@ def _feed(content: hashlib._Hash, value: object) -> None:
         _feed(content, own())
     else:
         raise InputError(
-            f"a {type(value).__name__} among the labels or their options has no content to make a cache key of; "
+            f"{type(value).__name__} among the labels or their options has no content to make a cache key of; "
             "leave cache out, or give it a fingerprint()"
         )
