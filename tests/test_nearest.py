@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from contml.contracts import InputError
 from contml.distances import nearest, nearest_vectors, progress_bar, search, vectors
 from contml.distances.cache import fingerprint
 from contml.labels import (
+    LABELS,
     ClassLabels,
     PackedLabels,
     PoseLabels,
@@ -335,3 +337,17 @@ def test_no_rows(tmp_path):
     assert nearest(line(), 3, [], cache=tmp_path).rows.shape == (0, 3)
     assert nearest(line(), 3, [], cache=tmp_path).rows.shape == (0, 3)
     assert nearest(VectorLabels(torch.arange(5.0)), 3, []).rows.shape == (0, 3)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the table
+
+
+def test_the_docs_name_every_label_space():
+    lines = (Path(__file__).parents[1] / "docs" / "engine.md").read_text().splitlines()
+    start = lines.index(next(line for line in lines if line.startswith("| label space (`LABELS`)")))
+    named = [line.split("`")[1] for line in lines[start + 2 : lines.index("", start)]]
+    assert sorted(named) == sorted(LABELS)
+    searching = {name for name, space in LABELS.items() if hasattr(space, "nearest_rows")}
+    second = lines[lines.index("", start) :]
+    assert searching == {line.split("`")[1] for line in second if line.startswith("| `")}

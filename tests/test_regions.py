@@ -66,6 +66,7 @@ def test_equals_the_confusion_matrix(drawn, cached):
     expected = loop(maps, maps, classes, ignore)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["contml.distances.regions"], "_CACHED", cached)
+        patch.setattr(sys.modules["contml.distances.regions"], "_SYMMETRIC", 2)
         if bool(expected.isnan().any()):
             with pytest.raises(InputError, match="have no pixel that neither ignores"):
                 region_distance(maps, maps, classes, ignore)
@@ -76,6 +77,7 @@ def test_equals_the_confusion_matrix(drawn, cached):
     assert torch.equal(ours, ours.T)
     assert (ours.diagonal() == 0).all()
     assert ((ours == 0) == (expected == 0)).all()
+    assert torch.equal(region_distance(maps, maps.copy(), classes, ignore), ours)  # not told that they are the same
     packed = pack_regions(maps, classes, ignore)
     assert torch.equal(_by_product(packed, packed), ours)
     assert torch.equal(region_distance(maps[1:], maps[:2], classes, ignore), ours[1:, :2])

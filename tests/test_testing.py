@@ -13,6 +13,7 @@ from contml.contracts import InputError
 from contml.labels import (
     LABELS,
     VIEWS,
+    CaptionLabels,
     ClassLabels,
     MultiLabels,
     NearestLabels,
@@ -55,6 +56,12 @@ def regions(**options):
     return RegionLabels(maps, 4, ignore=9, **options)
 
 
+def captions():
+    words = ["dog", "cat", "runs", "red", "grass"]
+    vectors = dict(zip(words, np.random.default_rng(3).normal(size=(5, 4)), strict=True))
+    return CaptionLabels([[f"a {words[i % 5]} {words[i % 3]}", f"{words[i % 4]} {i}"] for i in range(20)], vectors)
+
+
 def tags():
     return TagLabels([[f"tag {t}" for t in range(9) if (i * 7 + t * t) % 4 == 0] for i in range(20)])
 
@@ -69,6 +76,7 @@ SPACES = {
     "poses, plain": lambda folder: poses(squared=False, normalize=True),
     "regions": lambda folder: regions(),
     "regions, as they are": lambda folder: regions(side=None),
+    "captions": lambda folder: captions(),
     "tags": lambda folder: tags(),
     "multi": lambda folder: MultiLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1),
     "multi, hamming": lambda folder: MultiLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),

@@ -29,6 +29,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _PACKED = 256
 #: Bytes of columns that a CPU core compares with all rows before it goes on: they stay in its cache.
 _CACHED = 1 << 18
+#: Columns at a time of a batch against itself: few of them waste little of the lower half.
+_SYMMETRIC = 48
 #: Columns of a matrix product on a GPU: bounds the unpacked pixels.
 _COLUMNS = 1 << 11
 #: Pixels of a map: float32 counts exactly up to here.
@@ -148,12 +150,19 @@ def _unpack(masks: Tensor) -> Tensor:
 def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
     """`[N, M]` in float32 by Hamming distances; NaN where no pixel is common."""
     out = np.empty((len(x.areas), len(y.areas)), dtype=np.float32)
-    if out.size:
-        step = max(1, _CACHED // (8 * y.masks.shape[2]))
+    step = max(1, _CACHED // (8 * y.masks.shape[2]))
+    if out.size and y is not x:
         rows = _Side(x)
         for start in range(0, len(y.areas), step):
             part = slice(start, start + step)
             out[:, part] = _block(rows, _Side(PackedRegions(y.masks[part], y.areas[part])))
+    elif out.size:  # the upper half is enough
+        step = min(step, max(_SYMMETRIC, len(x.areas) // 8))
+        for start in range(0, len(x.areas), step):
+            part = slice(start, start + step)
+            rows, cols = (PackedRegions(x.masks[p], x.areas[p]) for p in (slice(0, part.stop), part))
+            out[: part.stop, part] = _block(_Side(rows), _Side(cols))
+            out[part, :start] = out[:start, part].T
     return torch.from_numpy(out)
 
 

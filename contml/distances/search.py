@@ -22,8 +22,8 @@ from contml.distances.cache import Cache
 
 #: Memory that one block of label distances may take with its temporaries, in bytes.
 MEMORY = 256 << 20
-#: Bytes an entry of a block takes while it is computed: float64 arithmetic with a few temporaries.
-_BYTES = 48
+#: Bytes an entry of a block takes while it is computed: float64 arithmetic with its temporaries.
+_BYTES = 64
 
 
 class Neighbours(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor, arange, from_numpy
+import torch
+from torch import Tensor
 
 from contml.contracts import InputError, Rows, as_rows
 from contml.distances.regions import Maps, PackedRegions, pack_regions, packed_region_distance
@@ -40,7 +41,7 @@ class RegionLabels(PackedLabels):
                 f"label map {int(empty.nonzero()[0, 0])} has no pixel that is not ignored "
                 f"({int(empty.sum())} such maps); leave these out"
             )
-        super().__init__(masks=packed.masks, areas=packed.areas, items=arange(len(empty)))
+        super().__init__(masks=packed.masks, areas=packed.areas, items=torch.arange(len(empty)))
 
     def subset(self, rows: Rows) -> Self:
         """These rows as a label space of their own."""
@@ -48,9 +49,16 @@ class RegionLabels(PackedLabels):
             return super().subset(rows)
         # A batch's masks are a megabyte: numpy copies them before torch has woken its threads.
         index = as_rows(rows, len(self)).numpy()
-        return self._with(lambda tensor: from_numpy(tensor.numpy().take(index, 0)))
+        return self._with(lambda tensor: torch.from_numpy(tensor.numpy().take(index, 0)))
+
+    def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
+        """Label distances `[R, C]` in float32; half the work where rows and columns are the same."""
+        r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
+        x = self.subset(r)
+        return self.distances(x, x if torch.equal(r, c) else self.subset(c))
 
     def distances(self, x: RegionLabels, y: RegionLabels) -> Tensor:
         """1 - mIoU, `[X, Y]`."""
-        a, b = (PackedRegions(side.masks, side.areas) for side in (x, y))
+        a = PackedRegions(x.masks, x.areas)
+        b = a if y is x else PackedRegions(y.masks, y.areas)
         return packed_region_distance(a, b, names=(x.items, y.items))
