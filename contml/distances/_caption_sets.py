@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contml.distances._transport import Floats, Ints, Work, compiled, solve, workspace
+from contml.distances._transport import Floats, Ints, Work, compiled, lent, solve, without_count
 
 #: What a bound may lose to rounding on its way through float32.
 _SLACK = 1 - 1e-6
@@ -42,6 +42,28 @@ class Sides(NamedTuple):
     rows: Ints  # [E of x]
     y: Bags
     cols: Ints  # [E of y]
+
+
+@compiled
+def _lent_bags(bags: Bags) -> Bags:
+    return Bags(
+        without_count(bags.words),
+        without_count(bags.counts),
+        without_count(bags.starts),
+        without_count(bags.totals),
+        without_count(bags.sets),
+    )
+
+
+@compiled
+def _lent_sides(sides: Sides) -> Sides:
+    return Sides(
+        without_count(sides.cost),
+        _lent_bags(sides.x),
+        without_count(sides.rows),
+        _lent_bags(sides.y),
+        without_count(sides.cols),
+    )
 
 
 @compiled
@@ -114,9 +136,9 @@ def relaxed(cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints, start: int, 
 
 
 @compiled
-def movers_rows(sides: Sides, same: bool, start: int, step: int, size: int, out: Floats) -> None:
+def movers_rows(held: Sides, scratch: Work, same: bool, start: int, step: int, out: Floats) -> None:
     """W of captions start, start + step, ... of x to all captions of y; only the upper half where they are the same."""
-    work = workspace(size)
+    sides, work = _lent_sides(held), lent(scratch)
     for a in range(start, len(sides.x.totals), step):
         for b in range(a + 1 if same else 0, len(sides.y.totals)):
             out[a, b] = word_movers(work, sides, a, b, np.inf, np.inf)[0]
@@ -202,13 +224,14 @@ def most_captions(bags: Bags) -> int:
 
 @compiled
 def distance_rows(
-    sides: Sides, forward: Floats, backward: Floats, same: bool, start: int, step: int, size: int, out: Floats
+    held: Sides, scratch: Work, forward: Floats, backward: Floats, same: bool, start: int, step: int, out: Floats
 ) -> None:
     """D of sets start, start + step, ... of x to all of y; only the upper half where they are the same.
 
     `forward[a, b]` and `backward[b, a]` are the one-sided bounds of the caption pairs, or empty: no pruning then.
     """
-    x, y, work = sides.x, sides.y, workspace(size)
+    sides, work = _lent_sides(held), lent(scratch)
+    x, y = sides.x, sides.y
     bounds = np.empty((most_captions(x), most_captions(y)))
     known = np.empty(bounds.shape, np.int8)
     for i in range(start, len(x.sets) - 1, step):
@@ -298,20 +321,20 @@ def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
 
 
 @compiled
-def nearest_sets(sides: Sides, own: Ints, ids: Ints, slack: float, size: int, distances: Floats, rows: Ints) -> int:
+def nearest_sets(held: Sides, scratch: Work, own: Ints, ids: Ints, slack: float, distances: Floats, rows: Ints) -> int:
     """The k nearest sets of y of each set of x, into distances and rows `[X, k]`, ties to the lower id; exact.
 
     `own` `[X]` are ids that do not count for that set, `ids` `[Y]` those of the sets of y. One-sided bounds for all,
     two-sided bounds for those below the k-th best of some seeds, then solved by increasing bound until it passes the
     k-th best. `slack` covers float32 sums of the longest caption. Returns how many set pairs were solved.
     """
+    sides, work, solved = _lent_sides(held), lent(scratch), 0
     x, y, k = sides.x, sides.y, rows.shape[1]
     lanes = (len(x.totals) + LANES - 1) // LANES * LANES
     near = np.empty((sides.cost.shape[1], lanes), np.float32)
     _nearest_words(sides, near)
     first = np.empty((len(own), len(ids)), np.float32)
     _one_sided(sides, near, first)
-    work, solved = workspace(size), 0
     bounds = np.empty((most_captions(x), most_captions(y)))
     known = np.empty(bounds.shape, np.int8)
     chosen = np.empty(len(ids), np.int64)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -22,6 +24,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: A running dual has to pass a bound by this share before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
+#: Columns are worked on in blocks of this length, without branches: a vector register of float64. Columns beyond the
+#: last are at infinity.
+LANES = 8
 
 
 def compiled(function: _F) -> _F:
@@ -29,11 +34,27 @@ def compiled(function: _F) -> _F:
     return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
 
+@intrinsic
+def without_count(_: Any, array: Any) -> Any:
+    """The same array without its count of references: whoever calls the machine code must hold the array.
+
+    Its upkeep costs as much as a small problem, and threads wait for one another at it where they share an array.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        fields = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0])
+        fields.meminfo = cgutils.get_null_value(fields.meminfo.type)
+        fields.parent = cgutils.get_null_value(fields.parent.type)
+        return fields._getvalue()
+
+    return array(array), code
+
+
 class Work(NamedTuple):
-    """The arrays one thread solves in, for bags of at most `size` distinct words."""
+    """The arrays one thread solves in, for bags of at most `size` distinct words; width: size in whole blocks."""
 
     cost: Floats  # [size,size] float64; rows i, columns j
-    reduced: Floats  # [size,size] float64: C_ij - u_i - v_j >= 0, 0 where there is flow
+    reduced: Floats  # [size,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow
     flow: Ints  # [size,size] int64
     supply: Ints  # [size]
     demand: Ints  # [size]
@@ -43,9 +64,10 @@ class Work(NamedTuple):
     v: Floats  # [size]
     u2: Floats  # [size] duals, columns first
     v2: Floats  # [size]
-    dist: Floats  # [size] of each column from the rows with supply left
-    origin: Ints  # [size] the row that a column was reached from
-    scanned: Ints  # [size]
+    dist: Floats  # [width] of each column from the rows with supply left
+    origin: Ints  # [width] the row that a column was reached from
+    key: Floats  # [width] dist of columns that are not scanned, else infinity
+    shift: Floats  # [width] what a scanned column's reduced costs go up by
     height: Floats  # [size] of each row
     via: Ints  # [size] the column that a row was reached through; -1 for a row with supply left
     words: Ints  # [2,size] scratch of whoever fills the arrays
@@ -54,9 +76,10 @@ class Work(NamedTuple):
 @compiled
 def workspace(size: int) -> Work:
     """Work arrays for problems of at most `size` rows and columns."""
+    width = (size + LANES - 1) // LANES * LANES
     return Work(
         np.empty((size, size), np.float64),
-        np.empty((size, size), np.float64),
+        np.empty((size, width), np.float64),
         np.empty((size, size), np.int64),
         np.empty(size, np.int64),
         np.empty(size, np.int64),
@@ -66,12 +89,38 @@ def workspace(size: int) -> Work:
         np.empty(size, np.float64),
         np.empty(size, np.float64),
         np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
+        np.empty(width, np.float64),
+        np.empty(width, np.int64),
+        np.empty(width, np.float64),
+        np.empty(width, np.float64),
         np.empty(size, np.float64),
         np.empty(size, np.int64),
         np.empty((2, size), np.int64),
+    )
+
+
+@compiled
+def lent(work: Work) -> Work:
+    """The same arrays without counts of references; the caller holds them."""
+    return Work(
+        without_count(work.cost),
+        without_count(work.reduced),
+        without_count(work.flow),
+        without_count(work.supply),
+        without_count(work.demand),
+        without_count(work.left),
+        without_count(work.need),
+        without_count(work.u),
+        without_count(work.v),
+        without_count(work.u2),
+        without_count(work.v2),
+        without_count(work.dist),
+        without_count(work.origin),
+        without_count(work.key),
+        without_count(work.shift),
+        without_count(work.height),
+        without_count(work.via),
+        without_count(work.words),
     )
 
 
@@ -139,15 +188,12 @@ def _start(work: Work, m: int, n: int) -> float:
             low = min(low, cost[i, j] - v2[j])
         u2[i] = low
         cols_first += work.supply[i] * low
-    if rows_first >= cols_first:
-        for i in range(m):
-            for j in range(n):
-                reduced[i, j] = (cost[i, j] - u[i]) - v[j]
-        return rows_first
     for i in range(m):
         for j in range(n):
-            reduced[i, j] = (cost[i, j] - v2[j]) - u2[i]
-    return cols_first
+            reduced[i, j] = (cost[i, j] - u[i]) - v[j] if rows_first >= cols_first else (cost[i, j] - v2[j]) - u2[i]
+        for j in range(n, (n + LANES - 1) // LANES * LANES):
+            reduced[i, j] = np.inf
+    return max(rows_first, cols_first)
 
 
 @compiled
@@ -172,63 +218,65 @@ def _send_on_tight_arcs(work: Work, m: int, n: int) -> int:
 
 
 @compiled
+def _relax(work: Work, blocks: int, i: int, height: float) -> None:
+    """Row i, at this height, as the way to each column that is nearer through it."""
+    reduced, dist, key, origin = work.reduced, work.dist, work.key, work.origin
+    for block in range(blocks):
+        for lane in range(LANES):
+            j = block * LANES + lane
+            length = height + reduced[i, j]
+            nearer = length < dist[j]
+            dist[j] = length if nearer else dist[j]
+            key[j] = length if nearer else key[j]
+            origin[j] = i if nearer else origin[j]
+
+
+@compiled
 def _search(work: Work, m: int, n: int) -> int:
     """Dijkstra from all rows with supply left: the nearest column with demand left, or -1 where costs are NaN."""
-    reduced, dist, origin, scanned, height, via = (
-        work.reduced,
-        work.dist,
-        work.origin,
-        work.scanned,
-        work.height,
-        work.via,
-    )
-    for j in range(n):
+    dist, key, shift, height, via, flow = work.dist, work.key, work.shift, work.height, work.via, work.flow
+    blocks = (n + LANES - 1) // LANES
+    for j in range(blocks * LANES):
         dist[j] = np.inf
-        scanned[j] = 0
+        key[j] = np.inf
+        shift[j] = 0.0
     for i in range(m):
         height[i] = np.inf
         if work.left[i] > 0:
             height[i] = 0.0
             via[i] = -1
-            for j in range(n):
-                if reduced[i, j] < dist[j]:
-                    dist[j] = reduced[i, j]
-                    origin[j] = i
+            _relax(work, blocks, i, 0.0)
     for _ in range(n):
         low, at = np.inf, -1
         for j in range(n):
-            if scanned[j] == 0 and dist[j] < low:
-                low, at = dist[j], j
-        if at < 0 or work.need[at] > 0:
+            at = j if key[j] < low else at
+            low = key[j] if key[j] < low else low
+        if at < 0:
+            return -1
+        if work.need[at] > 0:
+            for j in range(n):  # scanned columns
+                shift[j] = low - dist[j] if key[j] == np.inf and dist[j] < low else 0.0
             return at
-        scanned[at] = 1
+        key[at] = np.inf
         for i in range(m):
-            if work.flow[i, at] > 0 and height[i] == np.inf:
+            if flow[i, at] > 0 and height[i] == np.inf:
                 height[i] = low
                 via[i] = at
-                for j in range(n):
-                    if low + reduced[i, j] < dist[j]:
-                        dist[j] = low + reduced[i, j]
-                        origin[j] = i
+                _relax(work, blocks, i, low)
     return -1
 
 
 @compiled
 def _raise_duals(work: Work, m: int, n: int, rise: float) -> None:
-    reduced = work.reduced
+    reduced, shift = work.reduced, work.shift
+    blocks = (n + LANES - 1) // LANES
     for i in range(m):
-        if work.height[i] < rise:
-            step = rise - work.height[i]
-            for j in range(n):
-                reduced[i, j] -= step
-    for j in range(n):
-        if work.scanned[j] == 1:
-            step = rise - work.dist[j]
-            for i in range(m):
-                reduced[i, j] += step
-    for i in range(m):  # rounding may leave -1e-17
-        for j in range(n):
-            reduced[i, j] = max(reduced[i, j], 0.0)
+        step = max(rise - work.height[i], 0.0)
+        for block in range(blocks):
+            for lane in range(LANES):
+                j = block * LANES + lane
+                value = reduced[i, j] - step + shift[j]
+                reduced[i, j] = value if value > 0 else 0.0  # rounding may leave -1e-17
 
 
 @compiled

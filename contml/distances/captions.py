@@ -21,7 +21,7 @@ from torch import Tensor
 from contml.contracts import InputError
 from contml.distances import _caption_sets as kernels
 from contml.distances._caption_sets import Bags, Sides
-from contml.distances._transport import Floats, Ints
+from contml.distances._transport import Floats, Ints, workspace
 from contml.distances._word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the words' vectors.
@@ -52,7 +52,7 @@ def word_movers_distance(x: Sequence[Sequence[Hashable]], y: Sequence[Sequence[H
     size = longest(a, b)
     same, out = x is y, np.zeros((len(x), len(y)), np.float32)
     sides = _sides(a, a if same else b, costs)
-    in_threads(lambda start, step: kernels.movers_rows(sides, same, start, step, size, out), len(x))
+    in_threads(lambda start, step: kernels.movers_rows(sides, workspace(size), same, start, step, out), len(x))
     return torch.from_numpy(out + out.T if same else out)
 
 
@@ -171,7 +171,7 @@ def nearest_sets(
         words, at = np.unique(queries.words, return_inverse=True)
         sides = Sides(costs.block(words, vocabulary), queries, at, y, cols)
         best, best_ids = np.empty((len(group), k), np.float32), np.empty((len(group), k), np.int64)
-        kernels.nearest_sets(sides, own[group], ids, slack, size, best, best_ids)
+        kernels.nearest_sets(sides, workspace(size), own[group], ids, slack, best, best_ids)
         distances[group], rows[group] = best, best_ids
         return len(group)
 
@@ -209,7 +209,8 @@ def _tile(x: Bags, y: Bags, costs: WordCosts, prune: bool) -> Floats:
     out = np.zeros((len(x.sets) - 1, len(y.sets) - 1), np.float32)
     # More parts than threads, interleaved: rows of a half matrix are not of one length.
     in_threads(
-        lambda start, step: kernels.distance_rows(sides, forward, backward, same, start, step, size, out), len(out)
+        lambda start, step: kernels.distance_rows(sides, workspace(size), forward, backward, same, start, step, out),
+        len(out),
     )
     return out + out.T if same else out
 
