@@ -31,8 +31,8 @@ _PACKED = 256
 _CACHED = 1 << 18
 #: Columns at a time of a batch against itself: few of them waste little of the lower half.
 _SYMMETRIC = 48
-#: Columns of a matrix product on a GPU: bounds the unpacked pixels.
-_COLUMNS = 1 << 11
+#: Rows and columns of a matrix product on a GPU: bounds the unpacked pixels.
+_PRODUCT = 1 << 10
 #: Pixels of a map: float32 counts exactly up to here.
 _PIXELS = 1 << 24
 
@@ -65,9 +65,9 @@ def region_distance(x: Maps, y: Maps, classes: int, ignore: int | None = None) -
     if tuple(x[0].shape) != tuple(y[0].shape):
         raise InputError(f"maps of x are {list(x[0].shape)}, of y {list(y[0].shape)}; give maps of one size")
     device = x.device if isinstance(x, Tensor) else torch.device("cpu")
-    a = pack_regions(x, classes, ignore)
-    b = a if y is x else pack_regions(y, classes, ignore)
-    return packed_region_distance(*(PackedRegions(*(t.to(device) for t in packed)) for packed in (a, b)))
+    a = PackedRegions(*(t.to(device) for t in pack_regions(x, classes, ignore)))
+    b = a if y is x else PackedRegions(*(t.to(device) for t in pack_regions(y, classes, ignore)))
+    return packed_region_distance(a, b)
 
 
 def pack_regions(maps: Maps, classes: int, ignore: int | None = None, side: int | None = None) -> PackedRegions:
@@ -108,9 +108,10 @@ def packed_region_distance(x: PackedRegions, y: PackedRegions, names: tuple[Tens
         out = _by_popcount(x, y)
     else:
         out = torch.empty(len(x.areas), len(y.areas), device=x.areas.device)
-        for start in range(0, len(y.areas), _COLUMNS):
-            part = slice(start, start + _COLUMNS)
-            out[:, part] = _by_product(x, PackedRegions(y.masks[part], y.areas[part]))
+        for i in range(0, len(x.areas), _PRODUCT):
+            for j in range(0, len(y.areas), _PRODUCT):
+                r, c = slice(i, i + _PRODUCT), slice(j, j + _PRODUCT)
+                out[r, c] = _by_product(PackedRegions(x.masks[r], x.areas[r]), PackedRegions(y.masks[c], y.areas[c]))
     if bool((bad := out.isnan()).any()):
         i, j = bad.nonzero()[0].tolist()
         i, j = (i, j) if names is None else (int(names[0][i]), int(names[1][j]))
@@ -143,8 +144,8 @@ def _union(masks: Tensor) -> Tensor:
 
 
 def _unpack(masks: Tensor) -> Tensor:
-    bits = torch.arange(64, device=masks.device)
-    return ((masks[:, :, None] >> bits) & 1).flatten(1).float()
+    bits = torch.arange(8, dtype=torch.uint8, device=masks.device)
+    return ((masks.contiguous().view(torch.uint8)[:, :, None] >> bits) & 1).flatten(1).float()
 
 
 def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
@@ -160,8 +161,8 @@ def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
         step = min(step, max(_SYMMETRIC, len(x.areas) // 8))
         for start in range(0, len(x.areas), step):
             part = slice(start, start + step)
-            rows, cols = (PackedRegions(x.masks[p], x.areas[p]) for p in (slice(0, part.stop), part))
-            out[: part.stop, part] = _block(_Side(rows), _Side(cols))
+            above, here = (_Side(PackedRegions(x.masks[p], x.areas[p])) for p in (slice(0, part.stop), part))
+            out[: part.stop, part] = _block(above, here)
             out[part, :start] = out[:start, part].T
     return torch.from_numpy(out)
 

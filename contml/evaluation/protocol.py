@@ -50,7 +50,7 @@ def evaluate(
     own = q[:, None] == g if bool(torch.isin(q, g).any()) else None  # [Q,G]
     k = min(LARGEST_K, len(g) - (own is not None))
     itself = None if own is None else torch.where(own.any(1), own.int().argmax(1), -1)
-    model = rank(embeddings[q], embeddings[g], k, itself=itself)  # [Q,K] positions in the gallery
+    model = rank(embeddings[q], embeddings[g], k, itself=itself, device=labels.device)  # [Q,K] positions in the gallery
 
     pair_query, pair_item = _sample_pairs(len(q), len(g), itself)
     found, best, pair_labels, mean_distance, mean_gain = [], [], [], [], []
