@@ -96,6 +96,18 @@ def test_awkward_vectors(values, products, monkeypatch):
         assert torch.equal(found.distances, values_[:, :20])
 
 
+def test_only_what_rounding_could_hide_is_compared_with_all(monkeypatch):
+    compared = []
+    whole = vectors._whole
+    monkeypatch.setattr(vectors, "_whole", lambda *a: compared.append(1) or whole(*a))
+    generator = torch.Generator().manual_seed(0)
+    for dim in (1, 28, 256):
+        nearest(VectorLabels(torch.randn(2000, dim, generator=generator)), 10, range(200))
+        assert len(compared) <= 2
+    nearest(VectorLabels(torch.randint(0, 3, (2000,), generator=generator)), 10, range(200))
+    assert len(compared) >= 200
+
+
 def test_distances_and_order_of_nearest_vectors():
     x = torch.tensor([[0.0], [3.0], [3.0], [-1.0]])
     found = nearest_vectors(x[:1], x, 3, itself=torch.tensor([0]))
@@ -331,6 +343,20 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "save_file", full)
     with pytest.raises(InputError, match=r"cannot write the cache .*000000000.safetensors: .*; give another folder"):
         nearest(line(), 3, cache=tmp_path)
+
+
+def test_two_processes_that_search_the_same(tmp_path, monkeypatch):
+    expected = nearest(line(), 3)
+    asked = Counted.distances
+
+    def other_one_first(self, x, y):
+        monkeypatch.setattr(Counted, "distances", asked)
+        assert same(nearest(line(), 3, cache=tmp_path), expected)
+        return asked(self, x, y)
+
+    monkeypatch.setattr(Counted, "distances", other_one_first)
+    assert same(nearest(line(), 3, cache=tmp_path), expected)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_no_rows(tmp_path):

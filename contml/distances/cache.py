@@ -48,8 +48,7 @@ class Cache:
     def get(self, search: Callable[[Tensor, _Progress], _Pair], progress: _Progress) -> _Pair:
         """Distances and rows `[R, k]`: those on disk, or those that `search` finds, part by part, which are kept."""
         path = self.folder / f"{self.key}.safetensors"
-        if path.exists():
-            found = self._load(path, len(self.rows))
+        if (found := self._load(path, len(self.rows))) is not None:
             if progress is not None:
                 progress(len(self.rows))
             return found
@@ -74,9 +73,8 @@ class Cache:
     def _part(self, start: int, search: Callable[[Tensor, _Progress], _Pair], progress: _Progress) -> _Pair:
         rows = self.rows[start : start + _ROWS]
         path = self._folder_of_parts / f"{start:09d}.safetensors"
-        if path.exists():
-            found = self._load(path, len(rows))
-        else:
+        found = self._load(path, len(rows))
+        if found is None:
             found = search(rows, None if progress is None else lambda finished: progress(start + finished))
             self._save(path, found)
             return found
@@ -84,10 +82,12 @@ class Cache:
             progress(start + len(rows))
         return found
 
-    def _load(self, path: Path, count: int) -> _Pair:
+    def _load(self, path: Path, count: int) -> _Pair | None:
         try:
             with safe_open(path, "pt", device=str(self.rows.device)) as file:
                 found = file.get_tensor("distances"), file.get_tensor("rows")
+        except FileNotFoundError:
+            return None
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path}: cut short or damaged ({error}); delete it, and it is computed again") from None
         if any(t.shape != (count, self.k) for t in found):
@@ -97,6 +97,8 @@ class Cache:
     def _save(self, path: Path, found: _Pair) -> None:
         temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         try:
+            # Another process that searches the same may have finished, and have removed the folder of parts.
+            path.parent.mkdir(parents=True, exist_ok=True)
             save_file({"distances": found[0].cpu().contiguous(), "rows": found[1].cpu().contiguous()}, temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
