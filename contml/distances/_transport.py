@@ -24,17 +24,28 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: A running dual has to pass a bound by this share before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
-#: Columns are worked on in blocks of this length, without branches: a vector register of float64. Columns beyond the
-#: last are at infinity.
-LANES = 8
+
+
+#: Typed loosely: numba's own type does not tell that the first argument is left out in a call.
+_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+_tools: Any = cgutils
 
 
 def compiled(function: _F) -> _F:
-    """The function as machine code that runs without the interpreter's lock, kept on disk between runs."""
+    """The function as machine code that runs without the interpreter's lock, kept on disk between runs.
+
+    The copy on disk (`__pycache__/*.nbc`) is renewed when the function's own file changes, not a file it calls: after
+    an edit here, touch `_caption_sets.py`.
+    """
     return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
 
-@intrinsic
+def inlined(function: _F) -> _F:
+    """As `compiled`, but into the caller: handing over the work arrays would cost more than the work."""
+    return cast(_F, numba.njit(cache=True, nogil=True, inline="always")(function))
+
+
+@_intrinsic
 def without_count(_: Any, array: Any) -> Any:
     """The same array without its count of references: whoever calls the machine code must hold the array.
 
@@ -42,19 +53,19 @@ def without_count(_: Any, array: Any) -> Any:
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fields = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0])
-        fields.meminfo = cgutils.get_null_value(fields.meminfo.type)
-        fields.parent = cgutils.get_null_value(fields.parent.type)
+        fields = _tools.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0])
+        fields.meminfo = _tools.get_null_value(fields.meminfo.type)
+        fields.parent = _tools.get_null_value(fields.parent.type)
         return fields._getvalue()
 
     return array(array), code
 
 
 class Work(NamedTuple):
-    """The arrays one thread solves in, for bags of at most `size` distinct words; width: size in whole blocks."""
+    """The arrays one thread solves in, for bags of at most `size` distinct words."""
 
     cost: Floats  # [size,size] float64; rows i, columns j
-    reduced: Floats  # [size,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow
+    reduced: Floats  # [size,size] float64: C_ij - u_i - v_j >= 0, 0 where there is flow
     flow: Ints  # [size,size] int64
     supply: Ints  # [size]
     demand: Ints  # [size]
@@ -64,10 +75,10 @@ class Work(NamedTuple):
     v: Floats  # [size]
     u2: Floats  # [size] duals, columns first
     v2: Floats  # [size]
-    dist: Floats  # [width] of each column from the rows with supply left
-    origin: Ints  # [width] the row that a column was reached from
-    key: Floats  # [width] dist of columns that are not scanned, else infinity
-    shift: Floats  # [width] what a scanned column's reduced costs go up by
+    dist: Floats  # [size] of each column from the rows with supply left
+    origin: Ints  # [size] the row that a column was reached from
+    key: Floats  # [size] dist of columns that are not scanned, else infinity
+    shift: Floats  # [size] what a scanned column's reduced costs go up by
     height: Floats  # [size] of each row
     via: Ints  # [size] the column that a row was reached through; -1 for a row with supply left
     words: Ints  # [2,size] scratch of whoever fills the arrays
@@ -76,10 +87,9 @@ class Work(NamedTuple):
 @compiled
 def workspace(size: int) -> Work:
     """Work arrays for problems of at most `size` rows and columns."""
-    width = (size + LANES - 1) // LANES * LANES
     return Work(
         np.empty((size, size), np.float64),
-        np.empty((size, width), np.float64),
+        np.empty((size, size), np.float64),
         np.empty((size, size), np.int64),
         np.empty(size, np.int64),
         np.empty(size, np.int64),
@@ -89,10 +99,10 @@ def workspace(size: int) -> Work:
         np.empty(size, np.float64),
         np.empty(size, np.float64),
         np.empty(size, np.float64),
-        np.empty(width, np.float64),
-        np.empty(width, np.int64),
-        np.empty(width, np.float64),
-        np.empty(width, np.float64),
+        np.empty(size, np.float64),
+        np.empty(size, np.int64),
+        np.empty(size, np.float64),
+        np.empty(size, np.float64),
         np.empty(size, np.float64),
         np.empty(size, np.int64),
         np.empty((2, size), np.int64),
@@ -124,7 +134,7 @@ def lent(work: Work) -> Work:
     )
 
 
-@compiled
+@inlined
 def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, bool]:
     """The least cost of the problem in `work` (m rows, n columns), or a lower bound of it and False.
 
@@ -161,7 +171,7 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
     return total, True
 
 
-@compiled
+@inlined
 def _start(work: Work, m: int, n: int) -> float:
     # u_i = min_j C_ij, v_j = min_i (C_ij - u_i), and the same with columns first: the better of the two. Either is at
     # least the relaxed distance of its side. Subtracting in the order of the minima makes tight arcs exactly 0.
@@ -191,12 +201,10 @@ def _start(work: Work, m: int, n: int) -> float:
     for i in range(m):
         for j in range(n):
             reduced[i, j] = (cost[i, j] - u[i]) - v[j] if rows_first >= cols_first else (cost[i, j] - v2[j]) - u2[i]
-        for j in range(n, (n + LANES - 1) // LANES * LANES):
-            reduced[i, j] = np.inf
     return max(rows_first, cols_first)
 
 
-@compiled
+@inlined
 def _send_on_tight_arcs(work: Work, m: int, n: int) -> int:
     """Greedy flow where the reduced cost is 0; returns the supply that is left."""
     reduced, flow, left, need = work.reduced, work.flow, work.left, work.need
@@ -217,26 +225,23 @@ def _send_on_tight_arcs(work: Work, m: int, n: int) -> int:
     return remaining
 
 
-@compiled
-def _relax(work: Work, blocks: int, i: int, height: float) -> None:
+@inlined
+def _relax(work: Work, n: int, i: int, height: float) -> None:
     """Row i, at this height, as the way to each column that is nearer through it."""
     reduced, dist, key, origin = work.reduced, work.dist, work.key, work.origin
-    for block in range(blocks):
-        for lane in range(LANES):
-            j = block * LANES + lane
-            length = height + reduced[i, j]
-            nearer = length < dist[j]
-            dist[j] = length if nearer else dist[j]
-            key[j] = length if nearer else key[j]
-            origin[j] = i if nearer else origin[j]
+    for j in range(n):
+        length = height + reduced[i, j]
+        if length < dist[j]:
+            dist[j] = length
+            key[j] = length
+            origin[j] = i
 
 
-@compiled
+@inlined
 def _search(work: Work, m: int, n: int) -> int:
     """Dijkstra from all rows with supply left: the nearest column with demand left, or -1 where costs are NaN."""
     dist, key, shift, height, via, flow = work.dist, work.key, work.shift, work.height, work.via, work.flow
-    blocks = (n + LANES - 1) // LANES
-    for j in range(blocks * LANES):
+    for j in range(n):
         dist[j] = np.inf
         key[j] = np.inf
         shift[j] = 0.0
@@ -245,12 +250,13 @@ def _search(work: Work, m: int, n: int) -> int:
         if work.left[i] > 0:
             height[i] = 0.0
             via[i] = -1
-            _relax(work, blocks, i, 0.0)
+            _relax(work, n, i, 0.0)
     for _ in range(n):
         low, at = np.inf, -1
         for j in range(n):
-            at = j if key[j] < low else at
-            low = key[j] if key[j] < low else low
+            if key[j] < low:
+                low = key[j]
+                at = j
         if at < 0:
             return -1
         if work.need[at] > 0:
@@ -262,24 +268,21 @@ def _search(work: Work, m: int, n: int) -> int:
             if flow[i, at] > 0 and height[i] == np.inf:
                 height[i] = low
                 via[i] = at
-                _relax(work, blocks, i, low)
+                _relax(work, n, i, low)
     return -1
 
 
-@compiled
+@inlined
 def _raise_duals(work: Work, m: int, n: int, rise: float) -> None:
     reduced, shift = work.reduced, work.shift
-    blocks = (n + LANES - 1) // LANES
     for i in range(m):
         step = max(rise - work.height[i], 0.0)
-        for block in range(blocks):
-            for lane in range(LANES):
-                j = block * LANES + lane
-                value = reduced[i, j] - step + shift[j]
-                reduced[i, j] = value if value > 0 else 0.0  # rounding may leave -1e-17
+        for j in range(n):
+            value = reduced[i, j] - step + shift[j]
+            reduced[i, j] = value if value > 0 else 0.0  # rounding may leave -1e-17
 
 
-@compiled
+@inlined
 def _augment(work: Work, end: int) -> int:
     """Send what fits along the path that the search found to column `end`; returns how much."""
     amount, i = work.need[end], work.origin[end]
