@@ -217,5 +217,5 @@ def test_bad_input():
         pairwise(space, [3])
     with pytest.raises(InputError, match=r"a label distance is nan \(row 0, column 1 of the block\)"):
         pairwise(Matrix(torch.tensor([[0, torch.nan], [1, 0]])))
-    with pytest.raises(InputError, match="a label distance is -1.0"):
+    with pytest.raises(InputError, match=r"a label distance is -1\.0"):
         nearest(Matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), 1)
