@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from strategies import label_matrices
 
 from contml.contracts import InputError
-from contml.evaluation import protocol, ranking
+from contml.distances import vectors
+from contml.evaluation import protocol
 from contml.evaluation.metrics import spearman
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.ranking import rank
@@ -120,7 +121,7 @@ def test_parts_change_nothing(split, entries):
         whole, ranked = evaluate(embeddings, Matrix(matrix), *rows)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(protocol, "_ENTRIES", entries)
-            patch.setattr(ranking, "_QUERIES", 2)
+            patch.setattr(vectors, "_QUERIES", 2)
             parts, ranked_in_parts = evaluate(embeddings, Matrix(matrix), *rows)
         assert repr(parts) == repr(whole)
         assert torch.equal(ranked_in_parts.model, ranked.model)

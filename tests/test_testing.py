@@ -13,13 +13,21 @@ from contml.contracts import InputError
 from contml.labels import (
     LABELS,
     VIEWS,
+    CaptionLabels,
     ClassLabels,
+    MultiLabels,
     NearestLabels,
+    OrdinalLabels,
     PackedLabels,
+    PlaceLabels,
     PoseLabels,
     PrecomputedLabels,
+    RegionLabels,
+    SequenceLabels,
+    TagLabels,
     ThresholdLabels,
     VectorLabels,
+    WeightedLabels,
 )
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, TripletMarginLoss
 from contml.sampling import SAMPLERS, BatchSampler, UniformSampler
@@ -42,6 +50,22 @@ def matrix(folder):
     return PrecomputedLabels(folder / "distances.npy")
 
 
+def regions(**options):
+    maps = np.random.default_rng(2).integers(0, 4, (20, 9, 7))
+    maps[::3, 2:5, 2:5] = 9
+    return RegionLabels(maps, 4, ignore=9, **options)
+
+
+def captions():
+    words = ["dog", "cat", "runs", "red", "grass"]
+    vectors = dict(zip(words, np.random.default_rng(3).normal(size=(5, 4)), strict=True))
+    return CaptionLabels([[f"a {words[i % 5]} {words[i % 3]}", f"{words[i % 4]} {i}"] for i in range(20)], vectors)
+
+
+def tags():
+    return TagLabels([[f"tag {t}" for t in range(9) if (i * 7 + t * t) % 4 == 0] for i in range(20)])
+
+
 SPACES = {
     "classes": lambda folder: ClassLabels([f"class {i % 5}" for i in range(20)]),
     "vectors": lambda folder: vectors(),
@@ -50,6 +74,16 @@ SPACES = {
     "vectors, far from 0": lambda folder: VectorLabels(1e6 + torch.randn(20, 3)),
     "poses": lambda folder: poses(),
     "poses, plain": lambda folder: poses(squared=False, normalize=True),
+    "regions": lambda folder: regions(),
+    "regions, as they are": lambda folder: regions(side=None),
+    "captions": lambda folder: captions(),
+    "tags": lambda folder: tags(),
+    "multi": lambda folder: MultiLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1),
+    "multi, hamming": lambda folder: MultiLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),
+    "ordinal": lambda folder: OrdinalLabels(["low", "high", "middle", "low"] * 5, ["low", "middle", "high"]),
+    "places": lambda folder: PlaceLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
+    "sequences": lambda folder: SequenceLabels([f"{i**3:b}" for i in range(20)]),
+    "weighted": lambda folder: WeightedLabels({vectors(): 0.5, tags(): 2.0, regions(): 1.0}),
     "precomputed": matrix,
     "threshold": lambda folder: ThresholdLabels(1.0, space=vectors()),
     "nearest": lambda folder: NearestLabels(4, space=vectors()),

@@ -1,19 +1,36 @@
 """The engine: distances of embeddings, label distances, and exact nearest neighbours of any label space."""
 
+from contml.distances.captions import caption_distance, word_movers_distance, word_movers_plan
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.labels import class_distance, pose_distance
-from contml.distances.search import Neighbours, nearest, pairwise, smallest
+from contml.distances.places import haversine
+from contml.distances.regions import region_distance
+from contml.distances.search import Neighbours, nearest, pairwise, progress_bar, smallest
+from contml.distances.sequences import edit_distance
+from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
+from contml.distances.vectors import nearest_vectors
 
 __all__ = [
     "Neighbours",
+    "caption_distance",
     "class_distance",
     "cosine",
     "dot",
+    "edit_distance",
     "euclidean",
+    "hamming_distance",
+    "haversine",
+    "jaccard_distance",
     "nearest",
+    "nearest_vectors",
     "normalize",
     "pairwise",
     "pose_distance",
+    "progress_bar",
+    "region_distance",
     "smallest",
     "squared_euclidean",
+    "tag_distance",
+    "word_movers_distance",
+    "word_movers_plan",
 ]

@@ -1,19 +1,29 @@
-"""The driver of label distances: blocks and nearest neighbours of any label space, in a memory budget."""
+"""The driver of label distances: blocks and nearest neighbours of any label space, in a memory budget.
+
+A label space chooses its backend by its device, in `pairwise` and, where it knows better than to stream blocks, in a
+method `nearest_rows`; docs/engine.md tells which runs where. Whatever runs, label distances are the same numbers to
+float32 rounding, and nearest neighbours of equal distance come in order of their rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from torch import Tensor
 
 from contml.contracts import InputError, LabelSpace, Rows, as_rows
+from contml.distances.cache import Cache
 
 #: Memory that one block of label distances may take with its temporaries, in bytes.
 MEMORY = 256 << 20
-#: Bytes an entry of a block takes while it is computed: float64 arithmetic with a few temporaries.
-_BYTES = 48
+#: Bytes an entry of a block takes while it is computed: float64 arithmetic with its temporaries.
+_BYTES = 64
 
 
 class Neighbours(NamedTuple):
@@ -44,24 +54,68 @@ def nearest(
     among: Rows = None,
     memory: int = MEMORY,
     progress: Callable[[int], None] | None = None,
+    cache: Path | str | None = None,
 ) -> Neighbours:
     """The exact k nearest rows by label distance of each of `rows`, among `among` (default all), never itself.
 
-    Streams over blocks: never an N x N matrix. Ties go to the lower row. `progress` is called with the number of rows
-    finished so far.
+    Never an N x N matrix in memory. Ties of the float32 label distances go to the lower row.
+
+    Args:
+        space: any label space.
+        k: how many.
+        rows: whose neighbours are wanted.
+        among: rows that may be neighbours.
+        memory: bytes that a block of label distances may take with its temporaries.
+        progress: called with the number of rows finished so far; `progress_bar` makes one.
+        cache: a folder where the result is kept under a key of the labels' content and the options of their distance;
+            an interrupted search goes on where it stopped. The space needs a `fingerprint`, as `PackedLabels` has.
 
     Raises:
-        InputError: k is not in 1 ... number of candidates.
+        InputError: k is not in 1 ... number of candidates, a label distance is negative or not a number, or the cache
+            cannot be used: the space has no fingerprint, a file of it is damaged, or the folder cannot be written.
     """
     r, c = as_rows(rows, len(space), space.device), torch.unique(as_rows(among, len(space), space.device))
     others = len(c) - int(torch.isin(r, c).any())
     if not 1 <= k <= others:
         raise InputError(f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}")
+    if cache is None:
+        return _search(space, k, r, c, memory, progress)
+    kept = Cache(Path(cache), space, k, r, c)
+    return Neighbours(*kept.get(lambda part, tell: _search(space, k, part, c, memory, tell), progress))
+
+
+@contextmanager
+def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for `progress` of `nearest`, nothing where stderr is no terminal.
+
+    with progress_bar(len(space)) as progress: nearest(space, 30, progress=progress)
+    """
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda finished: bar.update(task, completed=finished)
+
+
+def _search(
+    space: LabelSpace, k: int, r: Tensor, c: Tensor, memory: int, progress: Callable[[int], None] | None
+) -> Neighbours:
+    own = getattr(space, "nearest_rows", None)
+    if own is None:
+        return _stream(space, k, r, c, memory, progress)
+    found = Neighbours(*own(k, r, c, memory, progress))
+    checked(found.distances)
+    return found
+
+
+def _stream(
+    space: LabelSpace, k: int, r: Tensor, c: Tensor, memory: int, progress: Callable[[int], None] | None
+) -> Neighbours:
     keys = torch.empty(len(r), k, dtype=torch.int64, device=space.device)
     width = min(len(c), 1 << 14)
     for chunk in _chunks(len(r), width, memory):
         best: Tensor | None = None
-        for cols in c.split(width):
+        for start in range(0, len(c), width):
+            cols = c[start : start + width]
             key = _keys(checked(space.pairwise(r[chunk], cols)), cols)
             key.masked_fill_(r[chunk, None] == cols, _LAST)
             key = key if best is None else torch.cat((best, key), 1)

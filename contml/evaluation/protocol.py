@@ -54,7 +54,7 @@ def evaluate(
     own = place[q]  # [Q] where a query stands in the gallery, or -1
     itself = own if bool((own >= 0).any()) else None
     k = min(LARGEST_K, len(g) - (itself is not None))
-    model = rank(embeddings[q], embeddings[g], k, itself=itself)  # [Q,K] positions in the gallery
+    model = rank(embeddings[q], embeddings[g], k, itself=itself, device=labels.device)  # [Q,K] positions in the gallery
 
     pair_query, pair_item = _sample_pairs(len(q), len(g), itself)
     found, best, pair_labels, mean_distance, mean_gain = [], [], [], [], []

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, LabelSpace, Rows, as_rows
 from contml.distances import pairwise
+from contml.distances.cache import fingerprint
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,6 +91,17 @@ class PackedLabels:
     def view(self, rows: Rows = None) -> SpaceView:
         """These rows against each other: what a loss reads."""
         return SpaceView(self, rows)
+
+    def fingerprint(self) -> str:
+        """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
+
+        Every attribute counts but `unit`, which is only words. A subclass whose distance depends on more than its
+        attributes writes its own.
+
+        Raises:
+            InputError: an attribute is of a type that has no content to hash.
+        """
+        return fingerprint(type(self), {name: value for name, value in vars(self).items() if name != "unit"})
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> Self:
         changed = copy.copy(self)

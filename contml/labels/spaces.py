@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, Rows, as_rows
-from contml.distances import class_distance, euclidean, squared_euclidean
+from contml.distances import Neighbours, class_distance, euclidean, nearest_vectors, squared_euclidean
+from contml.distances.cache import fingerprint
 from contml.labels.base import PackedLabels, SpaceView
 
 if TYPE_CHECKING:
@@ -87,6 +89,29 @@ class VectorLabels(PackedLabels):
         """Euclidean distances, squared or plain, in float64 `[X, Y]`."""
         return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
 
+    def nearest_rows(
+        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None = None
+    ) -> Neighbours:
+        """What `nearest` calls: FAISS on the CPU, matrix products on a GPU, certified and ranked again in float64.
+
+        rows `[R]`; among `[C]` ascending; a row is not its own neighbour.
+        """
+        at = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
+        found = nearest_vectors(
+            self.values[rows],
+            self.values[among],
+            k,
+            itself=torch.where(among[at] == rows, at, -1),
+            order=self._as_pairwise,
+            memory=memory,
+            progress=progress,
+        )
+        return Neighbours(found.values.float(), among[found.positions])
+
+    def _as_pairwise(self, squared: Tensor) -> Tensor:
+        # Ties are those of the float32 numbers that `pairwise` gives.
+        return (squared if self.squared else squared.sqrt()).float().double()
+
 
 class PrecomputedLabels:
     """A matrix of label distances on disk, memory-mapped: the pages of the blocks that are asked for are read.
@@ -154,3 +179,11 @@ class PrecomputedLabels:
     def view(self, rows: Rows = None) -> SpaceView:
         """These rows against each other: what a loss reads."""
         return SpaceView(self, rows)
+
+    def fingerprint(self) -> str:
+        """A hash of the whole file and of the rows in the space, for caches: reads the file once."""
+        with self.path.open("rb") as file:
+            content = hashlib.sha256()
+            while part := file.read(1 << 22):
+                content.update(part)
+        return fingerprint(type(self), content.hexdigest(), self._index)

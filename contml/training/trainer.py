@@ -237,7 +237,8 @@ class Trainer:
             embeddings = torch.stack([part[0] for part in parts]).sum(0)
             missing = torch.cat([part[1] for part in parts])
         self.missing = missing
-        return evaluate(embeddings, self.test.labels, self.test.queries, self.test.gallery, missing=missing)
+        labels = self.test.labels.to(self.device)
+        return evaluate(embeddings, labels, self.test.queries, self.test.gallery, missing=missing)
 
     def save(self) -> None:
         """Write the state from which `resume` goes on, and the weights as `last`.

@@ -1,0 +1,86 @@
+"""Distances between the words of a vocabulary: all of them once, or those of a batch when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from contml.contracts import InputError
+from contml.distances._transport import Floats, Ints, compiled
+
+#: Words up to which all distances are kept: 900 MB at the most.
+WHOLE = 15_000
+#: Below this share of |x|^2 + |y|^2 a squared distance is computed again by subtraction: equal vectors are at 0.
+_CANCELS = 1e-6
+_BLOCK = 1024
+
+
+class WordCosts:
+    """Euclidean distances of word vectors, computed in float64 and kept in float32.
+
+    Args:
+        vectors: `[V, d]`.
+        names: the words, for errors.
+    """
+
+    def __init__(self, vectors: Floats, names: Sequence[Hashable] | None = None) -> None:
+        self.names = range(len(vectors)) if names is None else names
+        self.vectors = np.ascontiguousarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.squares = np.einsum("vd,vd->v", self.vectors, self.vectors)
+        # 1e37: four of them still fit a float32.
+        bad = np.flatnonzero(~(self.squares < 1e37))
+        if len(bad):
+            raise InputError(
+                f"the vector of the word {self.names[int(bad[0])]!r} is not finite or too long; give finite vectors"
+            )
+        self._whole = self._all() if len(self.vectors) <= WHOLE else None
+
+    def block(self, rows: Ints, cols: Ints) -> Floats:
+        """Distances `[R, C]` in float32 of these words, contiguous."""
+        if self._whole is None:
+            return self._computed(rows, cols)
+        out = np.empty((len(rows), len(cols)), np.float32)
+        _gather(self._whole, rows, cols, out)
+        return out
+
+    def _all(self) -> Floats:
+        v = len(self.vectors)
+        out = np.empty((v, v), np.float32)
+        for start in range(0, v, _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, v))
+            block = self._computed(rows, np.arange(start, v))
+            square = np.triu(block[:, : len(rows)], 1)  # a product need not be symmetric to the last bit
+            block[:, : len(rows)] = square + square.T
+            out[rows, start:] = block
+            out[start:, rows] = block.T
+        return out
+
+    def _computed(self, rows: Ints, cols: Ints) -> Floats:
+        x, y = self.vectors[rows], self.vectors[cols]
+        size = self.squares[rows, None] + self.squares[cols]
+        d = x @ y.T
+        d *= -2
+        d += size
+        i, j = np.nonzero(d <= _CANCELS * size)
+        for part in np.array_split(np.arange(len(i)), len(i) // 65536 + 1):
+            d[i[part], j[part]] = np.square(x[i[part]] - y[j[part]]).sum(1)
+        return np.sqrt(d, out=d).astype(np.float32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The distances of a large vocabulary are quicker to compute again than to send to another process.
+        return {**self.__dict__, "_whole": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._whole = self._all() if len(self.vectors) <= WHOLE else None
+
+
+@compiled
+def _gather(whole: Floats, rows: Ints, cols: Ints, out: Floats) -> None:
+    for i in range(len(rows)):
+        line = whole[rows[i]]
+        for j in range(len(cols)):
+            out[i, j] = line[cols[j]]

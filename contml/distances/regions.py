@@ -1,0 +1,262 @@
+"""Distances of label maps, 1 - mIoU, from maps that are packed to one bit a pixel and class.
+
+With A_c the pixels of class c in map x, B_c those in map y, V and W the pixels that x and y do not ignore:
+
+    IoU_c = |A_c & B_c| / (|A_c & W| + |V & B_c| - |A_c & B_c|),    D(x, y) = 1 - mean_c IoU_c
+
+over the classes with |A_c & W| + |V & B_c| > 0. A_c lies in V and B_c in W, so the first count needs no mask. On the
+CPU the counts are popcounts, |A & B| = (|A| + |B| - H(A, B)) / 2 with the Hamming distance H of FAISS's binary kernels;
+on a GPU they are matrix products of zeros and ones, exact in float32 up to 2^24 pixels (in TF32 too: sums are float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import faiss
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml.contracts import InputError
+
+#: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
+Maps: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Tensor | np.ndarray[Any, Any]]"
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+#: Maps packed at a time.
+_PACKED = 256
+#: Bytes of columns that a CPU core compares with all rows before it goes on: they stay in its cache.
+_CACHED = 1 << 18
+#: Columns at a time of a batch against itself: few of them waste little of the lower half.
+_SYMMETRIC = 48
+#: Rows and columns of a matrix product on a GPU: bounds the unpacked pixels.
+_PRODUCT = 1 << 10
+#: Pixels of a map: float32 counts exactly up to here.
+_PIXELS = 1 << 24
+
+
+class PackedRegions(NamedTuple):
+    """Label maps of P pixels as one bit a pixel and class; a pixel that is ignored has no bit."""
+
+    masks: Tensor  # [N,C,words] int64: words of 64 pixels move eight times as fast as bytes
+    areas: Tensor  # [N,C] int32, pixels of each class
+
+
+def region_distance(x: Maps, y: Maps, classes: int, ignore: int | None = None) -> Tensor:
+    """Distances `[N, M]` of label maps x `[N, H, W]` and y `[M, H, W]` in float32: 1 - mean IoU, in [0, 1].
+
+    The intersection over union of a class counts the pixels that neither map ignores; the mean is over the classes that
+    occur in either map there. Computed in float64 from exact counts.
+
+    Args:
+        x: whole numbers 0 to classes - 1, or `ignore`.
+        y: the same, of the same height and width.
+        classes: how many classes there are.
+        ignore: the value of pixels that do not count; it may be one of the classes' numbers.
+
+    Raises:
+        InputError: maps of different sizes, a value that is no class, or two maps without a common pixel.
+    """
+    for one, maps in (("x", x), ("y", y)):
+        if len(maps) == 0:
+            raise InputError(f"{one} holds no label maps; give [items, height, width]")
+    if tuple(x[0].shape) != tuple(y[0].shape):
+        raise InputError(f"maps of x are {list(x[0].shape)}, of y {list(y[0].shape)}; give maps of one size")
+    device = x.device if isinstance(x, Tensor) else torch.device("cpu")
+    a = PackedRegions(*(t.to(device) for t in pack_regions(x, classes, ignore)))
+    b = a if y is x else PackedRegions(*(t.to(device) for t in pack_regions(y, classes, ignore)))
+    return packed_region_distance(a, b)
+
+
+def pack_regions(maps: Maps, classes: int, ignore: int | None = None, side: int | None = None) -> PackedRegions:
+    """Check label maps, resize them to `side` x `side` pixels by nearest neighbour (None: as they are), and pack them.
+
+    Raises:
+        InputError: no maps, maps of different sizes, or a value that is no class: the item and the value are named.
+    """
+    if classes < 1:
+        raise InputError(f"classes is {classes}; it must be at least 1")
+    if side is not None and side < 1:
+        raise InputError(f"side is {side}; it must be at least 1 pixel")
+    if len(maps) == 0:
+        raise InputError("there are no label maps; give [items, height, width]")
+    size = tuple(maps[0].shape)
+    height, width = (size if side is None else (side, side)) if len(size) == 2 else (0, 0)
+    if not 0 < height * width <= _PIXELS:
+        raise InputError(
+            f"label map 0 is {list(size)}, packed at {height} x {width}; give [height, width] of 1 to {_PIXELS} pixels"
+        )
+    parts = []
+    for start in range(0, len(maps), _PACKED):
+        part = _checked(maps[start : start + _PACKED], start, size, classes, ignore)
+        if (height, width) != size:
+            part = part[:, _nearest(size[0], height)[:, None], _nearest(size[1], width)]
+        parts.append(_pack(part.reshape(len(part), -1), classes, ignore))
+    masks, areas = (torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
+    return PackedRegions(masks, areas)
+
+
+def packed_region_distance(x: PackedRegions, y: PackedRegions, names: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """`region_distance` `[N, M]` of packed maps; an error calls them by `names`, `[N]` and `[M]` (default: positions).
+
+    Raises:
+        InputError: two maps have no common pixel.
+    """
+    if x.areas.device.type == "cpu":
+        out = _by_popcount(x, y)
+    else:
+        out = torch.empty(len(x.areas), len(y.areas), device=x.areas.device)
+        for i in range(0, len(x.areas), _PRODUCT):
+            for j in range(0, len(y.areas), _PRODUCT):
+                r, c = slice(i, i + _PRODUCT), slice(j, j + _PRODUCT)
+                out[r, c] = _by_product(PackedRegions(x.masks[r], x.areas[r]), PackedRegions(y.masks[c], y.areas[c]))
+    if bool((bad := out.isnan()).any()):
+        i, j = bad.nonzero()[0].tolist()
+        i, j = (i, j) if names is None else (int(names[0][i]), int(names[1][j]))
+        raise InputError(
+            f"label maps {i} and {j} have no pixel that neither ignores; leave maps out that are mostly ignored"
+        )
+    return out
+
+
+def _by_product(x: PackedRegions, y: PackedRegions) -> Tensor:
+    """`[N, M]` in float32 by matrix products; NaN where no pixel is common."""
+    total = torch.zeros(len(x.areas), len(y.areas), dtype=torch.float64, device=x.areas.device)
+    count = torch.zeros_like(total)
+    v, w = (_unpack(_union(side.masks)) for side in (x, y))
+    for a, b in zip(x.masks.unbind(1), y.masks.unbind(1), strict=True):
+        a, b = _unpack(a), _unpack(b)  # [N,P], [M,P]
+        common = (a @ b.T).double()
+        union = (a @ w.T).double() + (v @ b.T) - common
+        total += common / union.clamp(min=1)
+        count += union > 0
+    return (1 - total / count).float()
+
+
+def _union(masks: Tensor) -> Tensor:
+    """`[N, words]`: the pixels of any class, which are all that are not ignored."""
+    out = masks[:, 0].clone()
+    for one in masks.unbind(1)[1:]:
+        out |= one
+    return out
+
+
+def _unpack(masks: Tensor) -> Tensor:
+    bits = torch.arange(8, dtype=torch.uint8, device=masks.device)
+    return ((masks.contiguous().view(torch.uint8)[:, :, None] >> bits) & 1).flatten(1).float()
+
+
+def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
+    """`[N, M]` in float32 by Hamming distances; NaN where no pixel is common."""
+    out = np.empty((len(x.areas), len(y.areas)), dtype=np.float32)
+    step = max(1, _CACHED // (8 * y.masks.shape[2]))
+    if out.size and y is not x:
+        rows = _Side(x)
+        for start in range(0, len(y.areas), step):
+            part = slice(start, start + step)
+            out[:, part] = _block(rows, _Side(PackedRegions(y.masks[part], y.areas[part])))
+    elif out.size:  # the upper half is enough
+        step = min(step, max(_SYMMETRIC, len(x.areas) // 8))
+        for start in range(0, len(x.areas), step):
+            part = slice(start, start + step)
+            above, here = (_Side(PackedRegions(x.masks[p], x.areas[p])) for p in (slice(0, part.stop), part))
+            out[: part.stop, part] = _block(above, here)
+            out[part, :start] = out[:start, part].T
+    return torch.from_numpy(out)
+
+
+class _Side:
+    """The rows or the columns of a block, class by class, in numpy: blocks are too small for threads to pay."""
+
+    def __init__(self, packed: PackedRegions) -> None:
+        masks, areas = packed.masks.numpy(), packed.areas.numpy()
+        classes = areas.shape[1]
+        each = masks.reshape(-1, masks.shape[2])  # [N*C,words]
+        # Most items have few of many classes: only those that have one are compared.
+        self.has = [np.flatnonzero(area) for area in areas.T]
+        self.areas = [areas[items, c] for c, items in enumerate(self.has)]
+        self.masks = [each[items * classes + c] for c, items in enumerate(self.has)]
+        self.valid = np.bitwise_or.reduce(masks, axis=1)  # [N,words]
+        self.labelled = areas.sum(1, dtype=np.int32)  # [N]
+
+    def __len__(self) -> int:
+        return len(self.labelled)
+
+
+def _block(x: _Side, y: _Side) -> Array:
+    """`[R, M]` in float64."""
+    shape = len(x), len(y)
+    total = np.zeros(shape)
+    count = np.zeros(shape, dtype=np.int32)  # classes in either map
+    inside = np.empty(shape, dtype=np.int32)  # |A & W| + |V & B|
+    # Where all have labels at the same pixels, as without ignored ones, areas are the same in every pair.
+    same = bool((x.valid == x.valid[0]).all() and (y.valid == x.valid[0]).all())
+    for i, j, a, b, area_a, area_b in zip(x.has, y.has, x.masks, y.masks, x.areas, y.areas, strict=True):
+        inside[:] = 0
+        if same:
+            inside[i] = area_a[:, None]
+            inside[:, j] += area_b
+        else:
+            inside[i] = _intersections(a, y.valid, area_a, y.labelled)
+            inside[:, j] += _intersections(x.valid, b, x.labelled, area_b)
+        count += inside > 0
+        if len(i) and len(j):
+            everywhere = len(i) == len(x) and len(j) == len(y)
+            where = slice(None) if everywhere else np.ix_(i, j)
+            common = _intersections(a, b, area_a, area_b)
+            total[where] += common / np.maximum(inside[where] - common, 1)
+    with np.errstate(invalid="ignore"):
+        distance: Array = 1 - total / count
+    return distance
+
+
+def _intersections(a: Array, b: Array, size_a: Array, size_b: Array) -> Array:
+    """|A & B| `[R, M]` in int32 of bit masks a `[R, words]` and b `[M, words]` with that many bits set."""
+    hamming = np.empty((len(a), len(b)), dtype=np.int32)
+    if hamming.size:
+        pointers = (faiss.swig_ptr(masks.view(np.uint8)) for masks in (a, b))
+        faiss.hammings(*pointers, len(a), len(b), 8 * a.shape[1], faiss.swig_ptr(hamming))  # type: ignore[attr-defined]
+    return (np.add.outer(size_a, size_b) - hamming) >> 1
+
+
+def _nearest(length: int, side: int) -> Array:
+    """`[side]`: the pixel of `length` whose centre is nearest to that of each new one."""
+    return ((2 * np.arange(side) + 1) * length) // (2 * side)
+
+
+def _checked(maps: Maps, start: int, size: tuple[int, ...], classes: int, ignore: int | None) -> Array:
+    part = [np.asarray(m.cpu() if isinstance(m, Tensor) else m) for m in maps]
+    for item, one in enumerate(part, start):
+        if one.shape != size:
+            raise InputError(
+                f"label map {item} is {list(one.shape)}, but label map 0 is {list(size)}; give maps of one size"
+            )
+        if one.dtype.kind not in "iu":
+            raise InputError(f"label map {item} is {one.dtype}; label maps are whole numbers")
+    stacked = np.stack(part)
+    bad = (stacked < 0) | (stacked >= classes)
+    if ignore is not None:
+        bad &= stacked != ignore
+    if bad.any():
+        item, row, column = np.argwhere(bad)[0]
+        also = "" if ignore is None else f", and {ignore} is ignored"
+        raise InputError(
+            f"label map {start + item} has the value {stacked[item, row, column]} at row {row}, column {column}; "
+            f"classes are 0 to {classes - 1}{also}"
+        )
+    return stacked
+
+
+def _pack(maps: Array, classes: int, ignore: int | None) -> tuple[Array, ...]:
+    """Masks `[N, C, words]` and areas `[N, C]` of maps `[N, P]`."""
+    masks = np.zeros((len(maps), classes, 8 * -(-maps.shape[1] // 64)), dtype=np.uint8)
+    areas = np.zeros((len(maps), classes), dtype=np.int32)
+    for c in range(classes):
+        if c != ignore:
+            pixels = maps == c
+            bits = np.packbits(pixels, axis=1, bitorder="little")
+            masks[:, c, : bits.shape[1]] = bits
+            areas[:, c] = pixels.sum(1)
+    return masks.view(np.int64), areas

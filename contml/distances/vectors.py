@@ -1,0 +1,144 @@
+"""The k nearest vectors by Euclidean distance, exactly: candidates in float32, ranked again in float64.
+
+On the CPU candidates come from FAISS, elsewhere from matrix products of torch. All that the search left out is at
+least as far as its last candidate, save for float32's rounding, of which there is a bound: a query for which that could
+hide a nearer vector (tight clusters, ties) is compared with the whole gallery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import faiss
+import torch
+from torch import Tensor
+
+#: Candidates beyond k that are ranked again: rounding may have swapped near ties at k.
+_SPARE = 32
+#: Queries ranked at a time, and the bytes that their `[queries, candidates, d]` differences may take.
+_QUERIES = 256
+_BYTES = 256 << 20
+#: Gallery rows of a matrix product: bounds the `[queries, rows]` block.
+_COLUMNS = 1 << 16
+
+
+class Nearest(NamedTuple):
+    """The k nearest of a gallery to each query, nearest first, ties by lower position."""
+
+    values: Tensor  # [Q,k] float64: squared distances, or what `order` made of them
+    positions: Tensor  # [Q,k] int64
+
+
+def nearest_vectors(
+    queries: Tensor,
+    gallery: Tensor,
+    k: int,
+    *,
+    itself: Tensor | None = None,
+    order: Callable[[Tensor], Tensor] | None = None,
+    memory: int = _BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> Nearest:
+    """The k nearest of the gallery `[G, d]` to each query `[Q, d]` by squared Euclidean distance in float64, exactly.
+
+    Args:
+        queries: finite numbers, on the gallery's device.
+        gallery: finite numbers; at least k rows that are not the query itself.
+        k: how many.
+        itself: `[Q]`, a query's own position in the gallery, which is left out, or -1.
+        order: turns squared distances into what is ranked, in float64; it never decreases. Ties are ties of that.
+        memory: bytes that the differences to candidates may take.
+        progress: called with the number of queries finished so far.
+    """
+    order = (lambda squared: squared) if order is None else order
+    q, g = queries.detach().double(), gallery.detach().double()
+    own = torch.full((len(q),), -1, device=q.device) if itself is None else itself.to(q.device)
+    # An offset or a scale that all share would only make sums round, or overflow.
+    center = g.mean(0)
+    scale = max(float((x - center).abs().max()) if x.numel() else 0.0 for x in (q, g)) or 1.0
+    q32, g32 = (((x - center) / scale).float() for x in (q, g))
+    rounding = _Rounding(q, g, g32, scale)
+    search = _faiss(g32) if g.device.type == "cpu" else _products(g32)
+    count = min(len(g), k + _SPARE + 1)
+    step = max(1, min(_QUERIES, memory // (24 * count * max(g.shape[1], 1))))
+    out = Nearest(q.new_empty(len(q), k), torch.empty(len(q), k, dtype=torch.int64, device=q.device))
+    for start in range(0, len(q), step):
+        part = slice(start, min(start + step, len(q)))
+        approximate, found = search(q32[part], count)
+        found = found.sort(dim=1).values
+        d = order((g[found] - q[part, None]).square().sum(2))
+        d.masked_fill_(found == own[part, None], torch.inf)
+        values, at = d.sort(dim=1, stable=True)
+        out.values[part], out.positions[part] = values[:, :k], found.gather(1, at[:, :k])
+        if count < len(g):
+            last = approximate.max(dim=1).values.double()
+            beyond = order((last - rounding.of(q32[part], last)).clamp(min=0) * scale**2)
+            for row in (start + (~(out.values[part, -1] < beyond)).nonzero()[:, 0]).tolist():
+                out.values[row], out.positions[row] = _whole(q[row], g, int(own[row]), k, order)
+        if progress is not None:
+            progress(part.stop)
+    return out
+
+
+class _Rounding:
+    """How far a squared distance of scaled float32 vectors may be from the true one."""
+
+    def __init__(self, q: Tensor, g: Tensor, g32: Tensor, scale: float) -> None:
+        self.dim = g.shape[1]
+        self.longest = float(g32.square().sum(1).max())
+        # Taking off the centre rounds in float64, by a share of what the numbers were before.
+        largest = max(float(x.abs().max()) if x.numel() else 0.0 for x in (q, g))
+        self.shift = 4 * torch.finfo(torch.float64).eps * largest / scale * self.dim**0.5
+        # In TF32, if somebody allowed it, products keep ten bits.
+        tf32 = g.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+        self.eps = 2.0**-10 if tf32 else 2.0**-23
+
+    def of(self, q32: Tensor, last: Tensor) -> Tensor:
+        """A bound `[Q]` for these queries and all that may be nearer than `last` `[Q]`."""
+        length = q32.square().sum(1).double()
+        # A much longer vector is far away whatever the rounding: no outlier makes all queries unsure.
+        size = length + torch.maximum(16 * length, 4 * last).clamp(max=self.longest)
+        shift = 2 * (2 * size).sqrt() * self.shift + self.shift**2
+        bound: Tensor = 2 * (self.dim + 4) * self.eps * size + shift + torch.finfo(torch.float32).tiny
+        return bound
+
+
+def _faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+    index: Any = faiss.IndexFlatL2(gallery.shape[1])
+    index.add(gallery.numpy())
+
+    def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        distances, found = index.search(queries.numpy(), count)
+        return torch.from_numpy(distances), torch.from_numpy(found)
+
+    return search
+
+
+def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+    size = gallery.square().sum(1)  # [G]
+
+    def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        own = queries.square().sum(1, keepdim=True)
+        best, found = queries.new_empty(len(queries), 0), own.new_empty(len(queries), 0, dtype=torch.int64)
+        for start in range(0, len(gallery), _COLUMNS):
+            part = slice(start, start + _COLUMNS)
+            d = (own + size[part]).addmm_(queries, gallery[part].T, alpha=-2)
+            near, at = d.topk(min(count, d.shape[1]), dim=1, largest=False)
+            best, kept = torch.cat((best, near), 1).topk(min(count, best.shape[1] + near.shape[1]), 1, largest=False)
+            found = torch.cat((found, at + start), 1).gather(1, kept)
+        return best, found
+
+    return search
+
+
+def _whole(q: Tensor, g: Tensor, own: int, k: int, order: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Values and positions `[k]` of the nearest of the whole gallery to one query `[d]`."""
+    d = order((g - q).square().sum(1))
+    if own >= 0:
+        d[own] = torch.inf
+    last = d.kthvalue(k).values
+    nearer, tied = (d < last).nonzero()[:, 0], (d == last).nonzero()[:, 0]
+    at = torch.cat((nearer, tied[: k - len(nearer)]))
+    values, by_value = d[at].sort(stable=True)
+    return values, at[by_value]

@@ -1,0 +1,286 @@
+"""The label space of caption sets: images with a few captions each, compared by the words they use."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import pickle
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml.contracts import InputError, LabelKind, Rows, as_rows
+from contml.distances._word_costs import WordCosts
+from contml.distances.cache import fingerprint
+from contml.distances.captions import longest, nearest_sets, pack, set_distances, take
+from contml.distances.search import MEMORY, Neighbours
+from contml.labels.base import SpaceView
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: English words that say nothing of a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
+#: commonest prepositions.
+_STOP_WORDS = """
+a about all also am an and another any are as at be because been being both but by can could did do does doing each for
+from had has have having he her here hers herself him himself his how i if in into is it it's its itself just me my
+myself no nor not of off on once only or other our ours out own she should so some such than that the their theirs them
+themselves then there these they this those through to too very was we were what when where which while who whom whose
+why will with would you your yours
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+#: A run of letters and digits; apostrophes inside it belong to it.
+_TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+#: Word2Vec of a corpus: passes over it.
+_EPOCHS = 20
+
+
+def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
+    """The words of a caption: lower case, runs of letters, digits and inner apostrophes, without stop words."""
+    return [word for word in _TOKEN.findall(caption.lower().replace("\u2019", "'")) if word not in stop_words]
+
+
+class CaptionLabels:
+    """Images with captions: two images are near where every caption of one has a near caption of the other.
+
+    The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
+    plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions,
+    in float32. Captions are compared as bags of words: lower case; a word is a run of letters, digits and inner
+    apostrophes; `STOP_WORDS` are left out, as are words without a vector (`unknown` counts them by word). A caption
+    with no word left is dropped (`dropped` tells how many); an image left without captions is refused or, with
+    `empty="drop"`, left out. `kept` are the rows of the input that are in the space.
+
+    Computed on the CPU in torch's number of threads; blocks are sent to `device`.
+
+    Args:
+        captions: the captions of each image.
+        vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec binary or
+            text, GloVe text (each plain or .gz), or KeyedVectors as gensim saved them, which are memory-mapped (such a
+            file is a pickle: open only your own). None trains Word2Vec by gensim on these captions.
+        normalize: word vectors to unit length first, as gensim's `wmdistance` does by default.
+        empty: what to do with an image without captions: "refuse" it, or "drop" it.
+        dim: dimension of the vectors where they are trained.
+        seed: seed of that training, which is reproducible.
+
+    Raises:
+        InputError: an image has no captions left, or the word vectors cannot be read or are not finite.
+    """
+
+    kind: LabelKind = "distances"
+
+    def __init__(
+        self,
+        captions: Sequence[Sequence[str]],
+        vectors: Mapping[str, Any] | Any | Path | str | None = None,
+        normalize: bool = False,
+        empty: Literal["refuse", "drop"] = "refuse",
+        dim: int = 100,
+        seed: int = 0,
+    ) -> None:
+        if empty not in ("refuse", "drop"):
+            raise InputError(f"empty is {empty!r}; it must be refuse or drop")
+        words = [[tokens(caption) for caption in _checked(row, image)] for row, image in enumerate(captions)]
+        source: Any = vectors
+        if vectors is None:
+            source = train_word_vectors([caption for image in words for caption in image], dim, seed)
+        elif isinstance(vectors, str | Path):
+            source = load_word_vectors(vectors)
+        counts = Counter(word for image in words for caption in image for word in caption)
+        known = sorted(word for word in counts if word in source)
+        number = {word: position for position, word in enumerate(known)}
+        self.unknown = {word: count for word, count in counts.most_common() if word not in number}
+        bags = [[[number[w] for w in caption if w in number] for caption in image] for image in words]
+        left = [[caption for caption in image if caption] for image in bags]
+        self.dropped = sum(map(len, bags)) - sum(map(len, left))
+        nothing = [row for row, image in enumerate(left) if not image]
+        if nothing and empty == "refuse":
+            raise InputError(
+                f"image {nothing[0]} has no caption with a word that has a vector ({len(nothing)} such images); "
+                "leave these out, give vectors for their words, or set empty=drop"
+            )
+        self.kept = torch.tensor([row for row, image in enumerate(left) if image], dtype=torch.int64)
+        if len(self.kept) == 0:
+            raise InputError(f"none of {len(left)} images has a caption with a word that has a vector")
+        self.words = known
+        self._bags = pack(image for image in left if image)
+        self._costs = WordCosts(_matrix(source, known, normalize), known)
+        self.device = torch.device("cpu")
+        self.unit = "word-vector distance, summed over captions"
+
+    def __len__(self) -> int:
+        return len(self._bags.sets) - 1
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same labels, whose blocks are sent to `device`."""
+        moved = copy.copy(self)
+        moved.device, moved.kept = torch.device(device), self.kept.to(device)
+        return moved
+
+    def subset(self, rows: Rows) -> Self:
+        """These rows as a label space of their own, with the word vectors of the whole."""
+        index = as_rows(rows, len(self), self.device)
+        part = copy.copy(self)
+        part._bags, part.kept = take(self._bags, index.cpu().numpy()), self.kept[index]
+        return part
+
+    def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
+        """Label distances `[R, C]` in float32; half the work where rows and columns are the same."""
+        r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
+        x = take(self._bags, r.cpu().numpy())
+        y = x if torch.equal(r, c) else take(self._bags, c.cpu().numpy())
+        return torch.from_numpy(set_distances(x, y, self._costs)).to(self.device)
+
+    def view(self, rows: Rows = None) -> SpaceView:
+        """These rows against each other: what a loss reads."""
+        return SpaceView(self, rows)
+
+    def nearest_rows(
+        self,
+        k: int,
+        rows: Rows = None,
+        among: Rows = None,
+        memory: int = MEMORY,
+        progress: Callable[[int], None] | None = None,
+    ) -> Neighbours:
+        """The exact k nearest rows of each of `rows` among `among`, never itself: what `nearest` finds, by bounds.
+
+        Bounds of D leave out all but some hundred candidates of a row; ties go to the lower row. `memory` in bytes
+        limits the threads, at least one of which runs; `progress` is called with the number of rows finished so far.
+
+        Raises:
+            InputError: k is not in 1 ... number of candidates.
+        """
+        r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
+        others = len(c) - int(torch.isin(r, c).any())
+        if not 1 <= k <= others:
+            raise InputError(
+                f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}"
+            )
+        own, ids = r.cpu().numpy(), c.cpu().numpy()
+        distances, found = nearest_sets(
+            take(self._bags, own), own, take(self._bags, ids), ids, k, self._costs, memory, progress
+        )
+        return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(found).to(self.device))
+
+    def fingerprint(self) -> str:
+        """A hash of the captions' words and of their vectors, the same on every device: the key of caches."""
+        return fingerprint(type(self), list(self._bags), self._costs.vectors)
+
+    @property
+    def longest(self) -> int:
+        """Distinct words of the longest caption."""
+        return longest(self._bags)
+
+
+def load_word_vectors(path: Path | str) -> Any:
+    """Word vectors of a file as gensim's KeyedVectors: word2vec binary or text, GloVe text, or saved by gensim.
+
+    What the file holds is told by its first bytes. Files of gensim's own are memory-mapped; they are pickles, so open
+    only your own.
+
+    Raises:
+        InputError: there is no such file, it is of no such format, or it is cut short.
+    """
+    from gensim.models import KeyedVectors  # here: it takes a second to import
+
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+            file.seek(-1 if head else 0, 2)
+            ended = file.read() == b"\n"
+        if path.suffix == ".gz":  # what gensim goes by
+            ended = True  # gzip tells by itself
+            with gzip.open(path) as unpacked:
+                head = unpacked.read(1 << 16)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; give a file of word vectors") from None
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged or cut short, as gzip ({error})") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    form = _format(head)
+    if form is None:
+        raise InputError(
+            f"{path}: no word vectors; give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
+        )
+    try:
+        if form == "gensim":
+            loaded = KeyedVectors.load(str(path), mmap="r")
+            vectors = getattr(loaded, "wv", loaded)  # a whole Word2Vec model holds its vectors
+            if not isinstance(vectors, KeyedVectors):
+                raise ValueError(f"it holds a {type(loaded).__name__}")
+            return vectors
+        if form != "binary" and not ended:  # cut inside its last number, it would read well
+            raise ValueError("its last line has no end")
+        return KeyedVectors.load_word2vec_format(
+            str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
+        )
+    except (ValueError, EOFError, OSError, AttributeError, ImportError, pickle.UnpicklingError, IndexError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: damaged or cut short, as {_FORMATS[form]} ({reason})") from None
+
+
+def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed: int = 0) -> Any:
+    """Word2Vec (skip-gram) of these tokens by gensim, as KeyedVectors: one worker, so the seed makes it reproducible.
+
+    Raises:
+        InputError: there are no words.
+    """
+    from gensim.models import Word2Vec
+
+    if not any(sentences):
+        raise InputError("the captions have no words to train word vectors on; give captions, or word vectors")
+    model = Word2Vec(
+        sentences=sentences, vector_size=dim, window=5, min_count=1, sg=1, epochs=_EPOCHS, workers=1, seed=seed
+    )
+    return model.wv
+
+
+_FORMATS = {"gensim": "gensim's own", "binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
+
+
+def _format(head: bytes) -> str | None:
+    """Which format a file that begins so is in; None where it is none."""
+    if head[:1] == b"\x80":  # a pickle of protocol 2 or later
+        return "gensim"
+    first, _, rest = head.partition(b"\n")
+    fields = first.split()
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        dim = int(fields[1])
+        line = rest.partition(b"\n")[0].split()
+        return "text" if len(line) == dim + 1 and all(_is_number(field) for field in line[1:]) else "binary"
+    return "glove" if len(fields) > 2 and all(_is_number(field) for field in fields[1:]) else None
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _checked(row: int, image: Sequence[str]) -> Sequence[str]:
+    if isinstance(image, str) or not all(isinstance(caption, str) for caption in image):
+        raise InputError(f"the captions of image {row} are {image!r:.60}; give a list of strings for each image")
+    return image
+
+
+def _matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:
+    try:
+        matrix = np.array([vectors[word] for word in words], dtype=np.float64)
+    except ValueError as error:
+        raise InputError(f"word vectors are not of one length, or no numbers ({error})") from None
+    if matrix.ndim != 2:
+        raise InputError(f"word vectors are of shape {list(matrix.shape[1:])}; give a vector a word")
+    if normalize:
+        norm = np.linalg.norm(matrix, axis=1, keepdims=True)
+        matrix = matrix / np.where(norm > 0, norm, 1)
+    return matrix

@@ -1,0 +1,64 @@
+"""The label space of label maps: room layouts, semantic segmentations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from contml.contracts import InputError, Rows, as_rows
+from contml.distances.regions import Maps, PackedRegions, pack_regions, packed_region_distance
+from contml.labels.base import PackedLabels
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class RegionLabels(PackedLabels):
+    """Label maps, one class a pixel; the label distance is 1 - mIoU, in [0, 1].
+
+    The intersection over union of each class is over the pixels that neither map ignores, its mean over the classes
+    that occur in either map there. Maps are packed once, to one bit a pixel and class: 7.7 KiB each at 112 x 112 x 5.
+
+    Args:
+        maps: `[N, H, W]`, or N maps `[H, W]` of one size: whole numbers 0 to classes - 1, or `ignore`.
+        classes: how many classes there are.
+        ignore: the value of pixels that do not count; it may be one of the classes' numbers.
+        side: maps are resized to side x side pixels by nearest neighbour; None: compared as they are.
+    """
+
+    unit = "1 - mIoU"
+    masks: Tensor
+    areas: Tensor
+    items: Tensor
+
+    def __init__(self, maps: Maps, classes: int, ignore: int | None = None, side: int | None = 112) -> None:
+        packed = pack_regions(maps, classes, ignore, side)
+        empty = packed.areas.sum(1) == 0
+        if bool(empty.any()):
+            raise InputError(
+                f"label map {int(empty.nonzero()[0, 0])} has no pixel that is not ignored "
+                f"({int(empty.sum())} such maps); leave these out"
+            )
+        super().__init__(masks=packed.masks, areas=packed.areas, items=torch.arange(len(empty)))
+
+    def subset(self, rows: Rows) -> Self:
+        """These rows as a label space of their own."""
+        if self.device.type != "cpu":
+            return super().subset(rows)
+        # A batch's masks are a megabyte: numpy copies them before torch has woken its threads.
+        index = as_rows(rows, len(self)).numpy()
+        return self._with(lambda tensor: torch.from_numpy(tensor.numpy().take(index, 0)))
+
+    def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
+        """Label distances `[R, C]` in float32; half the work where rows and columns are the same."""
+        r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
+        x = self.subset(r)
+        return self.distances(x, x if torch.equal(r, c) else self.subset(c))
+
+    def distances(self, x: RegionLabels, y: RegionLabels) -> Tensor:
+        """1 - mIoU, `[X, Y]`."""
+        a = PackedRegions(x.masks, x.areas)
+        b = a if y is x else PackedRegions(y.masks, y.areas)
+        return packed_region_distance(a, b, names=(x.items, y.items))

@@ -1,0 +1,263 @@
+"""Tags, several labels, levels, places, sequences and weighted sums against loops of one pair at a time."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contml.contracts import InputError
+from contml.distances import haversine, nearest, tag_distance
+from contml.distances.sets import _common_by_product
+from contml.labels import (
+    LABELS,
+    MultiLabels,
+    OrdinalLabels,
+    PlaceLabels,
+    SequenceLabels,
+    TagLabels,
+    VectorLabels,
+    WeightedLabels,
+)
+
+
+def raises(message, make):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message
+
+
+def loop(one_pair, items):
+    return torch.tensor([[one_pair(a, b) for b in items] for a in items], dtype=torch.float64)
+
+
+def assert_equals(space, expected):
+    ours = space.pairwise()
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours.double(), expected, rtol=1e-6, atol=1e-7)
+    assert torch.equal(ours, ours.T)
+    assert torch.equal(ours == 0, expected == 0)
+
+
+def triangle(d):
+    d = d.double()
+    assert (d[:, None, :] <= d[:, :, None] + d[None] + 1e-6 * (1 + d.max())).all()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# sets
+
+
+def jaccard(a, b):
+    return 1 - len(a & b) / len(a | b) if a | b else 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets=st.lists(st.sets(st.integers(-3, 8)), min_size=1, max_size=9))
+def test_tags_equal_the_loop(sets):
+    space = TagLabels(sets)
+    assert_equals(space, loop(jaccard, sets))
+    triangle(space.pairwise())
+    with pytest.MonkeyPatch.context() as patch:  # what runs on a GPU
+        patch.setattr(sys.modules["contml.distances.sets"], "_TAGS", 2)
+        common = torch.tensor([[float(len(a & b)) for b in sets] for a in sets], dtype=torch.float64)
+        assert torch.equal(_common_by_product(space.ids, space.ids), common)
+
+
+def test_tags_of_any_kind():
+    space = TagLabels([["red", "dog", "dog"], {"dog", 7}, (), frozenset(["red", "dog"]), iter([])])
+    assert space.pairwise([0]).tolist() == [[0, pytest.approx(2 / 3), 1, 0, 1]]
+    assert space.pairwise([2]).tolist() == [[1, 1, 0, 1, 0]]
+    assert TagLabels([[], []]).pairwise().tolist() == [[0, 0], [0, 0]]
+    assert tag_distance(torch.empty(2, 0), torch.tensor([[4, -1]])).tolist() == [[1], [1]]
+    raises("the tags of item 1 are 'dog'; give a list or a set of tags", lambda: TagLabels([["dog"], "dog"]))
+    raises("the tags of item 0 are 3; give a list or a set of tags", lambda: TagLabels([3]))
+    with pytest.raises(InputError, match="a tag of item 0 cannot be one"):
+        TagLabels([[["dog"]]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**16), share=st.sampled_from([0.1, 0.5, 0.9]), labels=st.integers(1, 20))
+def test_multi_labels_equal_the_loop(seed, share, labels):
+    vectors = np.random.default_rng(seed).random((7, labels)) < share
+    sets = [set(np.flatnonzero(v).tolist()) for v in vectors]
+    assert_equals(MultiLabels(vectors), loop(jaccard, sets))
+    space = MultiLabels(vectors, "hamming")
+    assert_equals(space, loop(lambda a, b: len(a ^ b) / labels, sets))
+    triangle(space.pairwise())
+
+
+def test_multi_labels_of_any_kind_and_bad_ones():
+    for labels in ([[0, 1], [1, 1]], torch.tensor([[0.0, 1.0], [1.0, 1.0]]), np.array([[False, True], [True, True]])):
+        assert MultiLabels(labels).pairwise().tolist() == [[0, 0.5], [0.5, 0]]
+    assert MultiLabels([[0, 1]]).unit == "Jaccard distance of labels"
+    assert MultiLabels([[0, 1]], "hamming").unit == "share of labels that differ"
+    raises("label 1 of item 2 is 2; it must be 0 or 1", lambda: MultiLabels([[0, 1], [0, 0], [1, 2]]))
+    raises("label 0 of item 0 is nan; it must be 0 or 1", lambda: MultiLabels([[math.nan, 1]]))
+    raises("labels are [2]; give 0 and 1 of [items, labels]", lambda: MultiLabels([0, 1]))
+    raises("distance is 'cosine'; it must be jaccard or hamming", lambda: MultiLabels([[0, 1]], "cosine"))
+    with pytest.raises(InputError, match=r"^labels are no numbers \[items, labels\] \("):
+        MultiLabels([[0, 1], [0]])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# scales and places
+
+
+@settings(max_examples=40, deadline=None)
+@given(levels=st.integers(2, 9), data=st.data())
+def test_ordinal_equals_the_loop(levels, data):
+    ranks = data.draw(st.lists(st.integers(0, levels - 1), min_size=1, max_size=9))
+    names = [f"level {7 * i % 11}" for i in range(levels)]  # in no order of their own
+    space = OrdinalLabels([names[r] for r in ranks], names)
+    assert_equals(space, loop(lambda a, b: abs(a - b) / (levels - 1), ranks))
+    triangle(space.pairwise())
+
+
+def test_ordinal_by_values_that_occur():
+    for labels in ([10, 1, 5, 10], torch.tensor([10, 1, 5, 10]), np.array([10, 1, 5, 10])):
+        assert OrdinalLabels(labels).pairwise([0]).tolist() == [[0, 1, 0.5, 0]]
+    assert OrdinalLabels(["a", "c", "b"]).levels == ["a", "b", "c"]
+    assert OrdinalLabels([1, 2], range(1, 6)).pairwise()[0, 1] == 0.25
+    raises(
+        "item 1 is 'bad', which is none of the 2 levels ['ok', 'good']",
+        lambda: OrdinalLabels(["ok", "bad"], ["ok", "good"]),
+    )
+    raises("levels are [3]; give at least 2, each once", lambda: OrdinalLabels([3, 3]))
+    raises("levels are [1, 2, 1]; give at least 2, each once", lambda: OrdinalLabels([1, 2], [1, 2, 1]))
+    raises("labels have no order of their own; give levels, from lowest to highest", lambda: OrdinalLabels([1, "a"]))
+
+
+def great_circle(a, b):
+    """Vincenty's formula for a sphere, well conditioned everywhere."""
+    (p, x), (q, y) = ((math.radians(v) for v in place) for place in (a, b))
+    turn = x - y
+    across = math.hypot(
+        math.cos(q) * math.sin(turn), math.cos(p) * math.sin(q) - math.sin(p) * math.cos(q) * math.cos(turn)
+    )
+    return 6371.0088 * math.atan2(across, math.sin(p) * math.sin(q) + math.cos(p) * math.cos(q) * math.cos(turn))
+
+
+places = st.tuples(st.floats(-90, 90), st.floats(-180, 180))
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=st.lists(places, min_size=2, max_size=8), nudge=st.floats(1e-7, 1e-3))
+def test_places_equal_the_loop(drawn, nudge):
+    drawn[-1] = (max(-90.0, drawn[0][0] - nudge), drawn[0][1])  # centimetres to a hundred metres away
+    space = PlaceLabels(drawn)
+    expected = loop(great_circle, drawn)
+    ours = space.pairwise()
+    torch.testing.assert_close(ours.double(), expected, rtol=1e-6, atol=1e-8)
+    assert torch.equal(ours, ours.T)
+    assert (ours.diagonal() == 0).all()
+    triangle(ours)
+
+
+def test_known_places():
+    berlin, paris = [52.52, 13.405], [48.8566, 2.3522]
+    assert PlaceLabels([berlin, paris]).pairwise()[0, 1] == pytest.approx(877.46, abs=0.5)
+    half = math.pi * 6371.0088
+    ends = PlaceLabels([[90, 0], [-90, 77], [0, 180], [0, -180], [0, 0], [90, 120], [1e-9, 180]])
+    d = ends.pairwise().double()
+    assert d[0, 1] == pytest.approx(half)
+    assert d[4, 2] == pytest.approx(half)
+    assert d[2, 3] == 0
+    assert d[0, 5] < 1e-9
+    assert d[2, 6] == pytest.approx(math.radians(1e-9) * 6371.0088)  # a tenth of a millimetre
+    assert haversine(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([[0, 0], [91, 0]], "the latitude of item 1 is 91; it must be -90 to 90 degrees, and latitude comes first"),
+        ([[0, -181]], "the longitude of item 0 is -181; it must be -180 to 180 degrees, and latitude comes first"),
+        ([[0, math.nan]], "the longitude of item 0 is nan; it must be -180 to 180 degrees, and latitude comes first"),
+        ([[0, 0, 0]], "places are [1, 3]; give [items, 2]: latitude and longitude in degrees"),
+    ],
+)
+def test_bad_places(given, message):
+    raises(message, lambda: PlaceLabels(given))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# sequences
+
+
+def edits(a, b):
+    """Levenshtein's distance over the longer length, by the table."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        last, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(last[j] + 1, row[-1] + 1, last[j - 1] + (x != y)))
+    return row[-1] / max(len(a), len(b), 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sequences=st.lists(st.lists(st.sampled_from(["do", "re", 3, None]), max_size=9), min_size=1, max_size=8))
+def test_sequences_equal_the_loop(sequences):
+    assert_equals(SequenceLabels(sequences), loop(edits, sequences))
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 200])
+def test_long_sequences_and_threads(length, monkeypatch):
+    monkeypatch.setattr(sys.modules["contml.distances.sequences"], "_PAIRS", 4)
+    draw = random.Random(0)
+    sequences = ["".join(draw.choices("abcd", k=length + i)) for i in range(4)] + [""]
+    assert_equals(SequenceLabels(sequences), loop(edits, sequences))
+
+
+def test_tokens_are_told_apart_whatever_their_number():
+    # The ids of tokens run through Unicode's surrogates and beyond 16 bits.
+    sequences = [list(range(0xD000, 0x10100)), list(range(0xD001, 0x10101)), [0xD800], [0xD801], [-1], [-2]]
+    space = SequenceLabels([list(range(0x10200)), *sequences])
+    assert space.pairwise([3], [4, 5, 6]).tolist() == [[1, 1, 1]]
+    assert space.pairwise([1], [2])[0, 0] == pytest.approx(2 / 0x3100)
+
+
+def test_bad_sequences():
+    raises("item 1 is 7; give a list of tokens or a string", lambda: SequenceLabels(["abc", 7]))
+    with pytest.raises(InputError, match="a token of item 0 cannot be one"):
+        SequenceLabels([[["do"]]])
+    assert SequenceLabels(["", ""]).pairwise().tolist() == [[0, 0], [0, 0]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# weighted sums
+
+
+def test_a_weighted_sum_is_one():
+    generator = torch.Generator().manual_seed(0)
+    vectors = VectorLabels(torch.randn(12, 2, generator=generator))
+    tags = TagLabels([range(i % 5) for i in range(12)])
+    space = WeightedLabels({vectors: 0.5, tags: 3})
+    expected = 0.5 * vectors.pairwise().double() + 3 * tags.pairwise().double()
+    torch.testing.assert_close(space.pairwise().double(), expected, rtol=1e-6, atol=0)
+    assert space.unit == "0.5 x (squared difference of labels) + 3 x (Jaccard distance of tags)"
+    assert WeightedLabels({vectors: 1}, unit="apples").unit == "apples"
+    assert torch.equal(space.subset([3, 1]).pairwise(), space.pairwise([3, 1], [3, 1]))
+    ranked = expected.float().double().fill_diagonal_(torch.inf).sort(dim=1, stable=True).indices
+    assert torch.equal(nearest(space, 5).rows, ranked[:, :5])
+
+
+def test_bad_weighted_sums():
+    three, four = VectorLabels([1.0, 2, 3]), OrdinalLabels([1, 2, 3, 4])
+    raises("there are no label spaces; give at least one with its weight", lambda: WeightedLabels({}))
+    raises(
+        "the label spaces have [3, 4] items; all must hold the same items in the same order",
+        lambda: WeightedLabels({three: 1, four: 1}),
+    )
+    for bad in (0, -1.0, math.nan, math.inf):
+        raises(f"the weight of VectorLabels is {bad}; it must be above 0", lambda bad=bad: WeightedLabels({three: bad}))
+
+
+def test_the_table_names_them():
+    assert {"tags", "multi", "ordinal", "places", "sequences", "weighted"} <= set(LABELS)

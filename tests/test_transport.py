@@ -1,0 +1,105 @@
+"""The exact transport solver against POT, on every shape and on ties; it always ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+import pytest
+
+from contml.distances._transport import solve, transport, workspace
+
+
+def masses(random, problems, size, low=0, high=4):
+    """Whole masses `[P, size]`, some of them 0, at least one of them not."""
+    mass = random.integers(low, high, (problems, size))
+    mass[np.arange(problems), random.integers(0, size, problems)] += 1
+    return mass
+
+
+def problems(random, number, m, n, costs):
+    """Costs, supplies and demands of one total: each side is scaled by the other's."""
+    x, y = masses(random, number, m), masses(random, number, n)
+    return costs(random, (number, m, n)), x * y.sum(1)[:, None], y * x.sum(1)[:, None]
+
+
+def by_pot(cost, supply, demand):
+    i, j = np.flatnonzero(supply), np.flatnonzero(demand)
+    block = np.ascontiguousarray(cost[np.ix_(i, j)])
+    # What ot.emd2 calls once it has checked its arguments, which takes it twenty times as long.
+    plan, *_, status = ot.lp.emd_wrap.emd_c(supply[i].astype(float), demand[j].astype(float), block, 100_000, 1)
+    assert status == 1
+    return float((plan * block).sum())
+
+
+def generic(random, shape):
+    return random.random(shape)
+
+
+def tied(random, shape):
+    return random.integers(0, 3, shape).astype(float)
+
+
+def metric(random, shape):
+    number, m, n = shape
+    x, y = random.normal(size=(number, m, 3)), random.normal(size=(number, n, 3))
+    return np.sqrt(((x[:, :, None] - y[:, None]) ** 2).sum(3))
+
+
+def wide(random, shape):
+    return 10 ** random.uniform(-3, 3, shape)  # at (-12, 6) POT itself stops short of the optimum, by 1e-4 of it
+
+
+@pytest.mark.parametrize("costs", [generic, tied, metric, wide], ids=lambda f: f.__name__)
+def test_a_hundred_thousand_small_problems_equal_pot(costs):
+    random = np.random.default_rng(0)
+    checked = 0
+    while checked < 25_000:
+        m, n = random.integers(1, 10, 2)
+        given = problems(random, 500, m, n, costs)
+        ours = transport(*given)
+        expected = np.array([by_pot(*one) for one in zip(*given, strict=True)])
+        np.testing.assert_allclose(ours, expected, rtol=1e-6)
+        checked += len(ours)
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 64, 65, 100])
+@pytest.mark.parametrize("costs", [generic, tied, metric], ids=lambda f: f.__name__)
+def test_every_size_equals_emd2(size, costs):
+    random = np.random.default_rng(size)
+    for m, n in ((size, size), (size, 1), (3, size)):
+        given = problems(random, 2, m, n, costs)
+        for ours, cost, supply, demand in zip(transport(*given), *given, strict=True):
+            i, j = supply > 0, demand > 0
+            a, b = supply[i] / supply.sum(), demand[j] / demand.sum()
+            assert ours / supply.sum() == pytest.approx(ot.emd2(a, b, cost[i][:, j]), rel=1e-6, abs=1e-12)
+
+
+def test_edges():
+    one = np.ones((1, 1), dtype=np.int64)
+    assert transport(np.full((1, 1, 1), 2.5), 3 * one, 3 * one).tolist() == [7.5]
+    assert transport(np.ones((1, 2, 2)), np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64)).tolist() == [0]
+    assert np.isnan(transport(np.ones((1, 1, 1)), one, 2 * one)).all()  # totals differ
+    assert np.isnan(transport(np.full((1, 2, 2), np.nan), one * [[1, 1]], one * [[1, 1]])).all()
+    assert transport(np.ones((0, 2, 3)), np.ones((0, 2), np.int64), np.ones((0, 3), np.int64)).shape == (0,)
+
+
+def test_a_bound_stops_a_solve_below_the_optimum_and_never_drops_it():
+    random = np.random.default_rng(0)
+    stopped = 0
+    for _ in range(300):
+        m, n = random.integers(2, 8, 2)
+        cost, supply, demand = (one[0] for one in problems(random, 1, m, n, generic))
+        i, j = np.flatnonzero(supply), np.flatnonzero(demand)
+        best = by_pot(cost, supply, demand)
+        for bound in (0.0, 0.9 * best, 0.99 * best, best * (1 + 1e-9), np.inf):
+            for soft, hard in ((bound, np.inf), (np.inf, bound)):
+                work = workspace(8)
+                work.cost[: len(i), : len(j)] = cost[np.ix_(i, j)]
+                work.supply[: len(i)], work.demand[: len(j)] = supply[i], demand[j]
+                value, exact = solve(work, len(i), len(j), soft, hard)
+                assert value <= best * (1 + 1e-9)
+                assert exact or value > bound
+                assert not exact or value == pytest.approx(best, rel=1e-9)
+                assert exact or bound < best
+                stopped += not exact
+    assert stopped > 100
