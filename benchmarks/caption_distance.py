@@ -185,10 +185,8 @@ def clone_call(number: int, queries: int, k: int) -> Callable[[], None]:
         space.nearest_rows(k, rows)
         spent, core = time.perf_counter() - start, time.process_time() - core
         whole = "" if rows is None else f" (for all {number:,}: {spent / queries * number / 60:.1f} min at that rate)"
-        print(
-            f"k = {k}: {spent:.1f} s ({core:.1f} CPU seconds) for {min(queries, number):,} of {len(space):,} clones{whole}",
-            flush=True,
-        )
+        took = f"{spent:.1f} s ({core:.1f} CPU seconds)"
+        print(f"k = {k}: {took} for {min(queries, number):,} of {len(space):,} clones{whole}", flush=True)
 
     return run
 
