@@ -178,7 +178,8 @@ def set_distance(work: Work, sides: Sides, i: int, j: int, bounds: Floats, known
     """D of set i of x and set j of y from bounds `[height, width]` of its caption pairs; inf once D must pass `limit`.
 
     Line by line, the pair with the least bound is solved until the least is a distance. A solve stops at the dual start
-    when another pair of the line has a smaller bound, and later when the pair cannot be a minimum at all.
+    when another pair of the line has a smaller bound, and later when the pair cannot be a minimum at all. With a limit,
+    dual starts come first: they are enough to turn most sets away.
     """
     a, b = sides.x.sets[i], sides.y.sets[j]
     height, width = sides.x.sets[i + 1] - a, sides.y.sets[j + 1] - b
@@ -186,30 +187,34 @@ def set_distance(work: Work, sides: Sides, i: int, j: int, bounds: Floats, known
         for c in range(width):
             known[r, c] = 0
     sums = np.zeros(2)
-    for side in range(2):
-        for line in range(width if side else height):
-            low, settled = np.inf, False
-            while not settled:
-                low, second, r, c = np.inf, np.inf, 0, 0
-                for other in range(height if side else width):
-                    row, col = (other, line) if side else (line, other)
-                    bound = bounds[row, col]
-                    if bound < low or (bound == low and known[row, col] == _EXACT):
-                        low, second, r, c = bound, low, row, col
-                    elif bound < second:
-                        second = bound
-                settled = known[r, c] == _EXACT
-                if not settled:
-                    soft = second if known[r, c] < _DUAL else np.inf
-                    hard = _hard(bounds, known, height, width, r, c)
-                    value, exact = word_movers(work, sides, a + r, b + c, soft, hard)
-                    if np.isnan(value):
-                        return value
-                    known[r, c] = _EXACT if exact else _DUAL
-                    bounds[r, c] = value if exact else max(value, low)
-                    if limit < np.inf and _sum_of_minima(bounds, height, width) > limit:
-                        return np.inf
-            sums[side] += low
+    for phase in range(_DUAL if limit < np.inf else _EXACT, _EXACT + 1):
+        for side in range(2):
+            for line in range(width if side else height):
+                low, settled = np.inf, False
+                while not settled:
+                    low, second, r, c = np.inf, np.inf, 0, 0
+                    for other in range(height if side else width):
+                        row, col = (other, line) if side else (line, other)
+                        bound = bounds[row, col]
+                        if bound < low or (bound == low and known[row, col] == _EXACT):
+                            low, second, r, c = bound, low, row, col
+                        elif bound < second:
+                            second = bound
+                    settled = known[r, c] >= phase
+                    if not settled:
+                        soft, hard = -1.0, np.inf  # the dual start alone
+                        if phase == _EXACT:
+                            soft = second if known[r, c] < _DUAL else np.inf
+                            hard = _hard(bounds, known, height, width, r, c)
+                        value, exact = word_movers(work, sides, a + r, b + c, soft, hard)
+                        if np.isnan(value):
+                            return value
+                        known[r, c] = _EXACT if exact else _DUAL
+                        bounds[r, c] = value if exact else max(value, low)
+                        if limit < np.inf and _sum_of_minima(bounds, height, width) > limit:
+                            return np.inf
+                if phase == _EXACT:
+                    sums[side] += low
     return float(sums[0] + sums[1])
 
 
@@ -271,9 +276,8 @@ def _one_sided(sides: Sides, near: Floats, out: Floats) -> None:
             total[:] = 0
             for q in range(y.starts[b], y.starts[b + 1]):
                 count, word = np.float32(y.counts[q]), near[sides.cols[q]]
-                for base in range(0, lanes, LANES):
-                    for lane in range(LANES):  # a fixed length, which becomes one register
-                        total[base + lane] += count * word[base + lane]
+                for lane in range(lanes):
+                    total[lane] += count * word[lane]
             share = np.float32(1 / y.totals[b])
             for lane in range(lanes):
                 total[lane] *= share
