@@ -129,7 +129,7 @@ def main() -> None:
         if batch > largest:
             break
         forms = ["ours", "plain"] + (["triplets"] if batch <= 512 else [])
-        times = alternate({name: call(name, batch) for name in forms}, rounds=21 if batch <= 2048 else 5)
+        times = alternate({name: call(name, batch) for name in forms}, rounds=11 if batch <= 2048 else 3)
         memory = {name: peak_memory(call, name, batch) for name in forms}
 
         def of(values: dict[str, float] | dict[str, int], name: str, unit: float, form: str) -> str:

@@ -16,18 +16,31 @@ import torch
 
 
 def alternate(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each function, run in turn: A B C, A B C, ...; the first round warms up and does not count."""
+    """Median seconds of a call of each function, run in turn: A B C, A B C, ...; a first round warms up."""
     times: dict[str, list[float]] = {name: [] for name in functions}
+    calls: dict[str, int] = {}
     for turn in range(rounds + 1):
         for name, function in functions.items():
+            if not turn:
+                calls[name] = max(1, int(_SPAN / _seconds(function, 3)))
+                continue
             gc.collect()
-            start = time.perf_counter()
-            function()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if turn:
-                times[name].append(time.perf_counter() - start)
+            function()  # what ran before has left its own data in the caches
+            times[name].append(_seconds(function, calls[name]))
     return {name: statistics.median(spent) for name, spent in times.items()}
+
+
+#: A quick function is called so often that a measurement takes about this long, in seconds.
+_SPAN = 0.05
+
+
+def _seconds(function: Callable[[], Any], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        function()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / calls
 
 
 def peak_memory(function: Callable[..., Any], *arguments: Any) -> int:

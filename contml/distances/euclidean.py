@@ -123,6 +123,54 @@ def _common_offset(x: Tensor, y: Tensor) -> Tensor:
     return torch.where((high - low <= middle.abs()) & middle.isfinite(), middle, 0)
 
 
+class Values(NamedTuple):
+    """A block `[R, M]` of squared distances or dots, without a graph, and the pairs (i, j) that were subtracted."""
+
+    s: Tensor
+    i: Tensor
+    j: Tensor
+
+
+@torch.no_grad()
+def block_values(similarity: Similarity, rows: Tensor, cols: Tensor) -> Values:
+    """As `block`, for a caller that takes the gradient himself; "euclidean" gives squared distances as well."""
+    s = rows @ cols.T
+    if similarity in ("dot", "cosine"):
+        none = torch.empty(0, dtype=torch.int64, device=s.device)
+        return Values(s, none, none)
+    i, j = _cancelled(s, rows, cols)
+    if _everywhere(i, s):
+        s = torch.cdist(rows[:, :-2] * -0.5, cols[:, :-2], compute_mode="donot_use_mm_for_euclid_dist").square_()
+    elif len(i):
+        s[i, j] = pair_by_pair(rows, cols, i, j)
+    return Values(s, i, j)
+
+
+@torch.no_grad()
+def add_gradient(
+    gradient: Tensor, values: Values, rows: Tensor, cols: Tensor, of_rows: Tensor, of_cols: Tensor
+) -> None:
+    """Add the gradients of lifted rows `[R, e]` and columns `[M, e]` in place, given that of the block `[R, M]`.
+
+    In place, so that block after block needs no further `[M, e]`.
+    """
+    d = rows.shape[1] - 2
+    for i, j in _parts(values.i, values.j):
+        # |x - y|^2 has the slopes 2 (x - y) and -2 (x - y); the lifted rows hold -2 x.
+        pull = gradient[i, j][:, None] * (rows[i, :d].mul(-0.5) - cols[j, :d])
+        of_rows[:, :d].index_add_(0, i, pull, alpha=-1)
+        of_cols[:, :d].index_add_(0, j, pull, alpha=-2)
+    if len(values.i):
+        gradient = gradient.index_put((values.i, values.j), gradient.new_zeros(()))
+    of_rows.addmm_(gradient, cols)
+    of_cols.addmm_(gradient.T, rows)
+
+
+def root(similarity: Similarity, s: Tensor) -> Tensor:
+    """What `block_values` gave as the similarity has it: the square root of squared distances for "euclidean"."""
+    return _sqrt(s) if similarity == "euclidean" else s
+
+
 def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Squared distances `[P]` of the lifted pairs (rows[i], cols[j]), by subtraction."""
     d = rows.shape[1] - 2
@@ -138,15 +186,23 @@ def _parts(i: Tensor, j: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _subtract_where_cancelled(s: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    size = (rows[:, -2:-1] + cols[:, -1]).detach()  # [R,M] |x|^2 + |y|^2
-    cancelled = s.detach() < size.mul_(_CANCELS[s.dtype])
-    i, j = cancelled.nonzero(as_tuple=True)
+    i, j = _cancelled(s.detach(), rows.detach(), cols.detach())
     if len(i) == 0:
         return s
-    if len(i) > _DENSE_SHARE * s.numel() and s.numel() > _SMALL:
+    if _everywhere(i, s):
         x, y = rows[:, :-2].mul(-0.5), cols[:, :-2]
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
     return s.index_put((i, j), pair_by_pair(rows, cols, i, j))
+
+
+def _cancelled(s: Tensor, rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
+    size = rows[:, -2:-1] + cols[:, -1]  # [R,M] |x|^2 + |y|^2
+    i, j = (s < size.mul_(_CANCELS[s.dtype])).nonzero(as_tuple=True)
+    return i, j
+
+
+def _everywhere(i: Tensor, s: Tensor) -> bool:
+    return len(i) > _DENSE_SHARE * s.numel() and s.numel() > _SMALL
 
 
 class _SquareRoot(torch.autograd.Function):
@@ -199,7 +255,7 @@ class _SquaredEuclidean(torch.autograd.Function):
             cancelled.diagonal().zero_()
             d.diagonal().zero_()
         i, j = cancelled.nonzero(as_tuple=True)
-        if len(i) > _DENSE_SHARE * d.numel() and d.numel() > _SMALL:
+        if _everywhere(i, d):
             raise _CancelsEverywhereError
         for k, m in _parts(i, j):
             d[k, m] = (a[k] - b[m]).square().sum(1)

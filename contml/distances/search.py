@@ -42,7 +42,7 @@ def pairwise(space: LabelSpace, rows: Rows = None, cols: Rows = None, *, memory:
     r, c = as_rows(rows, len(space), space.device), as_rows(cols, len(space), space.device)
     out = torch.empty(len(r), len(c), device=space.device)
     for chunk in _chunks(len(r), len(c), memory):
-        out[chunk] = checked(space.pairwise(r[chunk], c))
+        out[chunk] = checked(space.pairwise(r[chunk], None if cols is None else c))
     return out
 
 

@@ -23,6 +23,8 @@ class SpaceView:
     def __init__(self, space: LabelSpace, rows: Rows = None) -> None:
         self.space = space
         self.rows = as_rows(rows, len(space), space.device)
+        # Packed once: a loss asks for block after block against all of them.
+        self._items = space if rows is None else space.subset(self.rows)
         self.kind: LabelKind = space.kind
 
     def __len__(self) -> int:
@@ -30,7 +32,7 @@ class SpaceView:
 
     def distances(self, anchors: Tensor | slice | None = None) -> Tensor:
         """Label distances `[A, B]` of these positions of the view (default all) to every item of it."""
-        return pairwise(self.space, self.rows if anchors is None else self.rows[anchors], self.rows)
+        return pairwise(self._items, anchors)
 
     @property
     def classes(self) -> Tensor | None:

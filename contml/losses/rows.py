@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from contml.contracts import InputError, LabelKind, LabelSpace, LabelView
 from contml.distances import class_distance
-from contml.distances.euclidean import Similarity, block, lift, normalize, pairs
+from contml.distances.euclidean import Similarity, add_gradient, block_values, lift, normalize, pairs, root
 from contml.distances.search import checked
 
 #: Entries of a block: a few of its temporaries fit the cache of a processor, and keep a GPU busy.
-_ENTRIES = {"cpu": 1 << 20}
+_ENTRIES = {"cpu": 1 << 21}
 _ENTRIES_DEVICE = 1 << 24
 
 NO_DOUBLE_BACKWARD = "this loss has no double backward: leave create_graph=True away"
@@ -146,8 +146,8 @@ class RowLoss(nn.Module):
         classes = labels.classes
 
         def target(part: slice) -> Tensor:
-            # A matrix has the anchors as its rows; labels elsewhere than the embeddings need the positions there.
-            return labels.distances(part if anchors is None or isinstance(labels, _MatrixView) else anchors[part].cpu())
+            # A matrix has the anchors as its rows.
+            return labels.distances(part if anchors is None or isinstance(labels, _MatrixView) else anchors[part])
 
         itself = 0 if anchors is None else anchors
         classes = classes if classes is None else classes.to(embeddings.device)
@@ -185,31 +185,43 @@ class _Blocked(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         inputs = (rows, cols, *parameters)
         wanted = [needs_gradient and tensor.requires_grad for tensor in inputs]
-        y = cols.detach().requires_grad_(wanted[1])
-        sums: list[tuple[Tensor, Tensor]] = []
+        of_items = wanted[0] or wanted[1]
+        x, y = rows.detach(), cols.detach()
+        sums: tuple[Tensor, Tensor] | None = None
         gradients: list[list[Tensor]] = []  # [T][input]
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
-            x = rows.detach()[part].requires_grad_(wanted[0])
+            block = block_values(loss.similarity, x[part], y)
+            s = block.s.requires_grad_(of_items)
             with torch.set_grad_enabled(any(wanted)):
-                values, counts = _columns(loss._rows_of(sides, block(loss.similarity, x, y), part))
-                sums.append((values.detach().sum(0), counts.detach().sum(0)))
-                if not values.requires_grad:
-                    continue
-                if not gradients:
-                    gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
-                leaves = [t for t, want in zip((x, y, *parameters), wanted, strict=True) if want]
-                for t, total in enumerate(gradients):
-                    last = t + 1 == len(gradients)
-                    found = iter(
-                        torch.autograd.grad(values[:, t].sum(), leaves, retain_graph=not last, allow_unused=True)
-                    )
-                    for position, want in enumerate(wanted):
-                        gradient = next(found) if want else None
-                        if gradient is not None:
-                            (total[0][part] if position == 0 else total[position]).add_(gradient)
+                values, counts = _columns(loss._rows_of(sides, root(loss.similarity, s), part))
+            # Added up in place: a small tensor kept from each block would sit in the way of the next one's large ones, and
+            # the heap would grow block by block.
+            if sums is None:
+                sums = (values.detach().sum(0), counts.detach().sum(0))
+            else:
+                sums[0].add_(values.detach().sum(0))
+                sums[1].add_(counts.detach().sum(0))
+            if not values.requires_grad:
+                continue
+            if not gradients:
+                gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
+            leaves = [s] * of_items + [p for p, want in zip(parameters, wanted[2:], strict=True) if want]
+            for t, total in enumerate(gradients):
+                last = t + 1 == len(gradients)
+                with torch.enable_grad():
+                    value = values[:, t].sum()
+                found = list(torch.autograd.grad(value, leaves, retain_graph=not last, allow_unused=True))
+                of_s = found.pop(0) if of_items else None
+                if of_s is not None:
+                    add_gradient(of_s, block, x[part], y, total[0][part], total[1])
+                learning = [position for position, want in enumerate(wanted) if want and position > 1]
+                for position, gradient in zip(learning, found, strict=True):
+                    if gradient is not None:
+                        total[position].add_(gradient)
         ctx.gradients, ctx.wanted = gradients, wanted
-        values, counts = (torch.stack(column).sum(0) for column in zip(*sums, strict=True))
+        assert sums is not None
+        values, counts = sums
         ctx.mark_non_differentiable(counts)
         return values, counts
 
@@ -275,7 +287,8 @@ def _view(loss: RowLoss, embeddings: Tensor, labels: object, anchors: Tensor | N
         raise InputError(f"{name}: the batch has {batch} item; a loss compares items, so give at least 2")
     view: LabelView
     if isinstance(labels, Tensor):
-        view = _matrix_or_classes(name, loss.labels, labels, batch, batch if anchors is None else len(anchors))
+        rows = batch if anchors is None else len(anchors)
+        view = _matrix_or_classes(name, loss.labels, labels, batch, rows, embeddings.device)
     elif isinstance(labels, LabelView):
         view = labels
     else:
@@ -300,9 +313,11 @@ def _view(loss: RowLoss, embeddings: Tensor, labels: object, anchors: Tensor | N
 _WORDS = {"distances": "a matter of degree", "binary": "0 / 1 without class ids", "classes": "classes"}
 
 
-def _matrix_or_classes(name: str, needs: LabelKind, labels: Tensor, batch: int, anchors: int) -> LabelView:
+def _matrix_or_classes(
+    name: str, needs: LabelKind, labels: Tensor, batch: int, anchors: int, device: torch.device
+) -> LabelView:
     if labels.ndim == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
-        return _ClassView(labels)
+        return _ClassView(labels.to(device))
     if labels.ndim != 2 or labels.shape != (anchors, batch):
         raise InputError(
             f"{name}: labels are {labels.dtype} {list(labels.shape)}; give label distances [{anchors}, {batch}] "
