@@ -195,8 +195,8 @@ class _Blocked(torch.autograd.Function):
             s = block.s.requires_grad_(of_items)
             with torch.set_grad_enabled(any(wanted)):
                 values, counts = _columns(loss._rows_of(sides, root(loss.similarity, s), part))
-            # Added up in place: a small tensor kept from each block would sit in the way of the next one's large ones, and
-            # the heap would grow block by block.
+            # Added up in place: a small tensor kept from each block would lie in the way of the large ones of the next,
+            # and the heap would grow block by block.
             if sums is None:
                 sums = (values.detach().sum(0), counts.detach().sum(0))
             else:
