@@ -281,7 +281,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     ranking = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
     evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
     page = Page(write(tmp_path, rows=[], config="", evaluation=evaluation, ranking=ranking, split=FakeSplit(0)))
-    assert "12 queries skipped" in page.text
+    assert "12 images left out" in page.text
 
 
 def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
