@@ -244,11 +244,14 @@ class _SquaredEuclidean(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor | None) -> Tensor:
-        offset = _common_offset(x, x if y is None else y)
-        a = x - offset
-        b = a if y is None else y - offset
-        a2 = a.square().sum(1)
-        size = a2[:, None] + (a2 if y is None else b.square().sum(1))  # [N,M]
+        a, b, offset = x, x if y is None else y, None
+        b2, mean = b.square().sum(1), b.mean(0)
+        if bool(mean.dot(mean) > b2.mean() / 2):  # else no offset is shared by all: most of the time, and quickly known
+            offset = _common_offset(a, b)
+            a = a - offset
+            b = a if y is None else b - offset
+            b2 = b.square().sum(1)
+        size = (b2 if y is None else a.square().sum(1))[:, None] + b2  # [N,M]
         d = torch.addmm(size, a, b.T, alpha=-2)
         cancelled = d < size.mul_(_CANCELS[d.dtype])
         if y is None:
@@ -265,7 +268,8 @@ class _SquaredEuclidean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         x, y, i, j, offset = ctx.saved_tensors
-        x, y = x - offset, None if y is None else y - offset
+        if offset is not None:
+            x, y = x - offset, None if y is None else y - offset
         # sum_j 2 g_ij (x_i - y_j), where cancelled pairs are taken by subtraction here too.
         g = gradient if len(i) == 0 else gradient.index_put((i, j), torch.zeros_like(gradient[0, 0]))
         if y is None:
