@@ -138,7 +138,8 @@ class RowLoss(nn.Module):
         lifted = lift(self.similarity, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
-        sums: tuple[Tensor, Tensor] = _Blocked.apply(self, sides, step, needs_gradient, *lifted, *parameters)
+        with torch.autocast(x.device.type, enabled=False):  # or the products of the blocks would be in half precision
+            sums: tuple[Tensor, Tensor] = _Blocked.apply(self, sides, step, needs_gradient, *lifted, *parameters)
         return sums
 
     def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:
@@ -229,7 +230,7 @@ class _Blocked(torch.autograd.Function):
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(NO_DOUBLE_BACKWARD)
-        # In place: a second backward through the same graph would need the gradients again, so they are scaled copies.
+        # Scaled copies: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
         for position, want in enumerate(ctx.wanted):
             parts = (
