@@ -309,7 +309,7 @@ def test_double_backward_is_refused_clearly():
             ProxyAnchorLoss(num_classes=2, embedding_dim=3),
             torch.randn(4, 3),
             torch.tensor([0, 1, 2, 0]),
-            "has 2 classes, but the class ids go from 0 to 2",
+            "class id 2 is not one of the 2 classes that the loss was made for (0 to 1)",
         ),
     ],
 )

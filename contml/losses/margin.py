@@ -8,13 +8,17 @@ positive counts once for each negative of its anchor and a negative once for eac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from contml.contracts import InputError, LabelKind
 from contml.distances.euclidean import Similarity
+from contml.losses.class_index import ClassIndex
 from contml.losses.rows import Block, RowLoss
 from contml.losses.triplet import check_margin
+from contml.mining import Miner
 
 #: Added to the squared distance under the root.
 EPSILON = 1e-8
@@ -27,10 +31,11 @@ def margin_rows(block: Block, boundary: Tensor, margin: float) -> tuple[Tensor, 
     """
     d = (block.s + EPSILON).sqrt()  # [A,B]
     b = boundary.to(d.dtype).reshape(-1, 1)
-    near, far = (d - b + margin).relu() * block.positive, (b - d + margin).relu() * block.negative
+    near, far = (d - b + margin).relu(), (b - d + margin).relu()
     positives, negatives = block.positive.sum(1), block.negative.sum(1)  # [A]
-    value = near.sum(1) * negatives + far.sum(1) * positives
-    return value, (near > 0).sum(1) * negatives + (far > 0).sum(1) * positives
+    value = (near * block.positive).sum(1) * negatives + (far * block.negative).sum(1) * positives
+    active = ((near > 0) * block.positive).sum(1) * negatives + ((far > 0) * block.negative).sum(1) * positives
+    return value, active
 
 
 class MarginLoss(RowLoss):
@@ -40,7 +45,9 @@ class MarginLoss(RowLoss):
         margin: half the width of the band round the boundary in which pairs are penalised.
         boundary: where the boundary starts, as a Euclidean distance of unit vectors.
         per_class: learn a boundary for each class, that of the anchor; needs labels that are classes.
-        num_classes: how many classes there are; class ids are 0 to num_classes - 1.
+        num_classes: how many classes there are.
+        class_ids: their ids `[num_classes]`; default 0 to num_classes - 1.
+        miner: which pairs count, and how much.
     """
 
     labels: LabelKind = "binary"
@@ -48,9 +55,16 @@ class MarginLoss(RowLoss):
     unit = True
 
     def __init__(
-        self, margin: float = 0.2, boundary: float = 1.2, per_class: bool = False, *, num_classes: int | None = None
+        self,
+        margin: float = 0.2,
+        boundary: float = 1.2,
+        per_class: bool = False,
+        *,
+        num_classes: int | None = None,
+        class_ids: Tensor | Sequence[int] | None = None,
+        miner: Miner | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(miner=miner)
         if per_class and num_classes is None:
             raise InputError(
                 "per_class=True learns a boundary for each class, so labels must be classes: num_classes says how many"
@@ -58,22 +72,12 @@ class MarginLoss(RowLoss):
         self.labels = "classes" if per_class else "binary"
         check_margin(margin)
         self.margin, self.per_class = margin, per_class
-        self.boundary = nn.Parameter(torch.full((num_classes or 1,) if per_class else (), float(boundary)))
+        self.index = ClassIndex(num_classes, class_ids) if per_class and num_classes is not None else None
+        self.boundary = nn.Parameter(torch.full(() if self.index is None else (len(self.index),), float(boundary)))
 
     def rows(self, block: Block) -> tuple[Tensor, Tensor]:
         """Sum over each anchor's valid triplets."""
         boundary: Tensor = self.boundary
-        if self.per_class:
-            assert block.anchor_class is not None
-            boundary = boundary[check_classes(self, block.anchor_class, len(boundary))]
+        if self.index is not None:
+            boundary = boundary[self.index(block.anchor_class)]
         return margin_rows(block, boundary, self.margin)
-
-
-def check_classes(loss: nn.Module, classes: Tensor, known: int) -> Tensor:
-    """The same class ids, once it is sure that the loss has a parameter for each."""
-    if len(classes) and not 0 <= int(classes.min()) <= int(classes.max()) < known:
-        raise InputError(
-            f"{type(loss).__name__} has {known} classes, but the class ids go from {int(classes.min())} to "
-            f"{int(classes.max())}; they must be 0 to {known - 1}: ClassLabels numbers any labels so"
-        )
-    return classes

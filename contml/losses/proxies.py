@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from contml.contracts import LabelKind, LabelView
 from contml.distances import class_distance
-from contml.losses.margin import check_classes
+from contml.losses.class_index import ClassIndex
 from contml.losses.rows import Block, RowLoss, Sides, log_one_plus_sum_exp
 
 
@@ -35,14 +37,24 @@ class ProxyAnchorLoss(RowLoss):
     Args:
         alpha: scale of the similarities.
         delta: margin.
-        num_classes: how many classes there are; class ids are 0 to num_classes - 1.
+        num_classes: how many classes there are.
         embedding_dim: the embedding dimension.
+        class_ids: the ids of the classes `[num_classes]`; default 0 to num_classes - 1.
     """
 
     labels: LabelKind = "classes"
 
-    def __init__(self, alpha: float = 32.0, delta: float = 0.1, *, num_classes: int, embedding_dim: int) -> None:
+    def __init__(
+        self,
+        alpha: float = 32.0,
+        delta: float = 0.1,
+        *,
+        num_classes: int,
+        embedding_dim: int,
+        class_ids: Tensor | Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
+        self.index = ClassIndex(num_classes, class_ids)
         self.alpha, self.delta = alpha, delta
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
@@ -54,7 +66,7 @@ class ProxyAnchorLoss(RowLoss):
     def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:  # noqa: ARG002
         """Proxies against the batch."""
         assert labels.classes is not None
-        classes = check_classes(self, labels.classes.to(embeddings.device), len(self.proxies))
+        classes = self.index(labels.classes.to(embeddings.device))
         proxy_class = torch.arange(len(self.proxies), device=embeddings.device)
 
         def target(part: slice) -> Tensor:

@@ -10,7 +10,7 @@ block in forward, once; there is no double backward. Where one block holds all r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from contml.contracts import InputError, LabelKind, LabelSpace, LabelView
 from contml.distances import class_distance
 from contml.distances.euclidean import Similarity, add_gradient, block_values, lift, normalize, pairs, root
 from contml.distances.search import checked
+from contml.mining import Candidates, Miner
 
 #: Entries of a block: a few of its temporaries fit the cache of a processor, and keep a GPU busy.
 _ENTRIES = {"cpu": 1 << 21}
@@ -36,7 +37,8 @@ class Block:
     s `[A, B]`: similarity or distance, as the loss declares. target `[A, B]`: label distances. itself: where each
     anchor stands among the items, `[A]`, or the place of the first where they stand in a row, or None where anchors are
     no items (proxies). anchor_class `[A]`, item_class `[B]`: class ids, where labels are classes. dim: the embedding
-    dimension.
+    dimension. twin `[A, B]`: True where an item is the anchor again, remembered from an earlier batch. mined `[A, B]`:
+    a miner's weights.
     """
 
     s: Tensor
@@ -45,21 +47,23 @@ class Block:
     anchor_class: Tensor | None
     item_class: Tensor | None
     dim: int
+    twin: Tensor | None = None
+    mined: Tensor | None = None
 
     @cached_property
     def weights(self) -> Tensor:
-        """`[A, B]`: 0 for an anchor with itself, else 1."""
-        return self.without_self(torch.ones_like(self.s, requires_grad=False))
+        """`[A, B]`: 0 for an anchor with itself, else 1, or the miner's weight."""
+        return self._weighed(torch.ones_like(self.s, requires_grad=False))
 
     @cached_property
     def positive(self) -> Tensor:
         """`[A, B]`: the weight where the label distance is 0, else 0."""
-        return self.without_self((self.target == 0).to(self.s.dtype))
+        return self._weighed((self.target == 0).to(self.s.dtype))
 
     @cached_property
     def negative(self) -> Tensor:
         """`[A, B]`: the weight where the label distance is not 0, else 0."""
-        return self.without_self((self.target != 0).to(self.s.dtype))
+        return self._weighed((self.target != 0).to(self.s.dtype))
 
     def without_self(self, mask: Tensor) -> Tensor:
         """`mask` `[A, B]`, set to 0 in place where an anchor meets itself: by position, never by value."""
@@ -67,12 +71,19 @@ class Block:
             mask.diagonal(self.itself).zero_()
         elif self.itself is not None:
             mask[torch.arange(len(self.itself), device=mask.device), self.itself] = 0
-        return mask
+        return mask if self.twin is None else mask.masked_fill_(self.twin, 0)
+
+    def _weighed(self, mask: Tensor) -> Tensor:
+        mask = self.without_self(mask)
+        return mask if self.mined is None else mask * self.mined
 
 
 @dataclass(frozen=True)
 class Sides:
-    """X against Y: anchors x `[A, d]`, items y `[B, d]`, and the label distances of any slice of the anchors."""
+    """X against Y: anchors x `[A, d]`, items y `[B, d]`, and the label distances of any slice of the anchors.
+
+    twin: of any slice of the anchors, where an item is the anchor again (`Block.twin`).
+    """
 
     x: Tensor
     y: Tensor
@@ -80,25 +91,41 @@ class Sides:
     itself: Tensor | int | None
     anchor_class: Tensor | None = None
     item_class: Tensor | None = None
+    twin: Callable[[slice], Tensor] | None = None
 
 
 class RowLoss(nn.Module):
     """Base of the pair losses: a subclass declares its similarity and writes `rows`.
 
-    `labels` is what the loss needs of labels; `unit` puts the embeddings on the unit sphere first. `block_rows` sets
-    how many anchors make a block (None: as many as suit the device).
+    `labels` is what the loss needs of labels; `unit` puts the embeddings on the unit sphere first; `whole`: the rows
+    of all anchors are needed at once, so that there are no blocks. `block_rows` sets how many anchors make a block
+    (None: as many as suit the device).
+
+    Args:
+        miner: weighs the pairs before the loss sees them; for losses that read `Block.positive`, `Block.negative` or
+            `Block.weights`.
     """
 
     labels: LabelKind = "binary"
     similarity: Similarity = "cosine"
     unit: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
     block_rows: int | None = None
+
+    def __init__(self, *, miner: Miner | None = None) -> None:
+        super().__init__()
+        self.miner = miner
+
+    @property
+    def sphere(self) -> bool:
+        """Whether pairs are compared on the unit sphere."""
+        return self.unit or self.similarity == "cosine"
 
     def rows(self, block: Block) -> tuple[Tensor, Tensor]:
         """Values and counts of a block's anchors, `[A]` or `[A, T]` each."""
         raise NotImplementedError(f"{type(self).__name__} has no rows(self, block)")
 
-    def penalty(self) -> Tensor | None:
+    def penalty(self, sides: Sides) -> Tensor | None:  # noqa: ARG002
         """A term that is no pair, or None."""
         return None
 
@@ -113,25 +140,38 @@ class RowLoss(nn.Module):
         Raises:
             InputError: shapes that do not fit, labels of another kind than the loss needs, NaN in label distances.
         """
-        values, counts = self.sums(embeddings, labels, anchors=anchors)
+        sides = self._sides(embeddings, labels, anchors)
+        values, counts = self._sums(sides)
         # A sum of counts of 0 has values of 0: nothing to compare, a zero that still back-propagates.
         total = (values / torch.where(counts > 0, counts, 1)).sum()
-        penalty = self.penalty()
+        penalty = self.penalty(sides)
         return total if penalty is None else total + penalty
 
     def sums(
         self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
+        return self._sums(self._sides(embeddings, labels, anchors))
+
+    def _sides(self, embeddings: Tensor, labels: Tensor | LabelView, anchors: Tensor | None) -> Sides:
+        if self.miner is not None:
+            if self.miner.sphere and not self.sphere:
+                raise InputError(
+                    f"{type(self.miner).__name__} needs cosine similarities, but {type(self).__name__} takes "
+                    "embeddings as they come; choose another miner, or a loss on the unit sphere"
+                )
+            self.miner.begin()
         positions = _positions(anchors, embeddings)
         sides = self.sides(embeddings, _view(self, embeddings, labels, positions), positions)
+        if not self.unit:
+            return sides
+        x = normalize(sides.x)
+        return replace(sides, x=x, y=x if sides.x is sides.y else normalize(sides.y))
+
+    def _sums(self, sides: Sides) -> tuple[Tensor, Tensor]:
         x, y = sides.x, sides.y
-        if self.unit:
-            same = x is y
-            x = normalize(x)
-            y = x if same else normalize(y)
-        step = self.block_rows or _rows_of_a_block(len(sides.y), sides.y.device)
-        if len(sides.x) <= step:
+        step = len(x) if self.whole else self.block_rows or _rows_of_a_block(len(y), y.device)
+        if len(x) <= step:
             s = pairs(self.similarity, x, y)
             values, counts = _columns(self._rows_of(sides, s, slice(0, len(sides.x))))
             return values.sum(0), counts.sum(0)
@@ -154,20 +194,35 @@ class RowLoss(nn.Module):
         classes = classes if classes is None else classes.to(embeddings.device)
         anchor_class = classes if classes is None or anchors is None else classes[anchors]
         x = embeddings if anchors is None else embeddings[anchors]
-        return Sides(x, embeddings, target, itself, anchor_class, classes)
+        twin = getattr(labels, "twin", None)  # of a memory's view
+        return Sides(x, embeddings, target, itself, anchor_class, classes, twin)
+
+    def block(self, sides: Sides, s: Tensor, part: slice) -> Block:
+        """What `rows` reads of these anchors, given their similarities or distances s `[A, B]`."""
+        itself = sides.itself
+        block = Block(
+            s=s,
+            target=sides.target(part).to(s.device, s.dtype),
+            itself=itself + part.start if isinstance(itself, int) else None if itself is None else itself[part],
+            anchor_class=None if sides.anchor_class is None else sides.anchor_class[part],
+            item_class=sides.item_class,
+            dim=sides.y.shape[1],
+            twin=None if sides.twin is None else sides.twin(part),
+        )
+        return block if self.miner is None else replace(block, mined=self.miner(self._candidates(block)))
+
+    def _candidates(self, block: Block) -> Candidates:
+        s = block.s.detach()
+        if self.similarity not in ("cosine", "dot"):
+            squared = s if self.similarity == "squared_euclidean" else s.square()
+            s = 1 - squared / 2 if self.unit else -s
+        first = block.itself if isinstance(block.itself, int) else 0
+        places = torch.arange(first, first + len(s), device=s.device)
+        anchors = block.itself if isinstance(block.itself, Tensor) else places
+        return Candidates(s, block.positive > 0, block.negative > 0, anchors, block.dim)
 
     def _rows_of(self, sides: Sides, s: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-        itself = sides.itself
-        return self.rows(
-            Block(
-                s=s,
-                target=sides.target(part).to(s.device, s.dtype),
-                itself=itself + part.start if isinstance(itself, int) else None if itself is None else itself[part],
-                anchor_class=None if sides.anchor_class is None else sides.anchor_class[part],
-                item_class=sides.item_class,
-                dim=sides.y.shape[1],
-            )
-        )
+        return self.rows(self.block(sides, s, part))
 
 
 class _Blocked(torch.autograd.Function):
@@ -270,11 +325,26 @@ class _ClassView:
         return class_distance(self.classes if anchors is None else self.classes[anchors], self.classes)
 
 
-def log_one_plus_sum_exp(x: Tensor, mask: Tensor) -> Tensor:
-    """`log(1 + sum_mask e^x)` over the last axis: `[A, B]` to `[A]`; an empty mask gives 0, with gradient 0."""
+def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
+    """`log(1 + sum w e^x)` over the last axis: `[A, B]` to `[A]`; where all w are 0 it is 0, with gradient 0.
+
+    weights `[A, B]`: >= 0, or bool.
+    """
     # The 1 goes in as a logit of 0, so that no row is without a finite entry: logsumexp of nothing has a NaN gradient.
     one = torch.zeros_like(x[:, :1])
-    return torch.cat((one, x.masked_fill(~mask, -torch.inf)), 1).logsumexp(1)
+    x = x.masked_fill(~weights, -torch.inf) if weights.dtype == torch.bool else x + weights.log()
+    return torch.cat((one, x), 1).logsumexp(1)
+
+
+def log_sum_exp(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """`log(sum w e^x)` over the last axis, and whether any w is above 0: `[A, B]` to `[A]` each.
+
+    Where all w are 0 it is 0, with gradient 0. weights `[A, B]`: >= 0, or bool.
+    """
+    any_weight = (weights > 0).any(1)
+    # A row of nothing is given one entry of 0, whose gradient is cut: logsumexp of nothing has a NaN gradient.
+    x = x.masked_fill(~weights, -torch.inf) if weights.dtype == torch.bool else x + weights.log()
+    return torch.where(any_weight[:, None], x, 0).logsumexp(1).where(any_weight, 0), any_weight
 
 
 def _view(loss: RowLoss, embeddings: Tensor, labels: object, anchors: Tensor | None) -> LabelView:

@@ -17,6 +17,7 @@ from torch import Tensor
 from contml.contracts import InputError, LabelKind, LabelView
 from contml.distances.euclidean import Similarity
 from contml.losses.rows import Block, RowLoss
+from contml.mining import Miner
 
 #: Items of a run whose pairs are compared one by one before runs are merged.
 _LEAF = 16
@@ -126,8 +127,10 @@ class TripletMarginLoss(RowLoss):
         margin: float = 0.1,
         distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
         reduction: Literal["mean", "nonzero", "sum"] = "mean",
+        *,
+        miner: Miner | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(miner=miner)
         if distance not in ("cosine", "euclidean", "squared_euclidean"):
             raise InputError(f"distance is {distance!r}; it must be cosine, euclidean or squared_euclidean")
         check_margin(margin)
