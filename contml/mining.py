@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from contml.contracts import InputError
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -50,5 +52,31 @@ class Miner(nn.Module):
         return self.weights(candidates).to(candidates.similarity.dtype)
 
 
+class VTHM(Miner):
+    """Violating triplet hard mining: pairs that a triplet would find too close to the other side, equal weights.
+
+        negatives with s_an > min_P s - epsilon,   positives with s_ap < max_N s + epsilon
+
+    An anchor without positives or without negatives keeps nothing: the least of no similarities is +inf, the largest
+    -inf, and no pair passes.
+
+    Args:
+        epsilon: how far a pair may be from violating, at least 0.
+    """
+
+    def __init__(self, epsilon: float = 0.1) -> None:
+        super().__init__()
+        if not 0 <= epsilon < float("inf"):
+            raise InputError(f"epsilon is {epsilon}; it must be at least 0")
+        self.epsilon = epsilon
+
+    def weights(self, candidates: Candidates) -> Tensor:
+        """1 for the pairs that are kept."""
+        s, positive, negative = candidates.similarity, candidates.positive, candidates.negative
+        least = s.masked_fill(~positive, torch.inf).amin(1, keepdim=True)  # [A,1]
+        most = s.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
+        return ((s > least - self.epsilon) & negative) | ((s < most + self.epsilon) & positive)
+
+
 #: Every miner by its name in a config.
-MINERS: dict[str, Callable[..., Miner]] = {}
+MINERS: dict[str, Callable[..., Miner]] = {"vthm": VTHM}
