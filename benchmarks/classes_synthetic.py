@@ -1,0 +1,124 @@
+"""Every class loss on drawn classes that are held out: Recall@1, same budget, backbone and sampler, three seeds.
+
+    python -m benchmarks.classes_synthetic [--workers 2] [--only NAME ...] [--save FILE]
+
+Trains `classes/synthetic` with each loss of the family, with miners as in Table 1 of "A Unified View of Deep Metric
+Learning via Gradient Analysis", a memory, and HDML, beside an untrained model and cross entropy. Each worker has one
+thread. What is measured is added to FILE, and read from there when the program is run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from benchmarks.measure import heading, table
+from contml.experiment import load
+
+SEEDS = (0, 1, 2)
+#: Name in the table: what is changed in the config.
+METHODS: dict[str, list[str]] = {
+    "cross_entropy": ["loss=cross_entropy"],
+    "contrastive": ["loss=contrastive"],
+    "contrastive, euclidean": ["loss=contrastive", "loss.distance=euclidean"],
+    "triplet_margin": ["loss=triplet_margin"],
+    "n_pairs": ["loss=n_pairs"],
+    "angular": ["loss=angular"],
+    "lifted_structure": ["loss=lifted_structure"],
+    "binomial_deviance": ["loss=binomial_deviance"],
+    "raw": ["loss=raw"],
+    "multi_similarity (raw + vthm)": ["loss=multi_similarity"],
+    "margin": ["loss=margin"],
+    "ranked_list": ["loss=ranked_list"],
+    "normalized_softmax": ["loss=normalized_softmax"],
+    "instance_cross_entropy": ["loss=instance_cross_entropy"],
+    "dro, topk": ["loss=dro", "loss.uncertainty=topk"],
+    "dro, topk_pn": ["loss=dro", "loss.uncertainty=topk_pn"],
+    "dro, kl": ["loss=dro", "loss.uncertainty=kl"],
+    "proxy_nca": ["loss=proxy_nca"],
+    "proxy_anchor": ["loss=proxy_anchor"],
+    "soft_triple": ["loss=soft_triple"],
+    "log_ratio (0 / 1)": ["loss=log_ratio"],
+    "dense_triplet (0 / 1)": ["loss=dense_triplet"],
+    "binomial_deviance + vthm": ["loss=binomial_deviance", "miner=vthm"],
+    "raw + semi_hard": ["loss=raw", "miner=semi_hard"],
+    "raw + distance_weighted": ["loss=raw", "miner=distance_weighted"],
+    "margin + distance_weighted": ["loss=margin", "miner=distance_weighted"],
+    "triplet_margin + hardest": ["loss=triplet_margin", "miner=hardest"],
+    "multi_similarity + memory": ["loss=multi_similarity", "memory.size=1024"],
+    "hdml, triplet": [
+        "loss=triplet_margin",
+        "loss.distance=squared_euclidean",
+        "loss.reduction=sum",
+        "loss.margin=1",
+        "step=hdml",
+    ],
+    "hdml, n_pairs": ["loss=n_pairs", "step=hdml"],
+}
+
+
+def train(method: str, seed: int) -> dict[str, float]:
+    """Recall@1 of the untrained and of the trained model, and the seconds that it took."""
+    torch.set_num_threads(1)
+    changes = [*METHODS[method], "training.evaluate_every=1000", f"seed={seed}"]
+    experiment = load("classes/synthetic", changes)
+    trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+    before = trainer.evaluate()[0].curves["recall"].model[0]
+    start = time.perf_counter()
+    trainer.fit()
+    assert trainer.result is not None
+    curves = trainer.result[0].curves
+    return {
+        "untrained": before,
+        "recall": curves["recall"].model[0],
+        "random": curves["recall"].random[0],
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def _job(job: tuple[str, int]) -> tuple[str, int, dict[str, float]]:
+    return *job, train(*job)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2, help="runs at a time, of one thread each")
+    parser.add_argument("--only", nargs="*", default=list(METHODS), choices=list(METHODS), help="these methods alone")
+    parser.add_argument("--save", type=Path, help="file that keeps what was measured")
+    given = parser.parse_args()
+    found: dict[str, dict[str, float]] = {}
+    if given.save is not None and given.save.exists():
+        found = json.loads(given.save.read_text())
+    jobs = [(name, seed) for seed in SEEDS for name in given.only if f"{name}/{seed}" not in found]
+    with get_context("spawn").Pool(given.workers) as pool:
+        for name, seed, result in pool.imap_unordered(_job, jobs):
+            found[f"{name}/{seed}"] = result
+            print(name, seed, f"{result['recall']:.3f} in {result['seconds']:.0f} s", file=sys.stderr, flush=True)
+            if given.save is not None:
+                given.save.write_text(json.dumps(found, indent=1))
+    rows = [["method", *(f"seed {seed}" for seed in SEEDS), "mean", "seconds a run"]]
+    every = list(found.values())
+    for name in given.only:
+        runs = [found[f"{name}/{seed}"] for seed in SEEDS]
+        recalls = [run["recall"] for run in runs]
+        seconds = statistics.median(run["seconds"] for run in runs)
+        row = [name, *(f"{value:.3f}" for value in recalls), f"{statistics.mean(recalls):.3f}", f"{seconds:.0f}"]
+        rows.append(row)
+    rows[1:] = sorted(rows[1:], key=lambda row: -float(row[4]))
+    untrained = [found[f"{given.only[0]}/{seed}"]["untrained"] for seed in SEEDS]
+    mean = statistics.mean(untrained)
+    rows.append(["untrained", *(f"{value:.3f}" for value in untrained), f"{mean:.3f}", "-"])
+    rows.append(["by chance", *["-"] * len(SEEDS), f"{every[0]['random']:.3f}", "-"])
+    print(heading("Recall@1 of held-out drawn classes"))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
