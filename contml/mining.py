@@ -99,9 +99,9 @@ class SemiHard(Miner):
 
     def weights(self, candidates: Candidates) -> Tensor:
         """1 for positives, the number of choices for negatives."""
-        distance, positive = -candidates.similarity, candidates.positive
+        distance, positive = -candidates.similarity.contiguous(), candidates.positive
         # In stable order, so that the first entry above a distance is the first of its equals in the batch.
-        ordered, order = distance.masked_fill(~candidates.negative, torch.inf).sort(1, stable=True)
+        ordered, order = distance.masked_fill(~candidates.negative, torch.inf).sort(dim=1, stable=True)
         place = torch.searchsorted(ordered, distance, right=True)  # [A,B]
         found = positive & (place < candidates.negative.sum(1, keepdim=True))
         chosen = order.gather(1, place.clamp(max=place.shape[1] - 1))
@@ -179,7 +179,7 @@ class DistanceWeighted(Miner):
         So no item of probability 0 is ever drawn, whatever the order in which a device adds.
         """
         n = candidates.dim
-        squared = (2 - 2 * candidates.similarity).clamp_(min=0)
+        squared = (2 - 2 * candidates.similarity.contiguous()).clamp_(min=0)
         within = candidates.negative & (squared <= self.upper**2)
         squared.clamp_(self.cutoff**2, self.upper**2)
         # Antipodes, if upper is 2, would have log 0.

@@ -3,8 +3,8 @@
     [ D(a, i) - D(a, j) + margin ]_+    over  D_y(a, i) < D_y(a, j)
 
 No triplet is formed. An anchor's hinges sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i, n_i count the
-active triplets in which i is the nearer and the farther item by label: the counts come from sorting a row and searching
-in it, and are all the gradient there is.
+active triplets in which i is the nearer and the farther item by label: the counts come from sorting in a row and
+searching in it, and are all the gradient there is.
 """
 
 from __future__ import annotations
@@ -26,17 +26,37 @@ _LEAF = 16
 def triplet_margin_rows(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
     """Sum of the hinges of each anchor's valid triplets, their number, and the number of active ones: `[A]` each.
 
-    d `[A, B]`: distances (or negated similarities); positive, negative `[A, B]`: 0 or 1.
+    d `[A, B]`: distances (or negated similarities); positive, negative `[A, B]`: weights >= 0, at least one of them 0.
+    A triplet counts as often as the product of its two weights says.
     """
-    with torch.no_grad():
-        moved = d + margin
-        farther = d.masked_fill(negative == 0, torch.inf).sort(1).values
-        nearer = moved.masked_fill(positive == 0, -torch.inf).sort(1).values
-        as_positive = torch.searchsorted(farther, moved) * positive  # [A,B] negatives within the margin
-        as_negative = (d.shape[1] - torch.searchsorted(nearer, d.contiguous(), right=True)) * negative
-        active = as_positive.sum(1)
-    value = (d * (as_positive - as_negative)).sum(1) + margin * active
-    return value, positive.sum(1) * negative.sum(1), active
+    slope, active = _active_triplets(d.detach(), positive, negative, margin)
+    return (d * slope).sum(1) + margin * active, positive.sum(1) * negative.sum(1), active
+
+
+@torch.no_grad()
+def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Weight of the active triplets that an item is the positive of, less that it is the negative of; their sum `[A]`.
+
+    Only the positives, which are few, are sorted: O(B log P) a row.
+    """
+    row, column = positive.nonzero(as_tuple=True)
+    number = (positive != 0).sum(1)  # [A]
+    place = torch.arange(len(row), device=d.device) - (number.cumsum(0) - number)[row]
+    reach = d.new_full((len(d), int(number.max()) if len(d) else 0), torch.inf)  # [A,P]
+    reach[row, place] = d[row, column] + margin
+    weight = torch.zeros_like(reach)
+    weight[row, place] = positive[row, column]
+    reach, order = reach.sort(1)
+    weight = weight.gather(1, order)
+
+    beyond = torch.searchsorted(reach, d.contiguous(), right=True)  # [A,B] positives that do not reach an item
+    ends = reach.new_zeros(len(d), reach.shape[1] + 1)
+    within = ends.scatter_add(1, beyond, negative)[:, :-1].cumsum(1)  # [A,P] negatives within reach, by weight
+    reaching = torch.nn.functional.pad(weight, (0, 1)).flip(1).cumsum(1).flip(1)  # [A,P+1]
+    slope = reaching.gather(1, beyond).mul_(negative).neg_()
+    within *= weight
+    slope[row, column] += torch.empty_like(within).scatter_(1, order, within)[row, place]
+    return slope, within.sum(1)
 
 
 def dense_triplet_rows(block: Block, margin: float) -> tuple[Tensor, Tensor]:
