@@ -1,0 +1,279 @@
+"""Slow and obvious references of ICE, DRO, the losses with a vector a class, and HDML's augmentor.
+
+Written without sight of the library, next to the papers. Everything is float64 and built from scalars, so autograd
+gives the gradients to compare with. `classes` `[B]` are any whole numbers; where classes have proxies or centers, class
+c has row c, or the row r with class_ids[r] = c. `anchors` are the anchors' positions in the batch (default all) and m
+is their number. s and S are the cosine similarity, D the squared Euclidean distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from reference import _dot, _hinge, _positions, _sum, _unit, _zero, euclidean, squared_euclidean
+from reference_pairs import Anchors, Classes, cosines, log_sum_exp, negatives, positives, softplus
+from torch import Tensor
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ICE
+
+
+def instance_cross_entropy(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0
+) -> Tensor:
+    """- 1/m sum_a sum_{i in P_a} log p(i|a), p(i|a) = e^{s S_ai} / (e^{s S_ai} + sum_{j in N_a} e^{s S_aj}) (Eq. 5).
+
+    Differentiated as it stands this is ICE without its reweighting.
+    """
+    similarity = cosines(embeddings)
+    rows = _positions(anchors, len(embeddings))
+    loss = _zero(embeddings)
+    for a in rows:
+        for i in positives(classes, a):
+            match = scale * similarity[a][i]
+            others = [scale * similarity[a][j] for j in negatives(classes, a)]
+            log_p = match - log_sum_exp([match, *others])
+            loss = loss - log_p
+    return loss / len(rows)
+
+
+def instance_cross_entropy_weights(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0
+) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
+    """w_ai of the positives and w_aj of the negatives (Eq. 11-15): either side of an anchor weighs 1/(2m) in total.
+
+    w_ai = (1 - p(i|a)) / sum_{k in P_a} (1 - p(k|a)) / 2m, w_aj = e^{s S_aj} / sum_{k in N_a} e^{s S_ak} / 2m. In
+    logarithms, for 1 - p underflows. An anchor that lacks positives or negatives has no p to learn from: no weights.
+    """
+    similarity = cosines(embeddings.detach())
+    rows = _positions(anchors, len(embeddings))
+    of_positives, of_negatives = {}, {}
+    for a in rows:
+        p, n = positives(classes, a), negatives(classes, a)
+        if not p or not n:
+            continue
+        others = log_sum_exp([scale * similarity[a][j] for j in n])
+        log_one_minus_p = []
+        for i in p:
+            # 1 - p = sum_j e^{s S_aj} / (e^{s S_ai} + sum_j e^{s S_aj})
+            log_one_minus_p.append(others - log_sum_exp([scale * similarity[a][i], others]))
+        total = log_sum_exp(log_one_minus_p)
+        for i, logarithm in zip(p, log_one_minus_p, strict=True):
+            of_positives[a, i] = math.exp(logarithm - total) / (2 * len(rows))
+        for j in n:
+            of_negatives[a, j] = math.exp(scale * similarity[a][j] - others) / (2 * len(rows))
+    return of_positives, of_negatives
+
+
+def instance_cross_entropy_surrogate(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0
+) -> Tensor:
+    """sum_a [ sum_{j in N_a} w_aj S_aj - sum_{i in P_a} w_ai S_ai ], w constants: its gradient is ICE's (Eq. 15)."""
+    of_positives, of_negatives = instance_cross_entropy_weights(embeddings, classes, anchors, scale)
+    similarity = cosines(embeddings)
+    surrogate = _zero(embeddings)
+    for (a, j), w in of_negatives.items():
+        surrogate = surrogate + w * similarity[a][j]
+    for (a, i), w in of_positives.items():
+        surrogate = surrogate - w * similarity[a][i]
+    return surrogate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# DRO
+
+
+def dro_pair_losses(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    pair: str = "margin",
+    margin: float = 0.2,
+    base: float = 0.5,
+    alpha: float = 2.0,
+    beta: float = 40.0,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """l of the positive and of the negative ordered pairs (i, j), i an anchor, j any other item; lambda is `base`.
+
+    margin: [margin + y (lambda - S)]_+, y = 1 for a positive, -1 for a negative.
+    binomial: 2/alpha log(1 + e^{-alpha (S - lambda)}) for a positive, 2/beta log(1 + e^{beta (S - lambda)}) for a
+    negative.
+    """
+    s = cosines(embeddings)
+    of_positives, of_negatives = [], []
+    for i in _positions(anchors, len(embeddings)):
+        for j in positives(classes, i):
+            if pair == "margin":
+                of_positives.append(_hinge(margin + (base - s[i][j])))
+            else:
+                of_positives.append(2 / alpha * softplus(-alpha * (s[i][j] - base)))
+        for j in negatives(classes, i):
+            if pair == "margin":
+                of_negatives.append(_hinge(margin - (base - s[i][j])))
+            else:
+                of_negatives.append(2 / beta * softplus(beta * (s[i][j] - base)))
+    return of_positives, of_negatives
+
+
+def dro(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    pair: str = "margin",
+    uncertainty: str = "topk",
+    k: int = 400,
+    gamma: float = 0.1,
+    margin: float = 0.2,
+    base: float = 0.5,
+    alpha: float = 2.0,
+    beta: float = 40.0,
+) -> Tensor:
+    """max_{p in U} sum_ij p_ij l_ij (Qi et al., DRO) with the p that reaches the maximum written out.
+
+    topk: 1/K on the K largest. topk_pn: 1/(number selected) on the K/2 largest positives and the K/2 largest negatives.
+    A set smaller than that gives all it has. kl: gamma log 1/n sum e^{l/gamma}, n the number of pairs.
+    """
+    of_positives, of_negatives = dro_pair_losses(embeddings, classes, anchors, pair, margin, base, alpha, beta)
+    if uncertainty == "kl":
+        return kl_robust(of_positives + of_negatives, gamma)
+    if uncertainty == "topk":
+        selected = _largest(of_positives + of_negatives, k)
+    else:
+        selected = _largest(of_positives, k // 2) + _largest(of_negatives, k // 2)
+    return _sum(selected) / len(selected)
+
+
+def kl_robust(losses: list[Tensor], gamma: float, dummy: bool = False) -> Tensor:
+    """max_p sum p_i l_i - gamma KL(p || 1/n) = gamma log 1/n sum_i e^{l_i / gamma}; dummy: one more pair of loss 0."""
+    if dummy:
+        losses = [*losses, torch.zeros((), dtype=torch.float64)]
+    return gamma * (log_sum_exp([loss / gamma for loss in losses]) - math.log(len(losses)))
+
+
+def kl_objective(losses: list[float], p: Sequence[float], gamma: float) -> float:
+    """sum p_i l_i - gamma sum p_i log(n p_i): what p* = e^{l/gamma} / sum e^{l/gamma} makes as large as can be."""
+    n = len(losses)
+    value = 0.0
+    for loss, p_i in zip(losses, p, strict=True):
+        value += p_i * loss
+        if p_i > 0:
+            value -= gamma * p_i * math.log(n * p_i)
+    return value
+
+
+def _largest(losses: list[Tensor], k: int) -> list[Tensor]:
+    return sorted(losses, key=lambda loss: -loss.item())[:k]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# a vector a class
+
+
+def normalized_softmax(
+    embeddings: Tensor,
+    classes: Classes,
+    proxies: Tensor,
+    anchors: Anchors = None,
+    temperature: float = 0.05,
+    class_ids: Sequence[int] | None = None,
+) -> Tensor:
+    """Mean of - log e^{W_y.x / t} / sum_c e^{W_c.x / t}, W_c and x unit vectors (Zhai and Wu, BMVC 2019)."""
+    unit = [_unit(w) for w in proxies.double()]
+    rows = _positions(anchors, len(embeddings))
+    losses = []
+    for i in rows:
+        x = _unit(embeddings[i].double())
+        logits = [_dot(w, x) / temperature for w in unit]
+        losses.append(log_sum_exp(logits) - logits[_row_of(classes[i], class_ids)])
+    return _sum(losses) / len(rows)
+
+
+def proxy_nca(
+    embeddings: Tensor,
+    classes: Classes,
+    proxies: Tensor,
+    anchors: Anchors = None,
+    scale: float = 1.0,
+    positive_in_denominator: bool = False,
+    label_smoothing: float = 0.0,
+    class_ids: Sequence[int] | None = None,
+) -> Tensor:
+    """Mean of - log e^{-scale D(x, p+)} / sum_{p-} e^{-scale D(x, p-)}, unit vectors (Movshovitz-Attias et al. 2017).
+
+    positive_in_denominator: the sum runs over all proxies (Proxy-NCA++, temperature 1/scale). label_smoothing e: the
+    sum over all classes c of q_c times that with p_c for p+, q_c = 1 - e for the item's class, e / (C - 1) for another.
+    """
+    unit = [_unit(w) for w in proxies.double()]
+    rows = _positions(anchors, len(embeddings))
+    losses = []
+    for i in rows:
+        x = _unit(embeddings[i].double())
+        y = _row_of(classes[i], class_ids)
+        exponents = [-scale * squared_euclidean(x, w) for w in unit]
+        denominator = log_sum_exp([e for c, e in enumerate(exponents) if c != y or positive_in_denominator])
+        for c, exponent in enumerate(exponents):
+            q = 1 - label_smoothing if c == y else label_smoothing / (len(unit) - 1)
+            losses.append(q * (denominator - exponent))
+    return _sum(losses) / len(rows)
+
+
+def soft_triple(
+    embeddings: Tensor,
+    classes: Classes,
+    centers: Tensor,
+    anchors: Anchors = None,
+    la: float = 20.0,
+    gamma: float = 0.1,
+    tau: float = 0.2,
+    margin: float = 0.01,
+    class_ids: Sequence[int] | None = None,
+) -> Tensor:
+    """Mean of - log e^{la (S_y - margin)} / (e^{la (S_y - margin)} + sum_{c != y} e^{la S_c}), centers `[C, K, d]`.
+
+    S_c = sum_k e^{x.w_ck / gamma} / sum_l e^{x.w_cl / gamma} x.w_ck on unit vectors (Qian et al., ICCV 2019).
+    Plus tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_cs.w_ct) / (C K (K - 1)).
+    """
+    unit = [[_unit(w) for w in of_class] for of_class in centers.double()]
+    number, per_class = centers.shape[:2]
+    rows = _positions(anchors, len(embeddings))
+    losses = []
+    for i in rows:
+        x = _unit(embeddings[i].double())
+        y = _row_of(classes[i], class_ids)
+        logits = []
+        for c in range(number):
+            similar = [_dot(x, w) for w in unit[c]]
+            total = log_sum_exp([s / gamma for s in similar])
+            relaxed = _sum([torch.exp(s / gamma - total) * s for s in similar])
+            logits.append(la * (relaxed - margin) if c == y else la * relaxed)
+        losses.append(log_sum_exp(logits) - logits[y])
+    apart = _zero(centers)
+    for c in range(number):
+        for t in range(per_class):
+            for s in range(t):
+                apart = apart + torch.sqrt(2 + 1e-5 - 2 * _dot(unit[c][s], unit[c][t]))
+    if per_class > 1:
+        apart = apart / (number * per_class * (per_class - 1))
+    return _sum(losses) / len(rows) + tau * apart
+
+
+def _row_of(c: int | Tensor, class_ids: Sequence[int] | None) -> int:
+    return int(c) if class_ids is None else [int(k) for k in class_ids].index(int(c))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# HDML
+
+
+def augmented(anchor: Tensor, positive: Tensor, negative: Tensor, alpha: float, average: float) -> Tensor:
+    """z^ = z + [d+ + (d(z, z-) - d+) e^{-alpha / J_avg}] (z- - z) / d(z, z-) if d+ < d(z, z-), else z-; each `[d]`.
+
+    d plain Euclidean, d+ = d(z, z+) (Zheng et al., HDML, CVPR 2019).
+    """
+    near, far = euclidean(anchor, positive), euclidean(anchor, negative)
+    if not near < far:
+        return negative.double()
+    length = near + (far - near) * math.exp(-alpha / average)
+    return anchor.double() + length * (negative.double() - anchor.double()) / far
