@@ -1,0 +1,74 @@
+"""Instance cross entropy: each positive of an anchor is matched against all the anchor's negatives.
+
+    p(i | a) = e^{s S_ai} / ( e^{s S_ai} + sum_{j in N_a} e^{s S_aj} )
+    L = - sum_a sum_{i in P_a} log p(i | a)
+
+Wang, Kodirov, Hua, Robertson: "Instance Cross Entropy for Deep Metric Learning", Eq. 5: one matching distribution an
+anchor and positive, with no other positive in its denominator. The reweighting of Eq. 11-15 gives both sides of each of
+the m anchors the same share of the gradient,
+
+    w_aj = softmax_{j in N_a}( s S_aj ) / 2m         w_ai = softmax_{i in P_a}( log(1 - p(i | a)) ) / 2m
+
+that of the surrogate  sum_a ( sum_j w_aj S_aj - sum_i w_ai S_ai )  whose weights are held fixed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from contml.contracts import InputError, LabelKind
+from contml.losses.rows import Block, RowLoss, log_sum_exp
+from contml.mining import Miner
+
+
+def instance_cross_entropy_rows(block: Block, scale: float, reweight: bool) -> tuple[Tensor, Tensor]:
+    """`- sum log p(i | a)` over each anchor's positives `[A]`, and 1 an anchor; reweight: with the gradient of Eq. 15.
+
+    An anchor that lacks positives or negatives has no matching distribution: it adds 0.
+    """
+    logits = scale * block.s  # [A,B]
+    of_negatives, any_negative = log_sum_exp(logits, block.negative)  # [A]
+    match = logits - of_negatives[:, None]  # [A,B] log p - log(1 - p)
+    positive = block.positive * any_negative[:, None]
+    value = -(logsigmoid(match) * positive).sum(1)
+    counts = torch.ones_like(value)
+    if not reweight:
+        return value, counts
+    with torch.no_grad():
+        negative = block.negative * (positive > 0).any(1, keepdim=True)
+        # 1 - p itself would underflow.
+        weights = (_softmax(logits, negative) - _softmax(logsigmoid(-match), positive)) / 2
+    surrogate = (weights * block.s).sum(1)
+    return value.detach() + surrogate - surrogate.detach(), counts
+
+
+def _softmax(x: Tensor, weights: Tensor) -> Tensor:
+    """`w e^x / sum w e^x` over the last axis of `[A, B]`; 0 where all w are 0."""
+    return torch.where(weights > 0, (x + weights.log()).softmax(1), 0)
+
+
+class InstanceCrossEntropyLoss(RowLoss):
+    """Instance cross entropy (ICE): each positive of an anchor is matched against all the anchor's negatives.
+
+    The value is the sum of the cross entropies over the number of anchors. A miner's weight of a positive weighs its
+    cross entropy, that of a negative its term in the denominators.
+
+    Args:
+        scale: of the similarities, before the softmax.
+        reweight: give the positives and the negatives of each anchor the same share of the gradient, as in the paper;
+            False: the gradient of the value.
+    """
+
+    labels: LabelKind = "binary"
+
+    def __init__(self, scale: float = 64.0, reweight: bool = True, *, miner: Miner | None = None) -> None:
+        super().__init__(miner=miner)
+        if not 0 < scale < float("inf"):
+            raise InputError(f"scale is {scale}; it must be above 0")
+        self.scale, self.reweight = scale, reweight
+
+    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum of each anchor's cross entropies."""
+        return instance_cross_entropy_rows(block, self.scale, self.reweight)
