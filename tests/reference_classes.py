@@ -12,8 +12,20 @@ import math
 from collections.abc import Sequence
 
 import torch
-from reference import _dot, _hinge, _positions, _sum, _unit, _zero, euclidean, squared_euclidean
-from reference_pairs import Anchors, Classes, cosines, log_sum_exp, negatives, positives, softplus
+from reference import _hinge, _positions, _sum, _zero
+from reference_pairs import (
+    Anchors,
+    Classes,
+    cosines,
+    dot,
+    euclidean,
+    log_sum_exp,
+    negatives,
+    positives,
+    softplus,
+    squared_euclidean,
+    unit,
+)
 from torch import Tensor
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,6 +183,24 @@ def _largest(losses: list[Tensor], k: int) -> list[Tensor]:
 # a vector a class
 
 
+def cross_entropy(
+    embeddings: Tensor,
+    classes: Classes,
+    weight: Tensor,
+    bias: Tensor,
+    anchors: Anchors = None,
+    class_ids: Sequence[int] | None = None,
+) -> Tensor:
+    """Mean of - log e^{W_y.x + b_y} / sum_c e^{W_c.x + b_c}."""
+    x = embeddings.double()
+    rows = _positions(anchors, len(x))
+    losses = []
+    for i in rows:
+        logits = [dot(w_c, x[i]) + b_c for w_c, b_c in zip(weight.double(), bias.double(), strict=True)]
+        losses.append(log_sum_exp(logits) - logits[_row_of(classes[i], class_ids)])
+    return _sum(losses) / len(rows)
+
+
 def normalized_softmax(
     embeddings: Tensor,
     classes: Classes,
@@ -180,12 +210,12 @@ def normalized_softmax(
     class_ids: Sequence[int] | None = None,
 ) -> Tensor:
     """Mean of - log e^{W_y.x / t} / sum_c e^{W_c.x / t}, W_c and x unit vectors (Zhai and Wu, BMVC 2019)."""
-    unit = [_unit(w) for w in proxies.double()]
+    w = [unit(proxy) for proxy in proxies.double()]
     rows = _positions(anchors, len(embeddings))
     losses = []
     for i in rows:
-        x = _unit(embeddings[i].double())
-        logits = [_dot(w, x) / temperature for w in unit]
+        x = unit(embeddings[i].double())
+        logits = [dot(w_c, x) / temperature for w_c in w]
         losses.append(log_sum_exp(logits) - logits[_row_of(classes[i], class_ids)])
     return _sum(losses) / len(rows)
 
@@ -205,16 +235,16 @@ def proxy_nca(
     positive_in_denominator: the sum runs over all proxies (Proxy-NCA++, temperature 1/scale). label_smoothing e: the
     sum over all classes c of q_c times that with p_c for p+, q_c = 1 - e for the item's class, e / (C - 1) for another.
     """
-    unit = [_unit(w) for w in proxies.double()]
+    w = [unit(proxy) for proxy in proxies.double()]
     rows = _positions(anchors, len(embeddings))
     losses = []
     for i in rows:
-        x = _unit(embeddings[i].double())
+        x = unit(embeddings[i].double())
         y = _row_of(classes[i], class_ids)
-        exponents = [-scale * squared_euclidean(x, w) for w in unit]
+        exponents = [-scale * squared_euclidean(x, w_c) for w_c in w]
         denominator = log_sum_exp([e for c, e in enumerate(exponents) if c != y or positive_in_denominator])
         for c, exponent in enumerate(exponents):
-            q = 1 - label_smoothing if c == y else label_smoothing / (len(unit) - 1)
+            q = 1 - label_smoothing if c == y else label_smoothing / (len(w) - 1)
             losses.append(q * (denominator - exponent))
     return _sum(losses) / len(rows)
 
@@ -235,16 +265,16 @@ def soft_triple(
     S_c = sum_k e^{x.w_ck / gamma} / sum_l e^{x.w_cl / gamma} x.w_ck on unit vectors (Qian et al., ICCV 2019).
     Plus tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_cs.w_ct) / (C K (K - 1)).
     """
-    unit = [[_unit(w) for w in of_class] for of_class in centers.double()]
+    w = [[unit(center) for center in of_class] for of_class in centers.double()]
     number, per_class = centers.shape[:2]
     rows = _positions(anchors, len(embeddings))
     losses = []
     for i in rows:
-        x = _unit(embeddings[i].double())
+        x = unit(embeddings[i].double())
         y = _row_of(classes[i], class_ids)
         logits = []
         for c in range(number):
-            similar = [_dot(x, w) for w in unit[c]]
+            similar = [dot(x, w_ck) for w_ck in w[c]]
             total = log_sum_exp([s / gamma for s in similar])
             relaxed = _sum([torch.exp(s / gamma - total) * s for s in similar])
             logits.append(la * (relaxed - margin) if c == y else la * relaxed)
@@ -253,7 +283,7 @@ def soft_triple(
     for c in range(number):
         for t in range(per_class):
             for s in range(t):
-                apart = apart + torch.sqrt(2 + 1e-5 - 2 * _dot(unit[c][s], unit[c][t]))
+                apart = apart + torch.sqrt(2 + 1e-5 - 2 * dot(w[c][s], w[c][t]))
     if per_class > 1:
         apart = apart / (number * per_class * (per_class - 1))
     return _sum(losses) / len(rows) + tau * apart

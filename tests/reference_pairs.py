@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from reference import _dot, _hinge, _positions, _sum, _unit, _zero, cosine, euclidean, squared_euclidean
+from reference import _hinge, _positions, _root, _sum, _zero
 from torch import Tensor
 
 Classes = Sequence[int] | Tensor
@@ -34,10 +34,31 @@ def negatives(classes: Classes, i: int) -> list[int]:
     return [j for j in range(len(classes)) if int(classes[j]) != int(classes[i])]
 
 
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """x.y of two vectors `[d]`."""
+    return (x * y).sum()
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / |x|; zeros stay zeros."""
+    norm = _root(dot(x, x))
+    return x / norm if norm > 0 else x * 0.0
+
+
+def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """D = ||x - y||^2."""
+    return dot(x - y, x - y)
+
+
+def euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """d = ||x - y||; 0 with gradient 0 at identical points."""
+    return _root(squared_euclidean(x, y))
+
+
 def cosines(embeddings: Tensor) -> list[list[Tensor]]:
     """s_ij of all pairs, each a scalar."""
-    unit = [_unit(x) for x in embeddings.double()]
-    return [[_dot(x, y) for y in unit] for x in unit]
+    on_sphere = [unit(x) for x in embeddings.double()]
+    return [[dot(x, y) for y in on_sphere] for x in on_sphere]
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -71,22 +92,22 @@ def contrastive(
 
     Euclidean: 1/m sum_i sum_{j != i} y_ij d_ij^2 + (1 - y_ij) [delta - d_ij]_+^2, delta 1, y_ij = I_ij.
     """
-    embeddings = embeddings.double()
-    rows = _positions(anchors, len(embeddings))
-    loss = _zero(embeddings)
+    x, s = embeddings.double(), cosines(embeddings)
+    rows = _positions(anchors, len(x))
+    loss = _zero(x)
     for i in rows:
-        for j in positives(classes, i):
-            if distance == "cosine":
-                loss = loss - cosine(embeddings[i], embeddings[j])
-            else:
-                loss = loss + squared_euclidean(embeddings[i], embeddings[j])
-        for j in negatives(classes, i):
-            if distance == "cosine":
-                base = 0.5 if margin is None else margin
-                loss = loss + _hinge(cosine(embeddings[i], embeddings[j]) - base)
-            else:
-                delta = 1.0 if margin is None else margin
-                loss = loss + _hinge(delta - euclidean(embeddings[i], embeddings[j])) ** 2
+        if distance == "cosine":
+            base = 0.5 if margin is None else margin
+            for j in positives(classes, i):
+                loss = loss - s[i][j]
+            for j in negatives(classes, i):
+                loss = loss + _hinge(s[i][j] - base)
+        else:
+            delta = 1.0 if margin is None else margin
+            for j in positives(classes, i):
+                loss = loss + squared_euclidean(x[i], x[j])
+            for j in negatives(classes, i):
+                loss = loss + _hinge(delta - euclidean(x[i], x[j])) ** 2
     return loss / len(rows)
 
 
@@ -197,15 +218,15 @@ def ranked_list(
     L_P = 1/|P*| sum_{P*} [d - (b - margin)]_+, L_N = sum_{N*} w [b - d]_+ / sum_{N*} w with w = e^{scale (b - d)}, not
     differentiated. P*, N*: the positives and negatives whose hinge is above 0.
     """
-    unit = [_unit(x) for x in embeddings.double()]
+    x = [unit(row) for row in embeddings.double()]
     rows = _positions(anchors, len(embeddings))
     loss = _zero(embeddings)
     for a in rows:
-        pulls = [_hinge(euclidean(unit[a], unit[p]) - (boundary - margin)) for p in positives(classes, a)]
+        pulls = [_hinge(euclidean(x[a], x[p]) - (boundary - margin)) for p in positives(classes, a)]
         pulls = [pull for pull in pulls if pull > 0]
         if pulls:
             loss = loss + _sum(pulls) / len(pulls) / 2
-        pushes = [_hinge(boundary - euclidean(unit[a], unit[n])) for n in negatives(classes, a)]
+        pushes = [_hinge(boundary - euclidean(x[a], x[n])) for n in negatives(classes, a)]
         pushes = [push for push in pushes if push > 0]
         if pushes:
             w = [math.exp(scale * push.item()) for push in pushes]  # push = b - d where it is above 0
@@ -237,8 +258,8 @@ def n_pairs(embeddings: Tensor, classes: Classes, l2: float = 0.003) -> Tensor:
     losses, norms = [], []
     for i, (a, p) in enumerate(pairs):
         others = [p_j for j, (_, p_j) in enumerate(pairs) if j != i]
-        losses.append(log_one_plus_sum_exp([_dot(x[a], x[p_j]) - _dot(x[a], x[p]) for p_j in others]))
-        norms += [_dot(x[a], x[a]), _dot(x[p], x[p])]
+        losses.append(log_one_plus_sum_exp([dot(x[a], x[p_j]) - dot(x[a], x[p]) for p_j in others]))
+        norms += [dot(x[a], x[a]), dot(x[p], x[p])]
     if not pairs:
         return _zero(x)
     return _sum(losses) / len(losses) + l2 * _sum(norms) / len(norms)
@@ -259,7 +280,7 @@ def angular(embeddings: Tensor, classes: Classes, alpha: float = 40.0) -> Tensor
         for a, p in ((one, other), (other, one)):
             exponents = []
             for n in of_other_classes:
-                exponents.append(4 * tan2 * _dot(x[a] + x[p], x[n]) - 2 * (1 + tan2) * _dot(x[a], x[p]))
+                exponents.append(4 * tan2 * dot(x[a] + x[p], x[n]) - 2 * (1 + tan2) * dot(x[a], x[p]))
             losses.append(log_one_plus_sum_exp(exponents))
     if not pairs:
         return _zero(x)
