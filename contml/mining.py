@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 from contml.contracts import InputError
 
+#: Of a random number and of a probability: their product fits 64 bits.
+_BITS = 31
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -168,34 +171,33 @@ class DistanceWeighted(Miner):
         share = self._shares(candidates).cumsum(1)  # [A,B]
         total, wanted = share[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
         draws = torch.arange(int(wanted.max()) if len(wanted) else 0, device=share.device)
-        ticket = self._random(candidates.anchors[:, None], draws) % total.clamp(min=1)  # [A,D]
+        ticket = (self._random(candidates.anchors[:, None], draws) * total) >> _BITS  # [A,D] in [0, total)
         drawn = torch.searchsorted(share, ticket, right=True).clamp(max=share.shape[1] - 1)
         weights = candidates.positive.to(candidates.similarity.dtype)
         return weights.scatter_add_(1, drawn, ((draws < wanted) & (total > 0)).to(weights.dtype))
 
     def _shares(self, candidates: Candidates) -> Tensor:
-        """Probabilities `[A, B]` as whole numbers, 2^32 the largest of an anchor: their sums are exact everywhere.
+        """Probabilities `[A, B]` as whole numbers, which sum to about 2^31 an anchor.
 
-        So no item of probability 0 is ever drawn, whatever the order in which a device adds.
+        Their running sums are exact on every device, so that no item of probability 0 is ever drawn.
         """
         n = candidates.dim
         squared = (2 - 2 * candidates.similarity.contiguous()).clamp_(min=0)
-        within = candidates.negative & (squared <= self.upper**2)
+        beyond = ~candidates.negative | (squared > self.upper**2)
         squared.clamp_(self.cutoff**2, self.upper**2)
         # Antipodes, if upper is 2, would have log 0.
         rest = (1 - squared / 4).clamp_(min=torch.finfo(squared.dtype).tiny)
-        log_share = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(~within, -torch.inf)
-        # Logarithms reach hundreds at n = 512: only their differences can be exponents.
-        most = log_share.amax(1, keepdim=True)
-        log_share -= most.masked_fill(most == -torch.inf, 0)
-        return (log_share.exp_() * 2.0**32).round_().long()
+        log_share = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(beyond, -torch.inf)
+        # Softmax of nothing is NaN.
+        share = log_share.softmax(1).masked_fill_(beyond, 0)
+        return (share * (1 << _BITS)).round_().long()
 
     def _random(self, anchors: Tensor, draws: Tensor) -> Tensor:
-        """Whole numbers in [0, 2^63) for each anchor `[A, 1]` and draw `[D]`: `[A, D]`."""
+        """Whole numbers in [0, 2^31) for each anchor `[A, 1]` and draw `[D]`: `[A, D]`."""
         state = torch.full((), _signed(self.seed), device=anchors.device)
         for part in (self.calls.to(anchors.device), anchors, draws):
             state = _mixed(state + (part + 1) * _signed(0x9E3779B97F4A7C15))
-        return state & 0x7FFFFFFFFFFFFFFF
+        return _shifted(state, 64 - _BITS)
 
 
 def _signed(number: int) -> int:
@@ -203,11 +205,16 @@ def _signed(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """`x >> bits` of an int64 read without a sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
 def _mixed(x: Tensor) -> Tensor:
     """Every bit of an int64 made to depend on every other: the finaliser of splitmix64, products modulo 2^64."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * _signed(factor)
-    return x ^ ((x >> 31) & ((1 << 33) - 1))
+    for bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ _shifted(x, bits)) * _signed(factor)
+    return x ^ _shifted(x, 31)
 
 
 #: Every miner by its name in a config.

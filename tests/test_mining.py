@@ -1,0 +1,600 @@
+"""The miners against slow loops, ties and empty sides; their draws; what their weights mean to a loss."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import CLASS_CASES, class_batches, class_distances, seeds
+
+from contml.contracts import InputError
+from contml.losses import MarginLoss, TripletMarginLoss
+from contml.losses.triplet import triplet_margin_rows
+from contml.mining import MINERS, VTHM, All, Candidates, DistanceWeighted, Hardest, Miner, SemiHard
+
+
+class Given(Miner):
+    """Weights `[B, B]` made before: what a loss makes of any weights."""
+
+    def __init__(self, given):
+        super().__init__()
+        self.given = given
+
+    def weights(self, candidates):
+        return self.given[candidates.anchors]
+
+
+class Remembering(Miner):
+    """All weights 1; keeps what it was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def weights(self, candidates):
+        self.seen.append(candidates)
+        return torch.ones_like(candidates.similarity)
+
+
+def candidates_of(embeddings, classes):
+    """Candidates by cosine, all items as anchors."""
+    unit = torch.nn.functional.normalize(embeddings)
+    distances, other = class_distances(classes), ~torch.eye(len(classes), dtype=torch.bool)
+    return Candidates(
+        unit @ unit.T, (distances == 0) & other, distances == 1, torch.arange(len(classes)), embeddings.shape[1]
+    )
+
+
+def rows_of(candidates, part):
+    """The candidates of some anchors."""
+    c = candidates
+    return Candidates(c.similarity[part], c.positive[part], c.negative[part], c.anchors[part], c.dim)
+
+
+def pairs_of(candidates, weights):
+    """The weights of the valid pairs, 0 elsewhere."""
+    return weights * (candidates.positive | candidates.negative)
+
+
+def listed(candidates, anchor):
+    """(positives, negatives, similarities) of an anchor, as lists."""
+    return (
+        candidates.positive[anchor].nonzero().flatten().tolist(),
+        candidates.negative[anchor].nonzero().flatten().tolist(),
+        candidates.similarity[anchor].tolist(),
+    )
+
+
+def vthm_loop(candidates, epsilon):
+    weights = torch.zeros_like(candidates.similarity)
+    for a in range(len(weights)):
+        positives, negatives, s = listed(candidates, a)
+        for n in negatives:
+            weights[a, n] = float(any(s[n] > s[p] - epsilon for p in positives if s[p] == min(s[q] for q in positives)))
+        for p in positives:
+            weights[a, p] = float(any(s[p] < s[n] + epsilon for n in negatives if s[n] == max(s[q] for q in negatives)))
+    return weights
+
+
+def semi_hard_loop(candidates):
+    weights = torch.zeros_like(candidates.similarity)
+    for a in range(len(weights)):
+        positives, negatives, s = listed(candidates, a)
+        for p in positives:
+            weights[a, p] += 1
+            farther = [n for n in negatives if s[n] < s[p]]
+            if farther:
+                weights[a, max(farther, key=lambda n: s[n])] += 1  # max: the first of equals
+    return weights
+
+
+def hardest_loop(candidates):
+    weights = torch.zeros_like(candidates.similarity)
+    for a in range(len(weights)):
+        positives, negatives, s = listed(candidates, a)
+        if positives:
+            weights[a, min(positives, key=lambda p: s[p])] = 1
+        if negatives:
+            weights[a, max(negatives, key=lambda n: s[n])] = 1
+    return weights
+
+
+LOOPS = {
+    "all": (All, lambda c: torch.ones_like(c.similarity)),
+    "vthm": (VTHM, lambda c: vthm_loop(c, 0.1)),
+    "vthm, epsilon 0": (lambda: VTHM(0.0), lambda c: vthm_loop(c, 0.0)),
+    "semi_hard": (SemiHard, semi_hard_loop),
+    "hardest": (Hardest, hardest_loop),
+}
+
+
+def probabilities(candidates, anchor, cutoff, upper):
+    """Wu et al.'s distribution over the items, in exact logarithms."""
+    n, logs = candidates.dim, {}
+    _, negatives, s = listed(candidates, anchor)
+    for item in negatives:
+        d = math.sqrt(max(2 - 2 * s[item], 0))
+        if d <= upper:
+            d = max(d, cutoff)
+            logs[item] = -((n - 2) * math.log(d) + (n - 3) / 2 * math.log(1 - d * d / 4))
+    most = max(logs.values(), default=0)
+    total = sum(math.exp(x - most) for x in logs.values())
+    return [math.exp(logs[i] - most) / total if i in logs else 0.0 for i in range(len(s))]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# loops
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_miner_equals_its_loop(case, name):
+    make, loop = LOOPS[name]
+    candidates = candidates_of(case.embeddings, case.classes)
+    assert torch.equal(pairs_of(candidates, make()(candidates)), pairs_of(candidates, loop(candidates)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=class_batches(), levels=st.sampled_from([None, 1, 2]))
+def test_miners_on_drawn_batches(batch, levels):
+    candidates = candidates_of(*batch)
+    if levels is not None:  # ties
+        rounded = (candidates.similarity * levels).round() / levels
+        candidates = Candidates(rounded, candidates.positive, candidates.negative, candidates.anchors, candidates.dim)
+    for make, loop in LOOPS.values():
+        assert torch.equal(pairs_of(candidates, make()(candidates)), pairs_of(candidates, loop(candidates)))
+
+
+@pytest.mark.parametrize("name", MINERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_are_mined_one_by_one(name, dtype):
+    torch.manual_seed(0)
+    candidates = candidates_of(torch.randn(23, 5).to(dtype), torch.randint(0, 5, (23,)))
+    miner = MINERS[name]().train()
+    miner.begin()
+    whole = miner(candidates)
+    assert whole.dtype == dtype
+    assert (whole >= 0).all()
+    for size in (1, 7):
+        parts = [miner(rows_of(candidates, part)) for part in torch.arange(23).split(size)]
+        assert torch.equal(torch.cat(parts), whole)
+    some = torch.tensor([20, 3, 3, 11])
+    assert torch.equal(miner(rows_of(candidates, some)), whole[some])
+    assert miner(rows_of(candidates, some[:0])).shape == (0, 23)
+
+
+@pytest.mark.parametrize("name", ["all", "vthm", "semi_hard", "hardest"])
+def test_permuting_the_batch_permutes_the_weights(name):
+    torch.manual_seed(0)
+    embeddings, classes, order = torch.randn(15, 4), torch.randint(0, 4, (15,)), torch.randperm(15)
+    candidates, moved = candidates_of(embeddings, classes), candidates_of(embeddings[order], classes[order])
+    weights = pairs_of(candidates, MINERS[name]()(candidates))
+    assert torch.equal(weights[order][:, order], pairs_of(moved, MINERS[name]()(moved)))
+
+
+def test_an_anchor_that_lacks_a_side():
+    similarity = torch.tensor([[1.0, 0.9, 0.2, -0.5]])
+    nothing, items = torch.zeros(1, 4, dtype=torch.bool), torch.tensor([[False, True, True, True]])
+    lone = Candidates(similarity, nothing, items, torch.tensor([0]), 4)
+    alike = Candidates(similarity, items, nothing, torch.tensor([0]), 4)
+    expected = {
+        "all": ([0, 1, 1, 1], [0, 1, 1, 1]),
+        "vthm": ([0, 0, 0, 0], [0, 0, 0, 0]),
+        "semi_hard": ([0, 0, 0, 0], [0, 1, 1, 1]),
+        "hardest": ([0, 1, 0, 0], [0, 0, 0, 1]),
+        "distance_weighted": ([0, 0, 0, 0], [0, 1, 1, 1]),
+    }
+    for name, (of_lone, of_alike) in expected.items():
+        assert pairs_of(lone, MINERS[name]()(lone)).tolist() == [of_lone], name
+        assert pairs_of(alike, MINERS[name]()(alike)).tolist() == [of_alike], name
+
+
+def test_vthm_is_strict():
+    similarity = torch.tensor([[1.0, 0.5, 0.25, 0.5, 0.75]], dtype=torch.float64)
+    positive = torch.tensor([[False, True, False, False, True]])
+    negative = torch.tensor([[False, False, True, True, False]])
+    candidates = Candidates(similarity, positive, negative, torch.tensor([0]), 4)
+    # The nearest negative is at 0.5, the farthest positive at 0.5: 0.75 < 0.5 + eps and 0.25 > 0.5 - eps decide.
+    assert VTHM(0.25)(candidates).tolist() == [[0, 1, 0, 1, 0]]
+    assert VTHM(0.2501)(candidates).tolist() == [[0, 1, 1, 1, 1]]
+    assert VTHM(0.0)(candidates).tolist() == [[0, 0, 0, 0, 0]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# draws
+
+
+def sphere_row(dim, positives, negatives=12, anchors=1, dtype=torch.float64):
+    """Anchors alike: negatives of spread distances, one beyond 1.4, one nearer than 0.5, and many positives."""
+    d = torch.linspace(0.3, 1.5, negatives, dtype=dtype)
+    similarity = torch.cat((1 - d * d / 2, torch.zeros(positives, dtype=dtype))).expand(anchors, -1)
+    negative = (torch.arange(negatives + positives) < negatives).expand(anchors, -1)
+    return Candidates(similarity, ~negative, negative, torch.arange(anchors), dim)
+
+
+def assert_drawn_from(drawn, expected):
+    """A chi-square test at about 1 in 10^5; items of probability 0 are never drawn."""
+    expected = torch.tensor(expected, dtype=torch.float64) * drawn.sum()
+    assert (drawn[expected == 0] == 0).all()
+    often = expected >= 5
+    seen = torch.cat((drawn[often], drawn[~often].sum()[None])).double()
+    wanted = torch.cat((expected[often], expected[~often].sum()[None]))
+    statistic = ((seen - wanted) ** 2 / wanted.clamp(min=1)).sum()
+    freedom = max(int(often.sum()) - 1, 1)
+    assert statistic < freedom + 6 * math.sqrt(2 * freedom) + 6
+
+
+@pytest.mark.parametrize("dim", [2, 3, 4, 16, 128, 512])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_negatives_are_drawn_from_their_distribution(dim, dtype):
+    candidates = sphere_row(dim, 20_000, dtype=dtype)
+    weights = DistanceWeighted(seed=3)(candidates)
+    assert (weights[candidates.positive] == 1).all()
+    drawn = weights[0, :12]
+    assert drawn.sum() == 20_000
+    assert_drawn_from(drawn, probabilities(candidates, 0, 0.5, 1.4)[:12])
+
+
+def test_anchors_and_calls_draw_independently():
+    candidates = sphere_row(4, 1, anchors=3_000)
+    miner = DistanceWeighted(cutoff=0.6, upper=1.3)
+    expected = torch.tensor(probabilities(candidates, 0, 0.6, 1.3)[:12])
+    rounds = []
+    for _ in range(4):
+        miner.begin()
+        rounds.append(miner(candidates)[:, :12])
+    drawn = torch.stack(rounds).double()  # [calls, anchors, negatives]: one draw each
+    assert_drawn_from(drawn.sum((0, 1)), expected.tolist())
+    # Of two draws that are independent, each pair of items comes up as often as the product of its chances says.
+    both = torch.outer(expected, expected).flatten().tolist()
+    for first, second in ((drawn[:, :-1], drawn[:, 1:]), (drawn[:-1], drawn[1:])):
+        assert_drawn_from(torch.einsum("can,cam->nm", first, second).flatten(), both)
+
+
+def test_draws_of_an_anchor_are_with_replacement():
+    candidates = sphere_row(4, 2, anchors=5_000)
+    twice = (DistanceWeighted()(candidates)[:, :12] == 2).sum(0)
+    squares = [p * p for p in probabilities(candidates, 0, 0.5, 1.4)[:12]]
+    assert_drawn_from(torch.cat((twice, 5_000 - twice.sum()[None])), [*squares, 1 - sum(squares)])
+
+
+def test_draws_depend_on_seed_call_and_place_alone():
+    torch.manual_seed(0)
+    candidates = candidates_of(torch.randn(40, 6), torch.arange(40) % 8)
+    state = torch.get_rng_state()
+    miner, twin, other = DistanceWeighted(seed=5), DistanceWeighted(seed=5), DistanceWeighted(seed=-6)
+    for each in (miner, twin, other):
+        each.begin()
+    first = miner(candidates)
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(99)
+    assert torch.equal(first, twin(candidates))
+    assert not torch.equal(first, other(candidates))
+    miner.begin()
+    second = miner(candidates)
+    assert not torch.equal(first, second)
+    miner.eval().begin()
+    assert torch.equal(miner(candidates), second)
+    shifted = Candidates(
+        candidates.similarity, candidates.positive, candidates.negative, candidates.anchors + 1, candidates.dim
+    )
+    assert not torch.equal(miner(shifted), second)
+
+
+def test_rounding_of_similarities_hardly_changes_a_draw():
+    torch.manual_seed(0)
+    candidates = sphere_row(128, 4, negatives=60, anchors=500)
+    noisy = Candidates(
+        candidates.similarity + 1e-10 * torch.randn(500, 64, dtype=torch.float64),
+        *(candidates.positive, candidates.negative, candidates.anchors, candidates.dim),
+    )
+    assert torch.equal(DistanceWeighted()(noisy), DistanceWeighted()(candidates))
+
+
+def test_draws_go_on_where_a_checkpoint_left_them():
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(20, 6), torch.arange(20) % 4
+    loss = MarginLoss(miner=DistanceWeighted())
+    for _ in range(3):
+        loss(embeddings, classes)
+    state = loss.state_dict()
+    assert state["miner.calls"] == 3
+    state = {name: value.clone() for name, value in state.items()}
+    expected = [loss(embeddings, classes).item() for _ in range(3)]
+    resumed = MarginLoss(miner=DistanceWeighted())
+    resumed.load_state_dict(state)
+    assert [resumed(embeddings, classes).item() for _ in range(3)] == expected
+    assert len(set(expected)) == 3
+
+
+def test_an_anchor_draws_as_often_as_it_has_positives():
+    torch.manual_seed(0)
+    candidates = candidates_of(torch.randn(30, 3), torch.randint(0, 9, (30,)) // 2)
+    weights = DistanceWeighted(cutoff=0.1, upper=2.0)(candidates)
+    assert torch.equal((weights * candidates.negative).sum(1), candidates.positive.sum(1).float())
+    assert torch.equal(weights * candidates.positive, candidates.positive.float())
+    assert (weights[~candidates.positive & ~candidates.negative] == 0).all()
+
+
+def test_no_negative_within_reach_is_drawn_from():
+    unit = torch.eye(3)[[0, 0, 1, 1, 2]]  # all negatives at sqrt(2) > 1.4
+    candidates = candidates_of(unit, torch.tensor([0, 0, 1, 1, 2]))
+    assert torch.equal(DistanceWeighted()(candidates), candidates.positive.float())
+    value = MarginLoss(miner=DistanceWeighted())(unit.requires_grad_(), torch.tensor([0, 0, 1, 1, 2]))
+    value.backward()
+    assert value == 0
+
+
+def test_antipodes_and_copies_in_high_dimension():
+    x = torch.zeros(6, 512)
+    x[:, 0] = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, 1.0])
+    candidates = candidates_of(x, torch.tensor([0, 0, 1, 1, 1, 1]))
+    # By the formula an antipode is infinitely unlikely on the sphere, so where it may be drawn, it always is.
+    assert DistanceWeighted(upper=2.0)(candidates)[0, 2:].tolist() in ([0, 1, 0, 0], [0, 0, 1, 0])
+    assert DistanceWeighted()(candidates)[0, 2:].tolist() in ([1, 0, 0, 0], [0, 0, 0, 1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# weights in a loss
+
+
+def triplet_loop(embeddings, weights, classes, margin, distance, reduction):
+    """The triplet loss with each triplet (a, p, n) weighing w_ap w_an."""
+    unit = torch.nn.functional.normalize(embeddings)
+    total = valid = active = torch.zeros((), dtype=torch.float64)
+    items = range(len(classes))
+    for a in items:
+        for p in items:
+            for n in items:
+                if p == a or classes[p] != classes[a] or classes[n] == classes[a]:
+                    continue
+                if distance == "cosine":
+                    hinge = unit[a] @ unit[n] - unit[a] @ unit[p] + margin
+                else:
+                    near, far = (embeddings[a] - embeddings[p]) ** 2, (embeddings[a] - embeddings[n]) ** 2
+                    hinge = near.sum() - far.sum() + margin
+                weight = weights[a, p] * weights[a, n]
+                valid = valid + weight
+                if hinge > 0:
+                    total, active = total + weight * hinge, active + weight
+    divisor = {"mean": valid, "nonzero": active, "sum": torch.ones(())}[reduction]
+    return total / divisor if valid * divisor > 0 else total + 0 * embeddings.sum()
+
+
+def value_and_gradient(loss, *leaves):
+    return [loss.detach(), *torch.autograd.grad(loss, leaves)]
+
+
+def assert_same_in_blocks(loss, embeddings, classes, expected, smooth=True):
+    for loss.block_rows in (None, 1, 7, len(classes)):
+        leaf = embeddings.clone().requires_grad_()
+        ours = value_and_gradient(loss(leaf, classes), leaf, *loss.parameters())
+        for a, b in zip(ours if smooth else ours[:1], expected, strict=smooth):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())), check_dtype=False)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "nonzero", "sum"])
+@pytest.mark.parametrize("distance", ["cosine", "squared_euclidean"])
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_a_triplet_weighs_the_product_of_its_pairs(case, distance, reduction):
+    torch.manual_seed(0)
+    size = len(case.classes)
+    weights = torch.rand(size, size, dtype=torch.float64) * 3 * (torch.rand(size, size) > 0.2)
+    theirs = case.leaf()
+    expected = value_and_gradient(triplet_loop(theirs, weights, case.classes, 0.1, distance, reduction), theirs)
+    loss = TripletMarginLoss(0.1, distance, reduction, miner=Given(weights))
+    assert_same_in_blocks(loss, case.embeddings, case.classes, expected, case.smooth)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, levels=st.sampled_from([1, 3, 1000]), margin=st.sampled_from([0.0, 0.5, 1.0]))
+def test_weighted_triplets_with_ties(seed, levels, margin):
+    generator = torch.Generator().manual_seed(seed)
+    # Eighths: sums are exact, so ties of a hinge with 0 fall on the same side here and there.
+    d = torch.randint(0, levels + 1, (3, 9), generator=generator).double() / 8
+    side = torch.randint(0, 3, (3, 9), generator=generator)
+    weights = torch.randint(0, 4, (3, 9), generator=generator) * torch.rand(3, 1, generator=generator).double()
+    positive, negative = weights * (side == 0), weights * (side == 1)
+    hinge = d[:, :, None] - d[:, None, :] + margin
+    product = positive[:, :, None] * negative[:, None, :]
+    expected = (
+        (hinge.relu() * product).sum((1, 2)),
+        product.sum((1, 2)),
+        ((hinge > 0) * product).sum((1, 2)),
+    )
+    leaf = d.clone().requires_grad_()
+    ours = triplet_margin_rows(leaf, positive, negative, margin)
+    for a, b in zip(ours, expected, strict=True):
+        torch.testing.assert_close(a.detach(), b, rtol=1e-12, atol=1e-12)
+    slope = ((hinge > 0) * product).sum(2) - ((hinge > 0) * product).sum(1)
+    torch.testing.assert_close(torch.autograd.grad(ours[0].sum(), leaf)[0], slope, rtol=1e-12, atol=1e-12)
+
+
+def test_a_weight_of_two_is_the_item_listed_twice():
+    torch.manual_seed(0)
+    d, side = torch.rand(4, 10, dtype=torch.float64), torch.randint(0, 2, (10,))
+    weights = torch.randint(0, 4, (10,))
+    copies = torch.arange(10).repeat_interleave(weights)
+    positive, negative = (side == 0).double().expand(4, -1), (side == 1).double().expand(4, -1)
+    weighed = triplet_margin_rows(d, positive * weights, negative * weights, 0.2)
+    repeated = triplet_margin_rows(d[:, copies], positive[:, copies], negative[:, copies], 0.2)
+    for a, b in zip(weighed, repeated, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_gradcheck_of_weighted_triplets():
+    torch.manual_seed(0)
+    d = torch.rand(5, 12, dtype=torch.float64, requires_grad=True)
+    side, weights = torch.randint(0, 3, (5, 12)), 3 * torch.rand(5, 12, dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda x: triplet_margin_rows(x, weights * (side == 0), weights * (side == 1), 0.1)[0], d
+    )
+
+
+@pytest.mark.parametrize("name", MINERS)
+@pytest.mark.parametrize("block_rows", [None, 4])
+def test_gradcheck_of_mined_losses(name, block_rows):
+    torch.manual_seed(0)
+    classes = torch.tensor([0, 1, 0, 2, 1, 0, 2, 0, 3])
+    embeddings = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
+    for loss in (TripletMarginLoss(miner=MINERS[name]()), MarginLoss(miner=MINERS[name]()).double()):
+        loss.eval().block_rows = block_rows  # in eval mode a draw repeats
+        assert torch.autograd.gradcheck(lambda e, *_, loss=loss: loss(e, classes), (embeddings, *loss.parameters()))
+
+
+@pytest.mark.parametrize("name", MINERS)
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_mined_triplets_equal_their_loop(case, name):
+    candidates = candidates_of(case.embeddings, case.classes)
+    loss = TripletMarginLoss(0.3, miner=MINERS[name]()).eval()
+    # A draw of whole numbers is the only thing that would differ if the weights were mined again in the loss.
+    weights = loss.miner(candidates)
+    theirs = case.leaf()
+    expected = value_and_gradient(triplet_loop(theirs, weights, case.classes, 0.3, "cosine", "mean"), theirs)
+    if case.smooth:  # copies are at distances that differ by rounding, and are mined so
+        assert_same_in_blocks(loss, case.embeddings, case.classes, expected)
+
+
+def test_batch_hard_is_the_triplet_loss_of_the_hardest():
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(12, 4, dtype=torch.float64), torch.arange(12) % 4
+    unit = torch.nn.functional.normalize(embeddings)
+    s, same = unit @ unit.T, classes[:, None] == classes[None]
+    farthest = s.masked_fill(~same | torch.eye(12, dtype=torch.bool), torch.inf).amin(1)
+    nearest = s.masked_fill(same, -torch.inf).amax(1)
+    expected = (nearest - farthest + 0.3).relu().mean()  # Hermans et al., Eq. 5
+    torch.testing.assert_close(TripletMarginLoss(0.3, miner=Hardest())(embeddings, classes), expected)
+
+
+def test_all_is_no_miner():
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(12, 4), torch.randint(0, 4, (12,))
+    for make in (TripletMarginLoss, MarginLoss):
+        assert torch.equal(make(miner=All())(embeddings, classes), make()(embeddings, classes))
+
+
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_margin_loss_with_distance_weighted_sampling(case):
+    loss = MarginLoss(miner=DistanceWeighted(seed=1)).double().eval()
+    weights = loss.miner(candidates_of(case.embeddings, case.classes))
+    theirs, boundary = case.leaf(), loss.boundary.detach().clone().requires_grad_()
+    unit = torch.nn.functional.normalize(theirs)
+    terms, active = 0 * theirs.sum() + 0 * boundary, 0
+    items = range(len(case.classes))
+    for a in items:
+        same = [p for p in items if p != a and case.classes[p] == case.classes[a]]
+        drawn = [n for n in items if case.classes[n] != case.classes[a] for _ in range(int(weights[a, n]))]
+        assert len(drawn) in (0, len(same))
+        for p in same:
+            for n in drawn:
+                near = ((unit[a] - unit[p]).square().sum() + 1e-8).sqrt() - boundary + 0.2
+                far = boundary - ((unit[a] - unit[n]).square().sum() + 1e-8).sqrt() + 0.2
+                terms = terms + near.relu() + far.relu()
+                active += int(near > 0) + int(far > 0)
+    expected = value_and_gradient(terms / max(active, 1), theirs, boundary)
+    if case.smooth:  # copies are at distances that differ by rounding, and so are their draws
+        assert_same_in_blocks(loss, case.embeddings, case.classes, expected)
+
+
+@pytest.mark.parametrize("name", MINERS)
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
+def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
+    for make in (TripletMarginLoss, MarginLoss):
+        embeddings = torch.randn(4, 6, requires_grad=True)
+        value = make(miner=MINERS[name]())(embeddings, torch.tensor(labels))
+        value.backward()
+        assert value.item() == 0
+        assert torch.equal(embeddings.grad, torch.zeros(4, 6))
+
+
+@pytest.mark.parametrize("name", MINERS)
+def test_some_anchors_are_mined_as_in_the_whole_batch(name):
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(20, 6, dtype=torch.float64), torch.randint(0, 5, (20,))
+    loss = TripletMarginLoss(0.5, miner=MINERS[name]()).eval()
+    values, counts = loss.sums(embeddings, classes)
+    for block_rows in (None, 3):
+        loss.block_rows = block_rows
+        parts = [loss.sums(embeddings, classes, anchors=part) for part in torch.randperm(20).split(6)]
+        torch.testing.assert_close(sum(part[0] for part in parts), values)
+        torch.testing.assert_close(sum(part[1] for part in parts), counts)
+
+
+def test_a_miner_is_asked_for_cosines_where_embeddings_are_on_the_sphere():
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
+    unit = torch.nn.functional.normalize(embeddings)
+    asked = Remembering()
+    MarginLoss(miner=asked)(embeddings, classes)
+    TripletMarginLoss(miner=asked)(embeddings, classes)
+    for seen in asked.seen:
+        torch.testing.assert_close(seen.similarity, unit @ unit.T)
+        assert not seen.similarity.requires_grad
+    TripletMarginLoss(distance="euclidean", miner=asked)(embeddings, classes)
+    torch.testing.assert_close(asked.seen[-1].similarity, -torch.cdist(embeddings, embeddings), atol=1e-3, rtol=1e-3)
+    with pytest.raises(InputError, match="DistanceWeighted needs cosine similarities, but TripletMarginLoss takes"):
+        TripletMarginLoss(distance="euclidean", miner=DistanceWeighted())(embeddings, classes)
+
+
+@pytest.mark.parametrize("name", MINERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision(name, dtype):
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(40, 512).to(dtype).requires_grad_(), torch.arange(40) % 8
+    for loss in (TripletMarginLoss(miner=MINERS[name]()), MarginLoss(miner=MINERS[name]())):
+        for loss.block_rows in (None, 7):
+            embeddings.grad = None
+            value = loss(embeddings, classes)
+            value.backward()
+            assert value.dtype == torch.float32
+            assert torch.isfinite(value)
+            assert embeddings.grad.dtype == dtype
+            assert torch.isfinite(embeddings.grad).all()
+
+
+def test_larger_batches_equal_listing_all_triplets():
+    torch.manual_seed(0)
+    embeddings, classes = torch.randint(0, 3, (70, 3)).double() + 0.1, torch.randint(0, 5, (70,))
+    for name in ("vthm", "semi_hard", "hardest", "distance_weighted"):
+        loss = TripletMarginLoss(0.3, "cosine", "mean", miner=MINERS[name]()).eval()
+        remembered = Remembering()
+        TripletMarginLoss(miner=remembered)(embeddings, classes)
+        candidates = remembered.seen[0]
+        weights, s = loss.miner(candidates), candidates.similarity
+        product = (weights * candidates.positive)[:, :, None] * (weights * candidates.negative)[:, None, :]
+        hinge = (s[:, None, :] - s[:, :, None] + 0.3).relu() * product
+        torch.testing.assert_close(loss(embeddings, classes), hinge.sum() / product.sum(), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: VTHM(-0.1), "epsilon is -0.1; it must be at least 0"),
+        (lambda: VTHM(float("nan")), "epsilon is nan; it must be at least 0"),
+        (lambda: DistanceWeighted(0.0), "cutoff is 0.0 and upper 1.4; they are distances of unit vectors: 0 < cutoff"),
+        (lambda: DistanceWeighted(1.5), "cutoff is 1.5 and upper 1.4"),
+        (lambda: DistanceWeighted(0.5, 2.1), "cutoff is 0.5 and upper 2.1"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(make, message):
+    with pytest.raises(InputError) as error:
+        make()
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here")
+@pytest.mark.parametrize("name", MINERS)
+def test_on_a_gpu(name):
+    torch.manual_seed(0)
+    candidates = candidates_of(torch.randn(50, 8, dtype=torch.float64), torch.randint(0, 6, (50,)))
+    c = candidates
+    there = Candidates(*(t.cuda() for t in (c.similarity, c.positive, c.negative, c.anchors)), c.dim)
+    miner = MINERS[name]()
+    expected = miner(candidates)
+    assert torch.equal(miner(there).cpu(), expected)
+    assert torch.equal(miner.cuda()(there).cpu(), expected)
