@@ -16,24 +16,27 @@ from reference import _hinge, _positions, _sum, _zero
 from reference_pairs import (
     Anchors,
     Classes,
+    Kept,
     cosines,
     dot,
     euclidean,
     log_sum_exp,
-    negatives,
-    positives,
+    partners,
     softplus,
     squared_euclidean,
     unit,
 )
 from torch import Tensor
 
+Weighed = tuple[int, int, float]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # ICE
 
 
 def instance_cross_entropy(
-    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0, kept: Kept = None
 ) -> Tensor:
     """- 1/m sum_a sum_{i in P_a} log p(i|a), p(i|a) = e^{s S_ai} / (e^{s S_ai} + sum_{j in N_a} e^{s S_aj}) (Eq. 5).
 
@@ -43,27 +46,27 @@ def instance_cross_entropy(
     rows = _positions(anchors, len(embeddings))
     loss = _zero(embeddings)
     for a in rows:
-        for i in positives(classes, a):
+        p, n = partners(classes, a, kept)
+        for i in p:
             match = scale * similarity[a][i]
-            others = [scale * similarity[a][j] for j in negatives(classes, a)]
-            log_p = match - log_sum_exp([match, *others])
+            log_p = match - log_sum_exp([match, *(scale * similarity[a][j] for j in n)])
             loss = loss - log_p
     return loss / len(rows)
 
 
 def instance_cross_entropy_weights(
-    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0
-) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
-    """w_ai of the positives and w_aj of the negatives (Eq. 11-15): either side of an anchor weighs 1/(2m) in total.
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0, kept: Kept = None
+) -> tuple[list[Weighed], list[Weighed]]:
+    """(a, i, w_ai) of the positives and (a, j, w_aj) of the negatives (Eq. 11-15): 1/(2m) in total on either side.
 
     w_ai = (1 - p(i|a)) / sum_{k in P_a} (1 - p(k|a)) / 2m, w_aj = e^{s S_aj} / sum_{k in N_a} e^{s S_ak} / 2m. In
     logarithms, for 1 - p underflows. An anchor that lacks positives or negatives has no p to learn from: no weights.
     """
     similarity = cosines(embeddings.detach())
     rows = _positions(anchors, len(embeddings))
-    of_positives, of_negatives = {}, {}
+    of_positives, of_negatives = [], []
     for a in rows:
-        p, n = positives(classes, a), negatives(classes, a)
+        p, n = partners(classes, a, kept)
         if not p or not n:
             continue
         others = log_sum_exp([scale * similarity[a][j] for j in n])
@@ -73,22 +76,22 @@ def instance_cross_entropy_weights(
             log_one_minus_p.append(others - log_sum_exp([scale * similarity[a][i], others]))
         total = log_sum_exp(log_one_minus_p)
         for i, logarithm in zip(p, log_one_minus_p, strict=True):
-            of_positives[a, i] = math.exp(logarithm - total) / (2 * len(rows))
+            of_positives.append((a, i, math.exp(logarithm - total) / (2 * len(rows))))
         for j in n:
-            of_negatives[a, j] = math.exp(scale * similarity[a][j] - others) / (2 * len(rows))
+            of_negatives.append((a, j, math.exp(scale * similarity[a][j] - others) / (2 * len(rows))))
     return of_positives, of_negatives
 
 
 def instance_cross_entropy_surrogate(
-    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, scale: float = 64.0, kept: Kept = None
 ) -> Tensor:
     """sum_a [ sum_{j in N_a} w_aj S_aj - sum_{i in P_a} w_ai S_ai ], w constants: its gradient is ICE's (Eq. 15)."""
-    of_positives, of_negatives = instance_cross_entropy_weights(embeddings, classes, anchors, scale)
+    of_positives, of_negatives = instance_cross_entropy_weights(embeddings, classes, anchors, scale, kept)
     similarity = cosines(embeddings)
     surrogate = _zero(embeddings)
-    for (a, j), w in of_negatives.items():
+    for a, j, w in of_negatives:
         surrogate = surrogate + w * similarity[a][j]
-    for (a, i), w in of_positives.items():
+    for a, i, w in of_positives:
         surrogate = surrogate - w * similarity[a][i]
     return surrogate
 
@@ -106,6 +109,7 @@ def dro_pair_losses(
     base: float = 0.5,
     alpha: float = 2.0,
     beta: float = 40.0,
+    kept: Kept = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """l of the positive and of the negative ordered pairs (i, j), i an anchor, j any other item; lambda is `base`.
 
@@ -116,12 +120,13 @@ def dro_pair_losses(
     s = cosines(embeddings)
     of_positives, of_negatives = [], []
     for i in _positions(anchors, len(embeddings)):
-        for j in positives(classes, i):
+        p, n = partners(classes, i, kept)
+        for j in p:
             if pair == "margin":
                 of_positives.append(_hinge(margin + (base - s[i][j])))
             else:
                 of_positives.append(2 / alpha * softplus(-alpha * (s[i][j] - base)))
-        for j in negatives(classes, i):
+        for j in n:
             if pair == "margin":
                 of_negatives.append(_hinge(margin - (base - s[i][j])))
             else:
@@ -141,13 +146,14 @@ def dro(
     base: float = 0.5,
     alpha: float = 2.0,
     beta: float = 40.0,
+    kept: Kept = None,
 ) -> Tensor:
     """max_{p in U} sum_ij p_ij l_ij (Qi et al., DRO) with the p that reaches the maximum written out.
 
     topk: 1/K on the K largest. topk_pn: 1/(number selected) on the K/2 largest positives and the K/2 largest negatives.
     A set smaller than that gives all it has. kl: gamma log 1/n sum e^{l/gamma}, n the number of pairs.
     """
-    of_positives, of_negatives = dro_pair_losses(embeddings, classes, anchors, pair, margin, base, alpha, beta)
+    of_positives, of_negatives = dro_pair_losses(embeddings, classes, anchors, pair, margin, base, alpha, beta, kept)
     if uncertainty == "kl":
         return kl_robust(of_positives + of_negatives, gamma)
     if uncertainty == "topk":
@@ -226,14 +232,16 @@ def proxy_nca(
     proxies: Tensor,
     anchors: Anchors = None,
     scale: float = 1.0,
+    temperature: float = 1.0,
     positive_in_denominator: bool = False,
     label_smoothing: float = 0.0,
     class_ids: Sequence[int] | None = None,
 ) -> Tensor:
-    """Mean of - log e^{-scale D(x, p+)} / sum_{p-} e^{-scale D(x, p-)}, unit vectors (Movshovitz-Attias et al. 2017).
+    """Mean of - log e^{-D(x, p+)} / sum_{p-} e^{-D(x, p-)} (Movshovitz-Attias et al., ICCV 2017).
 
-    positive_in_denominator: the sum runs over all proxies (Proxy-NCA++, temperature 1/scale). label_smoothing e: the
-    sum over all classes c of q_c times that with p_c for p+, q_c = 1 - e for the item's class, e / (C - 1) for another.
+    x and p of norm `scale`, D divided by the temperature. positive_in_denominator: the sum runs over all proxies
+    (Teh et al., Proxy-NCA++, ECCV 2020). label_smoothing e: sum_c q_c of that with p_c for p+, q_c = 1 - e for the
+    item's class and e / (C - 1) for each other.
     """
     w = [unit(proxy) for proxy in proxies.double()]
     rows = _positions(anchors, len(embeddings))
@@ -241,7 +249,7 @@ def proxy_nca(
     for i in rows:
         x = unit(embeddings[i].double())
         y = _row_of(classes[i], class_ids)
-        exponents = [-scale * squared_euclidean(x, w_c) for w_c in w]
+        exponents = [-squared_euclidean(scale * x, scale * w_c) / temperature for w_c in w]
         denominator = log_sum_exp([e for c, e in enumerate(exponents) if c != y or positive_in_denominator])
         for c, exponent in enumerate(exponents):
             q = 1 - label_smoothing if c == y else label_smoothing / (len(w) - 1)

@@ -18,6 +18,7 @@ from torch import Tensor
 Classes = Sequence[int] | Tensor
 Anchors = Sequence[int] | Tensor | None
 Pair = tuple[int, int]
+Kept = tuple[list[Pair], list[Pair]] | None  # (anchor, positive) and (anchor, negative): what a miner left
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -32,6 +33,13 @@ def positives(classes: Classes, i: int) -> list[int]:
 def negatives(classes: Classes, i: int) -> list[int]:
     """N_i: the items of other classes."""
     return [j for j in range(len(classes)) if int(classes[j]) != int(classes[i])]
+
+
+def partners(classes: Classes, i: int, kept: Kept = None) -> tuple[list[int], list[int]]:
+    """P_i and N_i; or, of the pairs that a miner kept, those with anchor i: a pair listed three times counts thrice."""
+    if kept is None:
+        return positives(classes, i), negatives(classes, i)
+    return [j for a, j in kept[0] if a == i], [j for a, j in kept[1] if a == i]
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
@@ -77,6 +85,10 @@ def log_one_plus_sum_exp(exponents: list[Tensor]) -> Tensor:
     return log_sum_exp([torch.zeros((), dtype=torch.float64), *exponents])
 
 
+def _mean(terms: list[Tensor]) -> Tensor:
+    return _sum(terms) / max(1, len(terms))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # losses of pairs
 
@@ -87,6 +99,7 @@ def contrastive(
     anchors: Anchors = None,
     margin: float | None = None,
     distance: str = "cosine",
+    kept: Kept = None,
 ) -> Tensor:
     """1/m sum_i sum_{j != i} (1 - I_ij) [s_ij - lambda]_+ - I_ij s_ij, lambda 0.5 (unified view, Eq. 5).
 
@@ -96,22 +109,21 @@ def contrastive(
     rows = _positions(anchors, len(x))
     loss = _zero(x)
     for i in rows:
+        p, n = partners(classes, i, kept)
         if distance == "cosine":
             base = 0.5 if margin is None else margin
-            for j in positives(classes, i):
-                loss = loss - s[i][j]
-            for j in negatives(classes, i):
-                loss = loss + _hinge(s[i][j] - base)
+            loss = loss - _sum([s[i][j] for j in p])
+            loss = loss + _sum([_hinge(s[i][j] - base) for j in n])
         else:
             delta = 1.0 if margin is None else margin
-            for j in positives(classes, i):
-                loss = loss + squared_euclidean(x[i], x[j])
-            for j in negatives(classes, i):
-                loss = loss + _hinge(delta - euclidean(x[i], x[j])) ** 2
+            loss = loss + _sum([squared_euclidean(x[i], x[j]) for j in p])
+            loss = loss + _sum([_hinge(delta - euclidean(x[i], x[j])) ** 2 for j in n])
     return loss / len(rows)
 
 
-def lifted_structure(embeddings: Tensor, classes: Classes, anchors: Anchors = None, margin: float = 1.0) -> Tensor:
+def lifted_structure(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, margin: float = 1.0, kept: Kept = None
+) -> Tensor:
     """1/m sum_i [ log sum_{j in P_i} e^{-s_ij} + log sum_{j in N_i} e^{s_ij} + lambda ]_+.
 
     Unified view, Eq. 9, with the sign of the negative term that its weights Eq. 11 have. An anchor that lacks positives
@@ -121,7 +133,7 @@ def lifted_structure(embeddings: Tensor, classes: Classes, anchors: Anchors = No
     rows = _positions(anchors, len(embeddings))
     loss = _zero(embeddings)
     for i in rows:
-        p, n = positives(classes, i), negatives(classes, i)
+        p, n = partners(classes, i, kept)
         if p and n:
             pull = log_sum_exp([-s[i][j] for j in p])
             push = log_sum_exp([s[i][j] for j in n])
@@ -136,6 +148,7 @@ def binomial_deviance(
     alpha: float = 2.0,
     beta: float = 50.0,
     base: float = 0.5,
+    kept: Kept = None,
 ) -> Tensor:
     """sum_i 1/|P_i| sum_{P_i} log(1 + e^{alpha (lambda - s_ij)}) + 1/|N_i| sum_{N_i} log(1 + e^{beta (s_ij - lambda)}).
 
@@ -145,7 +158,7 @@ def binomial_deviance(
     rows = _positions(anchors, len(embeddings))
     loss = _zero(embeddings)
     for i in rows:
-        p, n = positives(classes, i), negatives(classes, i)
+        p, n = partners(classes, i, kept)
         if p:
             loss = loss + _sum([softplus(alpha * (base - s[i][j])) for j in p]) / len(p)
         if n:
@@ -160,34 +173,19 @@ def raw(
     alpha: float = 2.0,
     beta: float = 50.0,
     base: float = 0.5,
+    kept: Kept = None,
 ) -> Tensor:
     """1/m sum_i 1/alpha log(1 + sum_P e^{-alpha (s_ij - lambda)}) + 1/beta log(1 + sum_N e^{beta (s_ij - lambda)}).
 
     Unified view, Eq. 17.
     """
-    rows = _positions(anchors, len(embeddings))
-    kept_positives = [(i, j) for i in rows for j in positives(classes, i)]
-    kept_negatives = [(i, j) for i in rows for j in negatives(classes, i)]
-    return raw_of_pairs(embeddings, kept_positives, kept_negatives, anchors, alpha, beta, base)
-
-
-def raw_of_pairs(
-    embeddings: Tensor,
-    kept_positives: list[Pair],
-    kept_negatives: list[Pair],
-    anchors: Anchors = None,
-    alpha: float = 2.0,
-    beta: float = 50.0,
-    base: float = 0.5,
-) -> Tensor:
-    """RAW (Eq. 17) where the sums run over the pairs that a miner kept; a pair listed twice counts twice."""
     s = cosines(embeddings)
     rows = _positions(anchors, len(embeddings))
     loss = _zero(embeddings)
     for i in rows:
-        pull = log_one_plus_sum_exp([-alpha * (s[i][j] - base) for a, j in kept_positives if a == i])
-        push = log_one_plus_sum_exp([beta * (s[i][j] - base) for a, j in kept_negatives if a == i])
-        loss = loss + pull / alpha + push / beta
+        p, n = partners(classes, i, kept)
+        loss = loss + log_one_plus_sum_exp([-alpha * (s[i][j] - base) for j in p]) / alpha
+        loss = loss + log_one_plus_sum_exp([beta * (s[i][j] - base) for j in n]) / beta
     return loss / len(rows)
 
 
@@ -201,8 +199,7 @@ def multi_similarity(
     epsilon: float = 0.1,
 ) -> Tensor:
     """RAW on the pairs that VTHM keeps (Wang et al., Multi-Similarity, CVPR 2019)."""
-    kept_positives, kept_negatives = vthm(embeddings, classes, anchors, epsilon)
-    return raw_of_pairs(embeddings, kept_positives, kept_negatives, anchors, alpha, beta, base)
+    return raw(embeddings, classes, anchors, alpha, beta, base, vthm(embeddings, classes, anchors, epsilon))
 
 
 def ranked_list(
@@ -212,6 +209,7 @@ def ranked_list(
     boundary: float = 1.2,
     margin: float = 0.4,
     scale: float = 10.0,
+    kept: Kept = None,
 ) -> Tensor:
     """Mean over anchors of 1/2 L_P + 1/2 L_N, d Euclidean on unit vectors (Wang et al., ranked list loss, 2019).
 
@@ -222,15 +220,16 @@ def ranked_list(
     rows = _positions(anchors, len(embeddings))
     loss = _zero(embeddings)
     for a in rows:
-        pulls = [_hinge(euclidean(x[a], x[p]) - (boundary - margin)) for p in positives(classes, a)]
+        p, n = partners(classes, a, kept)
+        pulls = [_hinge(euclidean(x[a], x[j]) - (boundary - margin)) for j in p]
         pulls = [pull for pull in pulls if pull > 0]
         if pulls:
             loss = loss + _sum(pulls) / len(pulls) / 2
-        pushes = [_hinge(boundary - euclidean(x[a], x[n])) for n in negatives(classes, a)]
+        pushes = [_hinge(boundary - euclidean(x[a], x[j])) for j in n]
         pushes = [push for push in pushes if push > 0]
         if pushes:
             w = [math.exp(scale * push.item()) for push in pushes]  # push = b - d where it is above 0
-            loss = loss + _sum([w_n * push for w_n, push in zip(w, pushes, strict=True)]) / sum(w) / 2
+            loss = loss + _sum([w_j * push for w_j, push in zip(w, pushes, strict=True)]) / sum(w) / 2
     return loss / len(rows)
 
 
@@ -248,43 +247,46 @@ def first_pairs(classes: Classes) -> list[Pair]:
     return pairs
 
 
-def n_pairs(embeddings: Tensor, classes: Classes, l2: float = 0.003) -> Tensor:
+def n_pairs(embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: float = 0.003) -> Tensor:
     """Mean over pairs i of log(1 + sum_{j != i} e^{a_i.p_j - a_i.p_i}) (Sohn, NeurIPS 2016), plus the l2.
 
-    l2 times the mean over the pairs' items of their squared norm. Dot products of the embeddings as they come.
+    l2 times the mean squared norm of the pairs' items. Dot products of the embeddings as they come. With anchors given,
+    the pairs are those whose a is one; the negatives stay.
     """
     x = embeddings.double()
+    rows = _positions(anchors, len(x))
     pairs = first_pairs(classes)
     losses, norms = [], []
     for i, (a, p) in enumerate(pairs):
-        others = [p_j for j, (_, p_j) in enumerate(pairs) if j != i]
-        losses.append(log_one_plus_sum_exp([dot(x[a], x[p_j]) - dot(x[a], x[p]) for p_j in others]))
+        if a not in rows:
+            continue
+        negative = [p_j for j, (_, p_j) in enumerate(pairs) if j != i]
+        losses.append(log_one_plus_sum_exp([dot(x[a], x[n]) - dot(x[a], x[p]) for n in negative]))
         norms += [dot(x[a], x[a]), dot(x[p], x[p])]
-    if not pairs:
-        return _zero(x)
-    return _sum(losses) / len(losses) + l2 * _sum(norms) / len(norms)
+    return _zero(x) + _mean(losses) + l2 * _mean(norms)
 
 
-def angular(embeddings: Tensor, classes: Classes, alpha: float = 40.0) -> Tensor:
+def angular(embeddings: Tensor, classes: Classes, anchors: Anchors = None, alpha: float = 40.0) -> Tensor:
     """1/m sum_(a,p) log(1 + sum_n e^{4 tan^2(alpha) (a + p).n - 2 (1 + tan^2(alpha)) a.p}) (Wang et al. 2017, Eq. 8).
 
-    (a, p): the pairs of `n_pairs`, in both orders; m: their number. n: both items of every pair of another class. Dot
-    products of the embeddings as they come.
+    (a, p): the pairs of `n_pairs`, in both orders; m: their number, of those whose a is an anchor. n: both items of
+    every pair of another class. Dot products of the embeddings as they come; alpha in degrees.
     """
     x = embeddings.double()
+    rows = _positions(anchors, len(x))
     tan2 = math.tan(math.radians(alpha)) ** 2
     pairs = first_pairs(classes)
     losses = []
     for i, (one, other) in enumerate(pairs):
-        of_other_classes = [n for j, pair in enumerate(pairs) if j != i for n in pair]
+        negative = [n for j, pair in enumerate(pairs) if j != i for n in pair]
         for a, p in ((one, other), (other, one)):
+            if a not in rows:
+                continue
             exponents = []
-            for n in of_other_classes:
+            for n in negative:
                 exponents.append(4 * tan2 * dot(x[a] + x[p], x[n]) - 2 * (1 + tan2) * dot(x[a], x[p]))
             losses.append(log_one_plus_sum_exp(exponents))
-    if not pairs:
-        return _zero(x)
-    return _zero(x) + _sum(losses) / len(losses)
+    return _zero(x) + _mean(losses)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
