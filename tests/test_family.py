@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 
+from contml.contracts import InputError
 from contml.losses import LOSSES, RowLoss
 from contml.losses.dro import kl_robust
 from contml.losses.hdml import pull
@@ -97,7 +98,9 @@ VARIANTS = [
     Member("lifted_structure", reference_pairs.lifted_structure, {"margin": 0.1}),
     Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
     Member("raw", reference_pairs.raw, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
-    Member("multi_similarity", reference_pairs.multi_similarity, {"beta": 40.0, "base": 0.9, "epsilon": 0.5}),
+    Member(
+        "multi_similarity", reference_pairs.multi_similarity, {"alpha": 3.0, "beta": 40.0, "base": 0.9, "epsilon": 0.5}
+    ),
     Member("ranked_list", reference_pairs.ranked_list, {"boundary": 1.4, "margin": 0.6, "scale": 3.0}, at_copies=False),
     Member("normalized_softmax", reference_classes.normalized_softmax, {"temperature": 0.5}),
     Member("instance_cross_entropy", instance_cross_entropy, {"scale": 16.0}),
@@ -220,13 +223,22 @@ def test_label_distances_of_classes_say_the_same(member):
     case = CASES["unequal class sizes"]
     loss = member.make(case.num_classes)
     if loss.labels == "classes":
-        pytest.skip("needs class ids")
+        with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
+            loss(case.embeddings, case.distances)
+        return
     assert_same([loss(case.embeddings, case.distances)], [member.value(case.embeddings, case.classes)])
+    anchors = torch.tensor([4, 0, 3])
+    some = loss(case.embeddings, case.distances[anchors], anchors=anchors)
+    assert_same([some], [member.value(case.embeddings, case.classes, anchors=anchors)])
 
 
-def test_the_family_is_complete():
+def test_every_class_loss_and_each_of_its_options_has_a_loop():
     tested = {member.name for member in DEFAULTS}
     assert tested | {"triplet_margin", "margin", "proxy_anchor"} == set(NAMES)  # these three: in test_losses.py
+    for name in tested:
+        signature = inspect.signature(LOSSES[name]).parameters.values()
+        options = {option.name for option in signature if option.kind is not option.KEYWORD_ONLY}
+        assert {key for member in DEFAULTS + VARIANTS if member.name == name for key in member.options} == options
 
 
 # ---------------------------------------------------------------------------------------------------------------------
