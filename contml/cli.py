@@ -221,7 +221,7 @@ def _as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     from contml.evaluation.result import Evaluation
-    from contml.reporting import sentence, summary
+    from contml.reporting import sentence, summary, unit_words
 
     values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     if as_json:
@@ -229,7 +229,8 @@ def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
         return
     evaluation = Evaluation.from_dict({name: value for name, value in values.items() if name != "checkpoint"})
     _show(summary(evaluation))
-    print(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance in {evaluation.unit}")  # noqa: T201
+    unit = unit_words(evaluation)
+    print(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance: {unit}")  # noqa: T201
     if evaluation.skipped:
         print(f"{evaluation.skipped} images could not be read and were left out")  # noqa: T201
     print(sentence(evaluation))  # noqa: T201

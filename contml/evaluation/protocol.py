@@ -1,6 +1,11 @@
-"""The protocol of continuous retrieval: the model's ranking beside a random one and the oracle's."""
+"""The protocol of retrieval: the model's ranking beside a random one and the oracle's.
+
+Metrics of label distances are for labels of any degree; where labels are classes, Recall@K and MAP@R come first.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -8,9 +13,10 @@ from torch import Tensor
 
 from contml.contracts import InputError, LabelSpace
 from contml.distances import pairwise, smallest
+from contml.evaluation.class_metrics import ClassFigures, relevant_items
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.ranking import rank
-from contml.evaluation.result import Curve, Evaluation, Ranking
+from contml.evaluation.ranking import check_finite, rank
+from contml.evaluation.result import Curve, Evaluation, Ranking, Score
 
 #: The largest K of the curves.
 LARGEST_K = 100
@@ -18,7 +24,7 @@ LARGEST_K = 100
 _PAIRS = 1_000_000
 #: Pairs of embeddings in memory at a time.
 _CHUNK = 1 << 15
-#: Label distances in memory at a time.
+#: Label distances, or places of a ranking, in memory at a time.
 _ENTRIES = 1 << 24
 
 
@@ -29,6 +35,7 @@ def evaluate(
     gallery: Tensor | None = None,
     *,
     missing: Tensor | None = None,
+    exclude_singletons: bool = False,
 ) -> tuple[Evaluation, Ranking]:
     """Rank the gallery for each query by embedding distance, and hold the ranking to the label distances.
 
@@ -38,6 +45,8 @@ def evaluate(
         queries: rows that query, `[Q]`; None with gallery None: every row queries all the others.
         gallery: rows that are ranked, `[G]`.
         missing: rows without an embedding (images that could not be read): they neither query nor are ranked.
+        exclude_singletons: where labels are classes, leave out the queries that are alone in theirs: no embedding can
+            find anything for them, and they count as misses.
 
     Raises:
         InputError: fewer than one query or two gallery items, or an embedding that is not finite.
@@ -47,20 +56,31 @@ def evaluate(
     q, g = (everything if rows is None else rows for rows in (queries, gallery))
     if missing is not None and len(missing):
         q, g = (rows[~torch.isin(rows, missing)] for rows in (q, g))
-    if len(q) < 1 or len(g) < 2:
-        raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
     place = torch.full((len(labels),), -1)
     place[g] = torch.arange(len(g))
+    classes: Tensor | None = getattr(labels, "classes", None)
+    classes = None if classes is None else classes.cpu()
+    if exclude_singletons and classes is not None:
+        q = q[relevant_items(classes[q], classes[g], place[q]) > 0]
+    if len(q) < 1 or len(g) < 2:
+        raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
     own = place[q]  # [Q] where a query stands in the gallery, or -1
     itself = own if bool((own >= 0).any()) else None
     k = min(LARGEST_K, len(g) - (itself is not None))
-    model = rank(embeddings[q], embeddings[g], k, itself=itself, device=labels.device)  # [Q,K] positions in the gallery
+    check_finite(embeddings[q], embeddings[g])
+    by_class = None if classes is None else ClassFigures(classes[q], classes[g], own)
+    depth = k if by_class is None else max(k, by_class.depth)
+    model = torch.empty(len(q), k, dtype=torch.int64)  # positions in the gallery
+    for part in _parts(len(q), depth):
+        left_out = None if itself is None else itself[part]
+        positions = rank(embeddings[q[part]], embeddings[g], depth, itself=left_out, device=labels.device)
+        model[part] = positions[:, :k]
+        if by_class is not None:
+            by_class.add(part, positions)
 
     pair_query, pair_item = _sample_pairs(len(q), len(g), itself)
     found, best, pair_labels, mean_distance, mean_gain = [], [], [], [], []
-    step = max(1, _ENTRIES // len(g))
-    for start in range(0, len(q), step):
-        part = slice(start, min(start + step, len(q)))
+    for part in _parts(len(q), len(g)):
         d = pairwise(labels, q[part], g).cpu()  # [q,G]
         out = None if itself is None else own[part, None] == torch.arange(len(g))
         found.append(d.gather(1, model[part]))
@@ -80,7 +100,11 @@ def evaluate(
     by_chance = torch.cat(mean_distance).mean().expand(k)
     ideal = (gains(oracle) * discounts(k)).cumsum(1)  # [Q,K]
     ndcg_by_chance = (torch.cat(mean_gain)[:, None] * discounts(k).cumsum(0) / ideal).mean(0)
-    curves = {
+    curves: dict[str, Curve] = {}
+    scores: dict[str, Score] = {}
+    if by_class is not None:
+        curves["recall"], scores["map_at_r"] = by_class.recall(model), by_class.map_at_r()
+    curves |= {
         "label_distance": Curve(
             "mean label distance",
             "lower",
@@ -91,9 +115,17 @@ def evaluate(
         "ndcg": Curve("nDCG", "higher", ndcg_at(retrieved, oracle).tolist(), ndcg_by_chance.tolist(), [1.0] * k),
     }
     skipped = 0 if missing is None else len(missing)
-    evaluation = Evaluation(labels.unit, len(q), len(g), curves, spearman(pairs[:, 1], pairs[:, 0]), skipped)
+    correlation = spearman(pairs[:, 1], pairs[:, 0])
+    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores)
     oracle_rows = g[torch.cat([b.rows for b in best])]
     return evaluation, Ranking(q, g[model], oracle_rows, retrieved, oracle, pairs, embeddings)
+
+
+def _parts(queries: int, width: int) -> Iterator[slice]:
+    """Parts of the queries whose blocks `[part, width]` fit in memory."""
+    step = max(1, _ENTRIES // width)
+    for start in range(0, queries, step):
+        yield slice(start, min(start + step, queries))
 
 
 def _sample_pairs(queries: int, gallery: int, itself: Tensor | None) -> tuple[Tensor, Tensor]:

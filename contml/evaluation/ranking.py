@@ -31,11 +31,16 @@ def rank(
     Raises:
         InputError: an embedding is not finite.
     """
+    check_finite(queries, gallery)
+    where = device if torch.device(device).type == "cuda" else "cpu"
+    return nearest_vectors(queries.to(where), gallery.to(where), k, itself=itself).positions.cpu()
+
+
+def check_finite(queries: Tensor, gallery: Tensor) -> None:
+    """Refuse embeddings that are not finite, naming the first."""
     for name, embeddings in (("query", queries), ("gallery item", gallery)):
         finite = embeddings.isfinite().all(1)
         if not bool(finite.all()):
             raise InputError(
                 f"the embedding of {name} {int((~finite).nonzero()[0])} is not finite; did training diverge?"
             )
-    where = device if torch.device(device).type == "cuda" else "cpu"
-    return nearest_vectors(queries.to(where), gallery.to(where), k, itself=itself).positions.cpu()

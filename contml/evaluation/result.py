@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -24,15 +24,35 @@ class Curve:
 
     def fraction(self, k: int) -> float:
         """How far the model is on the way from random (0) to oracle (1), at K = k; NaN where the two are equal."""
-        way = self.oracle[k - 1] - self.random[k - 1]
-        return (self.model[k - 1] - self.random[k - 1]) / way if way else float("nan")
+        return _fraction(self.model[k - 1], self.random[k - 1], self.oracle[k - 1])
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric that has no K, such as MAP@R: of the model, of a random ranking (its expectation), of the oracle."""
+
+    title: str
+    better: str  # "lower" or "higher"
+    model: float
+    random: float
+    oracle: float
+
+    def fraction(self) -> float:
+        """How far the model is on the way from random (0) to oracle (1); NaN where the two are equal."""
+        return _fraction(self.model, self.random, self.oracle)
+
+
+def _fraction(model: float, random: float, oracle: float) -> float:
+    way = oracle - random
+    return (model - random) / way if way else float("nan")
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The figures of one evaluation, as they are written to `evaluation.json`.
 
-    `curves` are by metric name ("label_distance", "ndcg"); entry K - 1 of a curve is the value at K.
+    `curves` are by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
+    value at K. `scores` are those without a K (for classes "map_at_r").
     `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of them,
     or a uniform sample of a million.
     """
@@ -43,6 +63,15 @@ class Evaluation:
     curves: dict[str, Curve]
     spearman: float
     skipped: int = 0
+    scores: dict[str, Score] = field(default_factory=dict)
+
+    @property
+    def headline(self) -> tuple[str, int]:
+        """The figure that stands for all others, as the name of a curve and K: Recall@1, or label distance@10."""
+        if "recall" in self.curves:
+            return "recall", 1
+        curve = self.curves.get("label_distance")
+        return "label_distance", min(10, len(curve.model)) if curve else 10
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
@@ -53,7 +82,8 @@ class Evaluation:
         """The inverse of `to_dict`."""
         curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
         spearman = float("nan") if values["spearman"] is None else values["spearman"]
-        return cls(**{**values, "curves": curves, "spearman": spearman})
+        scores = {name: Score(**score) for name, score in values.get("scores", {}).items()}
+        return cls(**{**values, "curves": curves, "spearman": spearman, "scores": scores})
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Losses: functions of embeddings and label distances. A pair loss is a row function over one driver, in rows.py."""
 
+from contml.losses.cross_entropy import CrossEntropyLoss
 from contml.losses.dro import DROLoss, kl_robust
 from contml.losses.ice import InstanceCrossEntropyLoss
 from contml.losses.log_ratio import LogRatioLoss, log_ratio_loss
@@ -14,6 +15,7 @@ LOSSES = {
     "dense_triplet": DenseTripletLoss,
     "triplet_margin": TripletMarginLoss,
     "margin": MarginLoss,
+    "cross_entropy": CrossEntropyLoss,
     "instance_cross_entropy": InstanceCrossEntropyLoss,
     "dro": DROLoss,
     "proxy_anchor": ProxyAnchorLoss,
@@ -22,6 +24,7 @@ LOSSES = {
 __all__ = [
     "LOSSES",
     "Block",
+    "CrossEntropyLoss",
     "DROLoss",
     "DenseTripletLoss",
     "InstanceCrossEntropyLoss",

@@ -67,7 +67,7 @@ def png(figure: Figure) -> bytes:
 
 
 def training_figure(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Figure:
-    """Loss, label distance of the evaluations, and learning rate over the steps of a run."""
+    """Loss, the evaluations' headline figure (label distance or Recall), and learning rate over the steps of a run."""
     train = [row for row in rows if row.get("event") == "train"]
     tests = [row for row in rows if row.get("event") == "evaluation"]
     per_epoch = _steps_per_epoch(train)
@@ -179,12 +179,14 @@ def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
 def _plot_evaluations(
     axes: Axes, rows: Sequence[Mapping[str, Any]], evaluation: Evaluation, per_epoch: int | None
 ) -> None:
-    keys = [key for row in rows for key in row if key.startswith("label_distance@") and key[15:].isdecimal()]
-    key = "label_distance@10" if "label_distance@10" in keys or not keys else keys[0]
-    axes.set_title(f"Test: label {key[6:]}")
+    name = evaluation.headline[0]
+    keys = [key for row in rows for key in row if key.startswith(f"{name}@") and key[len(name) + 1 :].isdecimal()]
+    key = "recall@1" if name == "recall" else "label_distance@10"
+    key = key if key in keys or not keys else keys[0]
+    curve, k = evaluation.curves.get(name), int(key[len(name) + 1 :])
+    axes.set_title(f"Test: Recall@{k}" if name == "recall" else f"Test: label distance@{k}")
     steps, values = _series(rows, key, per_epoch)
     _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
-    curve, k = evaluation.curves.get("label_distance"), int(key[15:])
     if curve is not None and 1 <= k <= len(curve.random):
         for line, style in ((curve.random, RANDOM), (curve.oracle, ORACLE)):
             if math.isfinite(line[k - 1]):

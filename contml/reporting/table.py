@@ -8,6 +8,8 @@ from contml.evaluation.result import Curve, Evaluation
 
 #: The K that tables print, as far as a curve reaches.
 TABLE_K = (1, 5, 10, 20, 50, 100)
+#: Those of Recall@K, as papers print them.
+RECALL_K = (1, 2, 4, 8, 10, 20, 50, 100)
 
 #: What stands where there is no number.
 MISSING = "-"
@@ -32,15 +34,19 @@ def percent(fraction: float) -> str:
 def summary(evaluation: Evaluation) -> list[list[str]]:
     """The header and the rows of the result table, as strings.
 
-    One row for each metric and each K of 1, 5, 10, 20, 50, 100 that its curve reaches; `way` is how far the model is on
-    the way from random (0 %) to oracle (100 %). The last row is the Spearman correlation.
+    One row for each metric and each K of 1, 5, 10, 20, 50, 100 (Recall: 1, 2, 4, 8, 10, ...) that its curve reaches;
+    `way` is how far the model is on the way from random (0 %) to oracle (100 %). Metrics without a K follow, the last
+    row is the Spearman correlation.
     """
     rows = [["metric", "K", "model", "random", "oracle", "way"]]
-    for curve in evaluation.curves.values():
-        for k in TABLE_K:
+    for name, curve in evaluation.curves.items():
+        for k in RECALL_K if name == "recall" else TABLE_K:
             if k <= len(curve.model):
                 values = [number(line[k - 1]) for line in (curve.model, curve.random, curve.oracle)]
                 rows.append([curve.title, str(k), *values, percent(curve.fraction(k))])
+    for score in evaluation.scores.values():
+        values = [number(value) for value in (score.model, score.random, score.oracle)]
+        rows.append([score.title, MISSING, *values, percent(score.fraction())])
     # A random embedding has correlation 0, the label distance itself 1: the way is the figure itself.
     spearman = evaluation.spearman
     rows.append(["Spearman, embedding and label distance", MISSING, number(spearman), "0", "1", percent(spearman)])
@@ -48,19 +54,31 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
 
 
 def sentence(evaluation: Evaluation) -> str:
-    """The result in one sentence: label distance@10 beside a random ranking and the oracle."""
-    curve = evaluation.curves.get("label_distance")
+    """The result in one sentence: label distance@10, or Recall@1, beside a random ranking and the oracle."""
+    name, k = evaluation.headline
+    curve = evaluation.curves.get(name)
     if curve is None or not curve.model:
         return f"The Spearman correlation of embedding and label distance is {number(evaluation.spearman)}."
-    k = min(10, len(curve.model))
+    if name == "recall":
+        return f"Recall@{k} is {_beside(curve, k)}."
     return f"Mean label distance@{k} is {_beside_random(curve, k)}."
+
+
+def unit_words(evaluation: Evaluation) -> str:
+    """What a label distance is, in words."""
+    return "0 within a class, 1 between classes" if "recall" in evaluation.curves else evaluation.unit
 
 
 def _beside_random(curve: Curve, k: int) -> str:
     model, random, way = curve.model[k - 1], curve.random[k - 1], curve.fraction(k)
     if not (math.isfinite(way) and random > 0):
-        return f"{number(model)}; a random ranking's is {number(random)}, the oracle's {number(curve.oracle[k - 1])}"
+        return _beside(curve, k)
     ratio = f"{model / random:.2f} of a random ranking's"
     if way < 0:
         return f"{ratio}: worse than random"
     return f"{ratio}, {percent(way)} of the way from random to the oracle (the true nearest)"
+
+
+def _beside(curve: Curve, k: int) -> str:
+    model, random, oracle = (number(line[k - 1]) for line in (curve.model, curve.random, curve.oracle))
+    return f"{model}; a random ranking's is {random}, the oracle's {oracle}"

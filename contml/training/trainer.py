@@ -35,6 +35,8 @@ from contml.training.progress import TrainingProgress
 _ROWS = 2000
 #: K of the figures in an evaluation row.
 _ROW_K = (1, 10, 100)
+#: And of Recall@K: those that papers print.
+_ROW_RECALL_K = (1, 2, 4, 8, 10, 100)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -141,7 +143,7 @@ class Trainer:
         self.parameters = [p for group in groups.values() for p in group]
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0
-        self.best = math.inf
+        self.best = math.nan  # the headline figure of the best evaluation so far
         self.result: tuple[Evaluation, Ranking] | None = None
         self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
         self.config = dict(config or {})
@@ -346,15 +348,17 @@ class Trainer:
         evaluation = self.result[0]
         row: dict[str, float] = {"spearman": evaluation.spearman}
         for name, curve in evaluation.curves.items():
-            row |= {f"{name}@{k}": curve.model[k - 1] for k in _ROW_K if k <= len(curve.model)}
-        self._log("evaluation", **row)
-        curve = evaluation.curves["label_distance"]
-        k = min(10, len(curve.model))
-        by_chance = curve.random[k - 1]
-        share = f", {curve.model[k - 1] / by_chance:.1%} of a random ranking's" if by_chance else ""
-        progress.line(f"after epoch {self.epoch}: mean label distance@{k} {curve.model[k - 1]:.4g}{share}")
-        if curve.model[k - 1] < self.best:
-            self.best = curve.model[k - 1]
+            ks = _ROW_RECALL_K if name == "recall" else _ROW_K
+            row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
+        self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
+        name, k = evaluation.headline
+        curve = evaluation.curves[name]
+        value, by_chance = curve.model[k - 1], curve.random[k - 1]
+        share = f", {value / by_chance:.1%} of a random ranking's" if by_chance and curve.better == "lower" else ""
+        progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share}")
+        # Nothing compares with NaN: the first evaluation is the best so far.
+        if not (value >= self.best if curve.better == "lower" else value <= self.best):
+            self.best = value
             if self.run is not None and self.accelerator.is_main_process:
                 save_weights(self.run.checkpoints / "best.safetensors", self.bare_model.state_dict())
 
