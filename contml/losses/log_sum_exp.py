@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 #: Beside the largest term, one of e^-80 is nothing, in float64 as well; e^80 is within the range of float32. Smaller
 #: results would be subnormal, or come from -inf: a processor takes ten times as long for those.
@@ -51,7 +50,8 @@ class _LogSumExp(torch.autograd.Function):
         return (top + safe.log()).squeeze(1) * some, some
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, value: Tensor, _some: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("log-sum-exp has no double backward: leave create_graph=True away")
         terms, share = ctx.saved_tensors
         return terms * (value[:, None] * share), None, None
