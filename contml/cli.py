@@ -161,6 +161,46 @@ def copy(
     print(f"{file}: train it with 'contml train {file}'")  # noqa: T201
 
 
+@app.command()
+def weights(
+    losses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOSS [KEY=VALUE]...",
+            help="Losses by their names in a config, each followed by its options: 'raw raw loss.beta=10 miner=vthm'.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("weights.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, and draw nothing.")] = False,
+) -> None:
+    """Draw the weight that losses give a pair against its similarity, one panel a loss.
+
+    A pair's weight is dH/ds for negatives and -dH/ds for positives: how hard the loss H pulls or pushes at the
+    similarity s (cosine of unit vectors), as in Figure 1 of "A Unified View of Deep Metric Learning via Gradient
+    Analysis"; before what all pairs are divided by. Positives are solid green, negatives dotted blue.
+
+    It may depend on the anchor's other pairs: an anchor in a batch of 16 classes with 5 items each has one of its pairs
+    moved over [-1, 1] while the others stay, its positives evenly from 0.4 to 0.8, its negatives from -0.2 to 0.6; the
+    pairs of all other anchors are alike. Where a loss has proxies, they take the place of items.
+    """
+    from contml.reporting.figures import png
+    from contml.reporting.weights import SETUP, curves, weights_figure
+    from contml.runs import write
+
+    if output.is_dir():
+        output = output / "weights.png"
+    if output.suffix.lower() != ".png":
+        raise InputError(f"--output is {output}; a PNG is written, so name it {output.stem}.png")
+    drawn = curves(losses)
+    if as_json:
+        print(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))  # noqa: T201
+        return
+    picture = png(weights_figure(drawn))
+    with _file_errors(output):
+        write(output, lambda path: path.write_bytes(picture))
+    print(output)  # noqa: T201
+
+
 def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     from contml import experiment, labels, losses, models, sampling, training
     from contml.config import Section

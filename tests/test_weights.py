@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from strategies import CLASS_CASES
 from torch import nn
 
+from contml.cli import main
 from contml.config import data_arguments
 from contml.contracts import InputError
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, MarginLoss, ProxyAnchorLoss, TripletMarginLoss, pair_weights
 from contml.mining import MINERS
+from contml.reporting.figures import png
+from contml.reporting.weights import SETUP, curves, weights_figure
 
 CASE = CLASS_CASES[1]  # classes of 4, 2 and 3 items
 
@@ -231,3 +238,131 @@ def test_what_has_no_pairs_is_refused():
             pair_weights(given, CASE.embeddings, CASE.classes)
     with pytest.raises(InputError, match="needs label distances of 0 and 1"):
         pair_weights(LOSSES["raw"](), CASE.embeddings, torch.full((9, 9), 0.5))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# curves
+
+
+DRAWN = [name for name in LOSSES if LOSSES[name].labels != "distances"]
+GRID = torch.arange(-0.995, 1, 0.01, dtype=torch.float64)
+STILL = {True: torch.linspace(0.4, 0.8, 3).double(), False: torch.linspace(-0.2, 0.6, 74).double()}
+
+
+@pytest.mark.parametrize("name", ["contrastive", "triplet_margin", "lifted_structure", "binomial_deviance", "raw"])
+def test_curves_are_the_closed_forms(name):
+    (curve,) = curves([name])
+    torch.testing.assert_close(torch.from_numpy(curve.similarity), GRID)
+    for positive, line in ((True, curve.positive), (False, curve.negative)):
+        for value, weight in zip(GRID, line, strict=True):
+            near = [value if positive else 0.6, *STILL[True]]
+            far = [0.2 if positive else value, *STILL[False]]
+            s = torch.tensor([*near, *far], dtype=torch.float64)
+            expected = CLOSED[name](s, 0 if positive else 4, range(4), range(4, 79))
+            assert math.isclose(weight, expected, rel_tol=1e-6, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_class_loss_has_curves(name):
+    (curve,) = curves([name])
+    assert curve.loss == name
+    for line in (curve.positive, curve.negative):
+        assert line.shape == (200,)
+        assert np.isfinite(line).all()
+    # It pulls a positive that is far, and pushes a negative that is near.
+    assert curve.negative[-20:].min() > 0
+    assert curve.positive[140:170].max() > 0 or curve.positive[:100].max() > 0
+    weights_figure([curve])
+
+
+def test_a_distance_is_drawn_by_the_cosine_of_unit_vectors():
+    plain, squared = curves(["triplet_margin", "triplet_margin", "loss.distance=squared_euclidean", "loss.margin=0.2"])
+    np.testing.assert_allclose(squared.positive, 2 * plain.positive)
+    np.testing.assert_allclose(squared.negative, 2 * plain.negative)
+    (euclidean,) = curves(["contrastive", "loss.distance=euclidean"])
+    np.testing.assert_allclose(euclidean.positive, 2)  # of d^2 = 2 - 2 s
+
+
+def test_a_miner_has_its_say():
+    mined, vthm = curves(["raw", "miner=vthm", "miner.epsilon=0.2", "multi_similarity", "loss.epsilon=0.2"])
+    assert mined.options == {"miner": "vthm", "miner.epsilon": 0.2}
+    np.testing.assert_array_equal(mined.positive, vthm.positive)
+    np.testing.assert_array_equal(mined.negative, vthm.negative)
+    assert (vthm.positive[GRID > 0.8] == 0).all()
+    assert (vthm.negative[GRID < 0.2] == 0).all()
+
+
+def test_figures_have_a_panel_for_each_loss():
+    drawn = curves(["raw", "raw", "loss.beta=10", "triplet_margin"])
+    for count in (1, 2, 3, 4, 10):
+        figure = weights_figure((4 * drawn)[:count])
+        titles = [axes.get_title(loc="left") for axes in figure.axes if axes.axison and axes.get_title(loc="left")]
+        assert len(titles) == count
+    assert png(weights_figure(drawn)).startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def weights(monkeypatch, capsys, tmp_path):
+    """Runs `contml weights` in an empty folder: (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["contml", "weights", *arguments])
+        try:
+            main()
+            status = 0
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def test_the_command_writes_a_picture_and_says_where(weights, tmp_path):
+    assert weights("raw", "contrastive", "loss.margin=0.2") == (0, "weights.png\n", "")
+    with Image.open("weights.png") as picture:
+        assert picture.width > picture.height > 300
+    assert weights("raw", "--output", str(tmp_path / "deep" / "raw.png"))[0] == 0
+    assert (tmp_path / "deep" / "raw.png").exists()
+
+
+def test_the_command_prints_json(weights, tmp_path):
+    status, out, err = weights("raw", "raw", "loss.beta=10", "--json")
+    assert (status, err) == (0, "")
+    data = json.loads(out)
+    assert [(curve["loss"], curve["options"]) for curve in data["curves"]] == [("raw", {}), ("raw", {"beta": 10.0})]
+    (expected,) = curves(["raw"])
+    np.testing.assert_allclose(data["curves"][0]["negative"], expected.negative, rtol=1e-5)
+    assert data["setup"] == SETUP
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_says_what_stays_still(weights):
+    _, out, _ = weights("--help")
+    text = " ".join(out.split())
+    for words in ("16 classes with 5 items each", "positives evenly from 0.4 to 0.8", "negatives from -0.2 to 0.6"):
+        assert words in text
+        assert words in SETUP
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["raww"], "command line: unknown loss 'raww'; did you mean 'raw'?"),
+        (["raw", "loss.bta=1"], "command line: unknown key 'loss.bta'; did you mean 'beta'?"),
+        (["raw", "loss.beta=soft"], "command line: 'loss.beta' is 'soft'; it must be a number"),
+        (["raw", "loss.beta=-1"], "command line: loss: beta is -1.0; it must be above 0"),
+        (["loss.beta=1"], "'loss.beta=1' comes before any loss; options follow the loss that they are of"),
+        (["raw", "miner=vthmm"], "command line: unknown miner 'vthmm'; did you mean 'vthm'?"),
+        (["proxy_nca", "miner=vthm"], "proxy_nca takes no miner; leave 'miner=vthm' away"),
+        (
+            ["log_ratio"],
+            "LogRatioLoss has no positive and negative pairs to draw the weights of; choose a loss for labels that are "
+            "0 / 1 or classes",
+        ),
+        (["raw", "--output", "raw.pdf"], "--output is raw.pdf; a PNG is written, so name it raw.png"),
+    ],
+)
+def test_mistakes_are_one_line(weights, arguments, words):
+    assert weights(*arguments) == (2, "", f"contml: {words}\n")

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contml.config.document import COMMAND_LINE, Document, difference, dump, read, show, wrong
+from contml.config.document import COMMAND_LINE, Document, difference, dump, from_overrides, read, show, wrong
 from contml.config.schema import (
     EMPTY,
     Constructor,
@@ -43,6 +43,7 @@ __all__ = [
     "details",
     "difference",
     "dump",
+    "from_overrides",
     "options",
     "read",
     "resolved",

@@ -122,6 +122,15 @@ def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, tru
     return Document(name, merged, lines, values, trusted)
 
 
+def from_overrides(overrides: Sequence[str]) -> Document:
+    """Overrides such as `loss.margin=0.1` by themselves, without a file."""
+    values: dict[str, Any] = {}
+    lines: dict[Key, int] = {}
+    for override in sorted(map(_split, overrides), key=lambda override: len(override.key)):
+        _lay(values, lines, override)
+    return Document("command line", values, lines)
+
+
 def _parse(text: str, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None) -> Any:
     try:
         node = yaml.compose(text, Loader=_Loader)
