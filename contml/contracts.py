@@ -8,7 +8,7 @@ distances 0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -189,4 +189,38 @@ class Step(Protocol):
 
     def __call__(self, model: torch.nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor:
         """The loss of a batch."""
+        ...
+
+
+@runtime_checkable
+class LearningStep(Step, Protocol):
+    """A step with networks of its own: a `torch.nn.Module` whose state is kept with the checkpoint.
+
+    `labels` is what it needs of labels, as of a loss.
+    """
+
+    labels: LabelKind
+
+    def check(self, model: torch.nn.Module) -> None:
+        """Refuse a model that it cannot train, before the first step."""
+        ...
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups for the optimiser beside those of model and loss: `params`, `name`, `lr`, whatever else they set."""
+        ...
+
+    def figures(self) -> dict[str, float]:
+        """Numbers of the last step, for the metrics."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """Itself, moved to the device."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed training needs, tensors by name."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Go on from `state_dict`."""
         ...

@@ -91,10 +91,17 @@ class EmbeddingModel(nn.Module):
             x = x / 255
         return _as_rows(self.backbone((x - self.mean) / self.std))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Embeddings `[B, dim]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
-        embeddings: Tensor = self.head(self.features(images))
+    def embed(self, features: Tensor) -> Tensor:
+        """Embeddings `[B, dim]` of backbone features `[B, width]`, real or made."""
+        embeddings: Tensor = self.head(features)
         return F.normalize(embeddings, dim=1) if self.normalize else embeddings
+
+    def forward(self, images: Tensor, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Embeddings `[B, dim]` of images `[B, 3, H, W]`: uint8, or floats in 0..1; with_features: the features too."""
+        # Both from one call: data parallelism sees only what goes through forward.
+        features = self.features(images)
+        embeddings = self.embed(features)
+        return (embeddings, features) if with_features else embeddings
 
     def backbone_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the backbone, for a learning rate of their own."""

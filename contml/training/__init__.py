@@ -1,12 +1,18 @@
-"""Training: the trainer, its optimisers and schedules, checkpoints."""
+"""Training: the trainer, its steps, optimisers and schedules, checkpoints."""
 
 from contml.training.checkpoint import load_weights
+from contml.training.hdml import HDML
 from contml.training.optimizers import OPTIMIZERS, SCHEDULES
 from contml.training.trainer import EmbeddingStep, Interrupted, Trainer, Training, check_labels
 
+#: Every step other than the default by its name in a config.
+STEPS = {"hdml": HDML}
+
 __all__ = [
+    "HDML",
     "OPTIMIZERS",
     "SCHEDULES",
+    "STEPS",
     "EmbeddingStep",
     "Interrupted",
     "Trainer",

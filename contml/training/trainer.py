@@ -20,7 +20,17 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn, optim
 from torch.optim.lr_scheduler import LRScheduler
 
-from contml.contracts import InputError, LabelKind, LabelSpace, LabelView, Loss, Sampler, Split, Step
+from contml.contracts import (
+    InputError,
+    LabelKind,
+    LabelSpace,
+    LabelView,
+    LearningStep,
+    Loss,
+    Sampler,
+    Split,
+    Step,
+)
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
@@ -51,8 +61,8 @@ class Training:
         epochs: how many epochs of the sampler.
         evaluate_every: evaluate after every so many epochs, before the first and after the last.
         precision: "auto" is bfloat16 on a device that has it, else float32; the loss is in float32 always.
-        clip_norm: clip the norm of all gradients together.
-        clip_value: clip each gradient's entries.
+        clip_norm: clip the norm of all gradients together; those of networks of a step's own are left alone.
+        clip_value: clip each gradient's entries, likewise.
         checkpoint_minutes: save the state at least this often, beside the end of each epoch.
     """
 
@@ -99,7 +109,8 @@ class Trainer:
         schedule: makes a schedule of (optimiser, steps an epoch, all steps); default `lr / (1 + 1e-4 step)`.
         test: the split to evaluate on.
         run: the run folder that keeps metrics and checkpoints; None keeps nothing.
-        step: what happens in a step; default: embed, and call the loss.
+        step: what happens in a step; default: embed, and call the loss. One with networks of its own (`LearningStep`)
+            has them trained by the same optimiser and schedule, at rates of its own.
         labels: the labels as the loss sees them, where these are a view of the split's; default the split's own.
         config: plain values that are kept with the state, so that a resumed training can be held to them.
         quiet: show no progress.
@@ -134,8 +145,15 @@ class Trainer:
         self.split, self.test, self.sampler, self.images, self.run = split, test, sampler, images, run
         self.loss = loss.to(self.device) if isinstance(loss, nn.Module) else loss
         self.step_function = step or EmbeddingStep(self.loss)
+        self.learning_step = step if isinstance(step, LearningStep) else None
         groups = parameter_groups(model, self.loss)
         made = optimizer(groups) if optimizer else sgd(groups=groups)
+        if self.learning_step is not None:
+            check_labels(self.learning_step, self.labels.kind)
+            self.learning_step.check(model)
+            self.learning_step.to(self.device)
+            for group in self.learning_step.parameter_groups():
+                made.add_param_group(group)
         self.model, self.optimizer = self.accelerator.prepare(model, made)
         self.steps = len(sampler)
         self.total = self.options.epochs * self.steps
@@ -254,6 +272,7 @@ class Trainer:
             return
         model = self.bare_model.state_dict()
         loss = self.loss.state_dict() if isinstance(self.loss, nn.Module) else {}
+        step = self.learning_step.state_dict() if self.learning_step is not None else {}
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else {}
         numbers = {
             "epoch": self.epoch,
@@ -264,7 +283,8 @@ class Trainer:
             "config": self.config,
         }
         optimizer = self.optimizer.state_dict()
-        save_state(self.run.checkpoints / "state.safetensors", {"model": model, "loss": loss}, optimizer, numbers)
+        tensors = {"model": model, "loss": loss, "step": step}
+        save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
         save_weights(self.run.checkpoints / "last.safetensors", model)
 
     def resume(self) -> None:
@@ -277,6 +297,8 @@ class Trainer:
             self.bare_model.load_state_dict(tensors["model"])
             if isinstance(self.loss, nn.Module):
                 self.loss.load_state_dict(tensors.get("loss", {}))
+            if self.learning_step is not None:
+                self.learning_step.load_state_dict(tensors.get("step", {}))
             self.optimizer.load_state_dict(optimizer)
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
@@ -300,7 +322,8 @@ class Trainer:
             if self.done % every == 0 or self.step == self.steps:
                 self._check()
                 value = loss.item()
-                self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate)
+                figures = self.learning_step.figures() if self.learning_step is not None else {}
+                self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **figures)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
             if time.monotonic() - self._saved > 60 * self.options.checkpoint_minutes:
                 self.save()
@@ -394,8 +417,8 @@ def parameter_groups(model: nn.Module, loss: Loss) -> ParameterGroups:
     return {"backbone": backbone, "head": head, "loss": of_loss}
 
 
-def check_labels(loss: Loss | Callable[..., Loss], kind: LabelKind) -> None:
-    """Refuse a loss, or a class of losses, that needs another kind of label, before the first step.
+def check_labels(loss: Loss | LearningStep | Callable[..., Loss | LearningStep], kind: LabelKind) -> None:
+    """Refuse a loss or step, or a class of them, that needs another kind of label, before the first step.
 
     Raises:
         InputError: the pairing is wrong.
