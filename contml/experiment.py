@@ -25,7 +25,7 @@ from contml.models import EmbeddingModel
 from contml.reporting import write_report
 from contml.runs import Run, create, open_run, write
 from contml.sampling import SAMPLERS
-from contml.training import OPTIMIZERS, SCHEDULES, Trainer, Training, check_labels, load_weights
+from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Trainer, Training, check_labels, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
 #: First line of a run's config, before the name of the config that it was made from.
@@ -51,6 +51,7 @@ def schema() -> dict[str, Section | Scalar]:
         "images": Section(Images),
         "sampler": Section(SAMPLERS),
         "loss": Section(LOSSES),
+        "step": Section(STEPS, required=False),
         "optimizer": Section(OPTIMIZERS, default="sgd"),
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
@@ -136,14 +137,19 @@ class Experiment:
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
         else:
-            check_labels(parts["loss"].constructor, labels.kind)  # before it asks for a number of classes
+            for part in ("loss", "step"):  # before they ask for a number of classes
+                if part in parts:
+                    check_labels(parts[part].constructor, labels.kind)
         loss = parts["loss"].build(**data)
+        # Neighbours are found among the labels themselves, not among their view as 0 / 1.
+        sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
+        data |= {"loss": loss, "feature_dim": model.head.in_features, "steps_per_epoch": len(sampler)}
+        step = parts["step"].build(**data) if "step" in parts else None
         return Trainer(
             model,
             loss,
             train,
-            # Neighbours are found among the labels themselves, not among their view as 0 / 1.
-            parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own}),
+            sampler,
             images,
             parts["training"].build(),
             optimizer=lambda groups: parts["optimizer"].build(groups=groups),
@@ -152,6 +158,7 @@ class Experiment:
             ),
             test=task.test,
             run=run,
+            step=step,
             labels=labels,
             config=self.values,
             quiet=quiet,
