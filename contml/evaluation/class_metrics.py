@@ -3,9 +3,9 @@
     Recall@K = share of the queries with an item of their own class among the K nearest
     MAP@R    = mean over queries of 1/R sum_{i = 1..R} P(i),   P(i) = precision at i if the i-th is relevant, else 0
 
-Jegou, Douze, Schmid: "Product Quantization for Nearest Neighbor Search", 2011, as used since Song et al., CVPR 2016;
-Musgrave, Belongie, Lim: "A Metric Learning Reality Check", ECCV 2020, Eq. 2-3. R is the number of items of the query's
-class in the gallery, itself left out. A query that is alone in its class finds nothing: it counts, as a miss.
+Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via Lifted Structured Feature Embedding", CVPR 2016; Musgrave,
+Belongie, Lim: "A Metric Learning Reality Check", ECCV 2020. R is the number of items of the query's class in the
+gallery, itself left out. A query that is alone in its class finds nothing: it counts, as a miss.
 """
 
 from __future__ import annotations

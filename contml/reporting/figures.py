@@ -143,6 +143,31 @@ def density_figure(pairs: Tensor, spearman: float) -> Figure:
     return figure
 
 
+def class_density_figure(pairs: Tensor, bins: int = 80) -> Figure:
+    """Embedding distances of pairs `[P, 2]` within a class (label distance 0) and between classes, as two densities."""
+    points = pairs.detach().cpu().double().reshape(-1, 2).numpy()
+    label, embedding = points[np.isfinite(points).all(axis=1)].T
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.72 * WIDTH, 4.2), dpi=DPI, layout="constrained")
+        axes = figure.subplots()
+        axes.set_title("Pairs within a class and between classes")
+        axes.set_xlabel("embedding distance")
+        axes.set_ylabel("density")
+        axes.set_yticks([])
+        if not len(label):
+            _note(axes, "no pairs recorded")
+            return figure
+        low, high = float(embedding.min()), float(embedding.max())
+        edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+        for chosen, color, name in ((label == 0, BLUE, "within a class"), (label != 0, VERMILION, "between classes")):
+            if chosen.any():
+                density, _ = np.histogram(embedding[chosen], edges, density=True)
+                axes.stairs(density, edges, fill=True, color=color, alpha=0.25)
+                axes.stairs(density, edges, color=color, linewidth=2.0, label=f"{name} ({int(chosen.sum()):,})")
+        figure.legend(loc="outside upper right", ncols=2)
+    return figure
+
+
 def binned_quartiles(x: Array, y: Array, bins: int = 40, least: int = 10) -> tuple[Array, Array]:
     """Centres `[B]` and quartiles `[B, 3]` of y in bins of equal width over x that hold at least `least` points."""
     low, high = float(x.min()), float(x.max())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contml.contracts import Split
 from contml.evaluation.result import Ranking
-from contml.reporting.figures import INK
+from contml.reporting.figures import BLUE, INK, VERMILION
 from contml.reporting.table import MISSING, number
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -112,24 +112,40 @@ def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int,
     _write(pen, (0, 4), f"Query {place}", 24, INK, QUERY, bold=True)
     canvas.paste(draw(split, query, QUERY, broken), (0, HEADING))
     _frame(pen, 0, HEADING, QUERY)
-    name, means = printable(split.name(query)), (_mean(model), _mean(oracle))
+    name, classes = printable(split.name(query)), getattr(split.labels, "kind", None) == "classes"
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
-    _write(pen, (0, HEADING + QUERY + 40), f"mean label distance {number(means[0])}", 22, INK, QUERY)
-    _write(pen, (0, HEADING + QUERY + 70), f"of the oracle {number(means[1])}", 22, INK, QUERY)
+    for row, text in enumerate(_quality(model, oracle, classes)):
+        _write(pen, (0, HEADING + QUERY + 40 + 30 * row), text, 22, INK, QUERY)
 
+    by_label = "Oracle: items of its class" if classes else "Oracle: nearest by label"
     for top, heading, rows, distances in (
         (0, "Retrieved by the embedding", ranking.model[q, :TOP].tolist(), model),
-        (line, "Oracle: nearest by label", ranking.oracle[q, :TOP].tolist(), oracle),
+        (line, by_label, ranking.oracle[q, :TOP].tolist(), oracle),
     ):
         left = QUERY + BETWEEN
         _write(pen, (left, top + 4), heading, 24, INK, _width() - left, bold=True)
         for row, distance in zip(rows, distances, strict=True):
             canvas.paste(draw(split, row, THUMB, broken), (left, top + HEADING))
             _frame(pen, left, top + HEADING, THUMB)
-            _write(pen, (left + THUMB // 2, top + HEADING + THUMB + 4), number(distance), 22, INK, THUMB, centre=True)
+            text, color = _told(distance, classes)
+            _write(pen, (left + THUMB // 2, top + HEADING + THUMB + 4), text, 22, color, THUMB, centre=True)
             left += THUMB + GAP
     words = f"query {name}: label distances of the retrieved {_list(model)}; of the oracle {_list(oracle)}"
     return Strip(canvas, words)
+
+
+def _quality(model: list[float], oracle: list[float], classes: bool) -> list[str]:
+    """How good the retrieval of a query is, in lines of text."""
+    if classes:
+        return [f"{model.count(0.0)} of the nearest {len(model)} are of its class"]
+    return [f"mean label distance {number(_mean(model))}", f"of the oracle {number(_mean(oracle))}"]
+
+
+def _told(distance: float, classes: bool) -> tuple[str, str]:
+    """What to write under a retrieved picture, and in which colour."""
+    if not classes or not math.isfinite(distance):
+        return number(distance), INK
+    return ("same class", BLUE) if distance == 0 else ("another class", VERMILION)
 
 
 def _width() -> int:

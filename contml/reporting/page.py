@@ -14,9 +14,9 @@ import jinja2
 from contml.contracts import Split
 from contml.evaluation.result import Evaluation, Ranking
 from contml.reporting.embedding_map import map_figure
-from contml.reporting.figures import density_figure, metrics_figure, png, training_figure
+from contml.reporting.figures import class_density_figure, density_figure, metrics_figure, png, training_figure
 from contml.reporting.gallery import encode, gallery_strips, printable, stack
-from contml.reporting.table import sentence, summary
+from contml.reporting.table import sentence, summary, unit_words
 
 
 class Section(NamedTuple):
@@ -52,11 +52,13 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     broken: dict[int, str] = {}
     strips = gallery_strips(split, ranking, broken)
+    classes = "recall" in evaluation.curves
+    density = class_density_figure(ranking.pairs) if classes else density_figure(ranking.pairs, evaluation.spearman)
     figures = {
         "curves": png(training_figure(rows, evaluation)),
         "metrics": png(metrics_figure(evaluation)),
         "gallery": encode(stack(strips)),
-        "density": png(density_figure(ranking.pairs, evaluation.spearman)),
+        "density": png(density),
         "map": png(map_figure(split, ranking.embeddings, broken)),
     }
     for name, content in figures.items():
@@ -65,7 +67,7 @@ def write_report(
     queries = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
     sections = [
         Section(name, heading, caption, queries if name == "gallery" else [(_base64(figures[name]), heading)])
-        for name, heading, caption in _captions(len(strips))
+        for name, heading, caption in _captions(len(strips), classes)
     ]
     table = summary(evaluation)
     page = _template().render(
@@ -73,7 +75,7 @@ def write_report(
         result=sentence(evaluation),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         evaluation=evaluation,
-        unit=_text(evaluation.unit),
+        unit=_text(unit_words(evaluation)),
         header=table[0],
         table=[[_text(cell) for cell in line] for line in table[1:]],
         sections=sections,
@@ -85,9 +87,9 @@ def write_report(
     return path
 
 
-def _captions(queries: int) -> list[tuple[str, str, str]]:
+def _captions(queries: int, classes: bool) -> list[tuple[str, str, str]]:
     """Name, heading and caption of each section, in the order of the page."""
-    return [
+    captions = [
         (
             "metrics",
             "Metrics over the number of neighbours",
@@ -123,6 +125,37 @@ def _captions(queries: int) -> list[tuple[str, str, str]]:
             "dashed one, the oracle. Right: the learning rate.",
         ),
     ]
+    own = _class_captions(queries) if classes else {}
+    return [(name, *own.get(name, (heading, caption))) for name, heading, caption in captions]
+
+
+def _class_captions(queries: int) -> dict[str, tuple[str, str]]:
+    """Heading and caption of the sections that say something else where labels are classes."""
+    return {
+        "gallery": (
+            "Retrievals",
+            f"{queries} queries at even steps of the quality of retrieval (how many of the top five are of their "
+            "class), from good to bad: they are not the best ones. Upper row: the nearest by the embedding; lower row: "
+            "items of the query's class.",
+        ),
+        "density": (
+            "Embedding distance within and between classes",
+            "The embedding distances of a sample of all pairs of a query and a gallery item: both areas are 1, however "
+            "many pairs there are. The less they overlap, the better the embedding tells classes apart.",
+        ),
+        "map": (
+            "Map of the embeddings",
+            "The embeddings of the test split on their two principal components, on the same scale. Each cell shows "
+            "the item nearest its centre, so items of a class should lie together; how many items a cell holds is not "
+            "shown, and the outermost 1 % along each axis may lie outside the frame.",
+        ),
+        "curves": (
+            "Training",
+            "Left: the loss of each recorded step (pale) and its running mean (dark). Middle: Recall@1 on the test "
+            "split, which should rise from the dotted line, a random ranking, towards the dashed one, the oracle. "
+            "Right: the learning rate.",
+        ),
+    }
 
 
 def _template() -> jinja2.Template:

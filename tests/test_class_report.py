@@ -1,0 +1,106 @@
+"""The report where labels are classes: what it says and draws in place of label distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from contml.evaluation.protocol import evaluate
+from contml.labels import ClassLabels
+from contml.reporting import write_report
+from contml.reporting.figures import class_density_figure, png, training_figure
+from contml.reporting.gallery import choose_queries, gallery_strips
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    """Figures of few pixels: half the time."""
+    monkeypatch.setattr("contml.reporting.figures.DPI", 60)
+    monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
+
+
+class ClassColours:
+    """Images of one colour, with classes."""
+
+    queries = None
+    gallery = None
+
+    def __init__(self, classes):
+        self.labels = ClassLabels(classes)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def image(self, row):
+        return self.draw(row, 8)
+
+    def name(self, row):
+        return f"{row}.jpg"
+
+    def draw(self, row, size):
+        return Image.new("RGB", (size, size), tuple(np.random.default_rng(row).integers(0, 256, 3).tolist()))
+
+
+def found(classes=6, items=60, noise=0.5):
+    torch.manual_seed(0)
+    split = ClassColours(torch.arange(items) % classes)
+    embeddings = torch.eye(classes)[split.labels.classes] + noise * torch.randn(items, classes)
+    return split, *evaluate(embeddings, split.labels)
+
+
+def test_the_page_speaks_of_classes(tmp_path):
+    split, evaluation, ranking = found()
+    rows = [{"event": "evaluation", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5}]
+    write_report(tmp_path, title="c", config="", rows=rows, evaluation=evaluation, ranking=ranking, split=split)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for words in ("Recall@1 is 0.", "MAP@R", "0 within a class, 1 between classes", "items of the query&#39;s class"):
+        assert words in page
+    for words in ("Embedding distance within and between classes", "Recall@1 on the test"):
+        assert words in page
+    assert "lower is better" not in page
+
+
+def test_a_strip_counts_what_is_of_the_querys_class(monkeypatch):
+    split, _, ranking = found()
+    written = []
+    monkeypatch.setattr("contml.reporting.gallery._write", lambda pen, at, text, *_, **__: written.append(text))
+    gallery_strips(split, ranking, {}, count=3)
+    for q in choose_queries(ranking.label_distances, 3).tolist():
+        hits = int((ranking.label_distances[q, :5] == 0).sum())
+        assert f"{hits} of the nearest 5 are of its class" in written
+    assert {"same class", "another class", "Oracle: items of its class"} <= set(written)
+    assert not any("label distance" in text for text in written)
+
+
+def test_the_evaluations_drawn_are_recall_at_1():
+    _, evaluation, _ = found()
+    rows = [{"event": "evaluation", "step": step, "epoch": 0, "recall@1": 0.1 * step} for step in range(3)]
+    axes = training_figure(rows, evaluation).axes[1]
+    assert axes.get_title(loc="left") == "Test: Recall@1"
+    assert np.asarray(axes.get_lines()[0].get_ydata()).tolist() == pytest.approx([0, 0.1, 0.2])
+    assert evaluation.curves["recall"].random[0] in [line.get_ydata()[0] for line in axes.get_lines()]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        torch.zeros(0, 2),
+        torch.tensor([[0.0, 1.0]]),
+        torch.tensor([[1.0, 1.0], [1.0, 1.0]]),
+        torch.tensor([[0.0, 0.5], [1.0, 0.5], [1.0, torch.nan]]),
+    ],
+)
+def test_density_of_any_pairs(pairs):
+    assert png(class_density_figure(pairs))
+
+
+def test_densities_are_of_area_1_each():
+    _, _, ranking = found()
+    axes = class_density_figure(ranking.pairs).axes[0]
+    outlines = [patch for patch in axes.patches if patch.get_label().startswith(("within", "between"))]
+    assert [patch.get_label() for patch in outlines] == ["within a class (540)", "between classes (3,000)"]
+    for patch in outlines:
+        heights, edges, _ = patch.get_data()
+        assert float((heights * np.diff(edges)).sum()) == pytest.approx(1)
