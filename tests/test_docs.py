@@ -1,0 +1,51 @@
+"""The page of losses is written by hand, and complete: every loss with all its options and their defaults."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from contml.config import options
+from contml.labels import LABELS
+from contml.losses import LOSSES
+from contml.mining import MINERS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "losses.md").read_text(encoding="utf-8")
+#: The rows of the family's tables: | `name` (options) | value | weight | paper | paper against code |
+ROWS = {
+    match[1]: (match[2], match[0].strip("|").split("|"))
+    for match in re.finditer(r"^\| `(\w+)` \(([^)]*)\) \|.*\|$", PAGE, re.MULTILINE)
+}
+
+
+def said(value):
+    return value if isinstance(value, str) else repr(value).removesuffix(".0")
+
+
+def test_every_loss_stands_on_the_page_once_and_in_reading_order():
+    assert list(ROWS) == list(LOSSES)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_options_and_defaults_are_those_of_the_code(name):
+    told = dict(part.split(" = ") for part in ROWS[name][0].split(", ") if part)
+    assert told == {option.name: said(option.default) for option in options(LOSSES[name])}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_row_tells_value_weight_and_paper(name):
+    cells = [cell.strip() for cell in ROWS[name][1]]
+    assert len(cells) == 5
+    assert all(cells[1:4])
+
+
+def test_what_is_your_label_names_every_loss_and_label_space():
+    table = PAGE.split("## What is your label?")[1].split("## The family")[0]
+    for name in (*LOSSES, *MINERS):
+        assert name in re.findall(r"\w+", table), name
+    for space in LABELS.values():
+        assert inspect.isclass(space)
+        assert space.__name__ in table, space.__name__
