@@ -13,14 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml.config import Config, Document, Scalar, Section, difference, dump, read, resolved, validate
-from contml.contracts import InputError, LabelSpace, Split, Task
+from contml.config import Config, Document, Scalar, Section, data_arguments, difference, dump, read, resolved, validate
+from contml.contracts import InputError, LabelSpace, Loss, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Images
 from contml.labels import VIEWS
 from contml.losses import LOSSES
+from contml.losses.memory import CrossBatchMemory
+from contml.losses.outside import outside
+from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.reporting import write_report
 from contml.runs import Run, create, open_run, write
@@ -50,7 +53,9 @@ def schema() -> dict[str, Section | Scalar]:
         "model": Section(EmbeddingModel),
         "images": Section(Images),
         "sampler": Section(SAMPLERS),
-        "loss": Section(LOSSES),
+        "loss": Section(LOSSES, others=outside),
+        "miner": Section(MINERS, required=False),
+        "memory": Section(CrossBatchMemory, required=False),
         "step": Section(STEPS, required=False),
         "optimizer": Section(OPTIMIZERS, default="sgd"),
         "schedule": Section(SCHEDULES, default="inverse"),
@@ -140,18 +145,25 @@ class Experiment:
             for part in ("loss", "step"):  # before they ask for a number of classes
                 if part in parts:
                     check_labels(parts[part].constructor, labels.kind)
-        loss = parts["loss"].build(**data)
+        loss = self._build_loss(data)
         # Neighbours are found among the labels themselves, not among their view as 0 / 1.
         sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
         data |= {"loss": loss, "feature_dim": model.head.in_features, "steps_per_epoch": len(sampler)}
         step = parts["step"].build(**data) if "step" in parts else None
+        training = parts["training"].build()
+        steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
+        if start >= steps:
+            raise InputError(
+                f"{self.document.where(('memory', 'start'))}: 'memory.start' is {start}, but the training has {steps} "
+                "steps: the memory would never be used; set a smaller start"
+            )
         return Trainer(
             model,
             loss,
             train,
             sampler,
             images,
-            parts["training"].build(),
+            training,
             optimizer=lambda groups: parts["optimizer"].build(groups=groups),
             schedule=lambda optimizer, steps, total: parts["schedule"].build(
                 optimizer=optimizer, steps_per_epoch=steps, total_steps=total
@@ -163,6 +175,13 @@ class Experiment:
             config=self.values,
             quiet=quiet,
         )
+
+    def _build_loss(self, data: dict[str, Any]) -> Loss:
+        parts = self.config.parts
+        if "miner" in parts:
+            data = {**data, "miner": parts["miner"].build(**data)}
+        loss: Loss = parts["loss"].build(**data)
+        return parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
 
 
 def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
@@ -301,6 +320,13 @@ def _experiment(document: Document, name: str) -> Experiment:
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
         raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+    loss = config.parts["loss"]
+    if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
+        those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
+        raise InputError(
+            f"{document.where(('miner',))}: the loss '{loss.name}' takes no miner; leave 'miner' away, or choose one "
+            f"of {those}"
+        )
     return Experiment(name, config, document)
 
 

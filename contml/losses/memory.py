@@ -140,10 +140,11 @@ class CrossBatchMemory(nn.Module):
 
     def _places(self, embeddings: Tensor, labels: object) -> tuple[LabelSpace | None, Tensor]:
         """The label space, None of integer classes; and what of the labels is remembered `[B]`."""
+        space: LabelSpace | None = getattr(labels, "space", None)
+        places: Tensor | None = getattr(labels, "rows", None)
         if isinstance(labels, Tensor) and labels.ndim == 1 and labels.dtype in _WHOLE:
-            space, places, of = None, labels, _CLASS_IDS
+            places, of = labels, _CLASS_IDS
         else:
-            space, places = getattr(labels, "space", None), getattr(labels, "rows", None)
             if not isinstance(space, LabelSpace) or not isinstance(places, Tensor):
                 form = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
                 raise InputError(
