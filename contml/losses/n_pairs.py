@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, LabelView
+from contml.distances import class_distance
 from contml.distances.euclidean import Similarity, full_precision
 from contml.losses.log_sum_exp import log_one_plus_sum_exp
 from contml.losses.rows import Block, RowLoss, Sides
@@ -81,7 +83,48 @@ def seeing(sides: Sides, seen: Tensor, chosen: Tensor) -> Sides:
     return replace(sides, twin=unseen)
 
 
-class NPairsLoss(RowLoss):
+class _ClassPairsLoss(RowLoss):
+    """Base of the losses on pairs of a class: which anchors they have, and what these see of the batch.
+
+    The sides are anchors against the batch, so that a pair has its place there; sums are taken over what is seen.
+    `mutual`: anchors are seen themselves.
+    """
+
+    labels: LabelKind = "classes"
+    similarity: Similarity = "dot"
+    mutual: ClassVar[bool] = False
+
+    def seen(self, partner: Tensor) -> Tensor:
+        """What the anchors see of the batch: bool `[B]`, given the partners `[B]`."""
+        raise NotImplementedError(f"{type(self).__name__} has no seen(self, partner)")
+
+    def _sums(self, sides: Sides) -> tuple[Tensor, Tensor]:
+        if self.miner is None:
+            assert sides.item_class is not None
+            sides = _narrowed(sides, self.seen(class_pairs(sides.item_class)), self.mutual)
+        return super()._sums(sides)
+
+
+def _narrowed(sides: Sides, seen: Tensor, mutual: bool) -> Sides:
+    """The same sides without the items that are not seen; mutual: the anchors are seen, else none of them is."""
+    assert sides.anchor_class is not None
+    assert sides.item_class is not None
+    assert isinstance(sides.itself, Tensor)
+    columns, anchor_class, twin = seen.nonzero().squeeze(1), sides.anchor_class, sides.twin
+    item_class = sides.item_class[columns]
+    if not len(columns):
+        return sides  # there are no anchors either, and reductions want columns
+    return replace(
+        sides,
+        y=sides.y[columns],
+        target=lambda part: class_distance(anchor_class[part], item_class),
+        itself=(seen.cumsum(0) - 1)[sides.itself] if mutual else None,
+        item_class=item_class,
+        twin=None if twin is None else lambda part: twin(part)[:, columns],
+    )
+
+
+class NPairsLoss(_ClassPairsLoss):
     """N-pair loss: the first two items of a class in the batch are its anchor and positive; dot products.
 
     Negatives are the positives of the other classes. Of given anchors, those that are the first of their class count.
@@ -90,9 +133,6 @@ class NPairsLoss(RowLoss):
         l2: weight of the mean squared norm of the pairs' items. TensorFlow's loss, and that of the authors of HDML,
             takes half of that mean.
     """
-
-    labels: LabelKind = "classes"
-    similarity: Similarity = "dot"
 
     def __init__(self, l2: float = 0.003, *, miner: Miner | None = None) -> None:
         super().__init__(miner=miner)
@@ -107,10 +147,12 @@ class NPairsLoss(RowLoss):
     def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:
         """The first of each pair against the batch, of which it sees the second of each pair."""
         listed, partner = _listed(embeddings, labels, anchors)
-        places = torch.arange(len(partner), device=partner.device)
         chosen = (partner[listed] > listed).nonzero().squeeze(1)
-        sides = super().sides(embeddings, labels, listed[chosen])
-        return seeing(sides, (partner >= 0) & (partner < places), chosen)
+        return seeing(super().sides(embeddings, labels, listed[chosen]), self.seen(partner), chosen)
+
+    def seen(self, partner: Tensor) -> Tensor:
+        """The second of each pair."""
+        return (partner >= 0) & (partner < torch.arange(len(partner), device=partner.device))
 
     def penalty(self, sides: Sides) -> Tensor | None:
         """L2 on the items of the pairs."""
@@ -119,7 +161,7 @@ class NPairsLoss(RowLoss):
         return self.l2 * (x.square().sum() + y.square().sum()) / (2 * max(len(x), 1))
 
 
-class AngularLoss(RowLoss):
+class AngularLoss(_ClassPairsLoss):
     """Angular loss: the angle at a negative under which it sees an anchor and its positive is kept small.
 
     The first two items of a class in the batch are its pair, in both orders; negatives are the items of all other
@@ -129,8 +171,7 @@ class AngularLoss(RowLoss):
         alpha: the angle in degrees, above 0 and below 90.
     """
 
-    labels: LabelKind = "classes"
-    similarity: Similarity = "dot"
+    mutual = True
     whole = True  # the row of a pair's other item is read too
 
     def __init__(self, alpha: float = 40.0, *, miner: Miner | None = None) -> None:
@@ -152,7 +193,11 @@ class AngularLoss(RowLoss):
         missing[partner[paired]] = True
         missing[paired] = False
         sides = super().sides(embeddings, labels, torch.cat((paired, missing.nonzero().squeeze(1))))
-        return seeing(sides, partner >= 0, chosen)
+        return seeing(sides, self.seen(partner), chosen)
+
+    def seen(self, partner: Tensor) -> Tensor:
+        """Both items of each pair."""
+        return partner >= 0
 
 
 def _listed(embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> tuple[Tensor, Tensor]:
