@@ -128,7 +128,7 @@ def list_(
     what: Annotated[str | None, typer.Argument(metavar="[WHAT]", help="One kind of part; default an overview.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List configs, tasks, label views, backbones, samplers, losses, optimizers, schedules, with options and docs."""
+    """List configs, tasks, label views, backbones, samplers, losses, miners, steps, optimizers, schedules, with docs."""
     kinds = _kinds()
     if what is not None and what not in kinds:
         raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")
@@ -202,7 +202,7 @@ def weights(
 
 
 def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
-    from contml import experiment, labels, losses, models, sampling, training
+    from contml import experiment, labels, losses, mining, models, sampling, training
     from contml.config import Section
 
     return {
@@ -212,6 +212,8 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "backbones": lambda: dict.fromkeys(models.backbone_names()),
         "samplers": lambda: sampling.SAMPLERS,
         "losses": lambda: losses.LOSSES,
+        "miners": lambda: mining.MINERS,
+        "steps": lambda: training.STEPS,
         "optimizers": lambda: training.OPTIMIZERS,
         "schedules": lambda: training.SCHEDULES,
         "sections": lambda: {
