@@ -31,7 +31,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 def save_state(
     path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimizer: Mapping[str, Any], numbers: Any
 ) -> None:
-    """Tensors by part ("model", "loss"), an optimiser's `state_dict()`, and anything that is JSON."""
+    """Tensors by part ("model", "loss", "step"), an optimiser's `state_dict()`, and anything that is JSON."""
     flat = {f"{part}.{name}": tensor for part, state in tensors.items() for name, tensor in state.items()}
     rest: dict[str, dict[str, Any]] = {}
     for parameter, state in optimizer["state"].items():
