@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from contml.contracts import InputError, LabelKind
-from contml.losses.rows import Block, RowLoss, log_sum_exp
+from contml.losses.log_sum_exp import log_sum_exp
+from contml.losses.rows import Block, RowLoss
 from contml.mining import Miner
 
 

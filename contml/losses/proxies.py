@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from contml.contracts import InputError, LabelKind, LabelView
 from contml.distances import class_distance
 from contml.losses.class_index import ClassIndex
-from contml.losses.rows import Block, RowLoss, Sides, log_one_plus_sum_exp, log_sum_exp
+from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
+from contml.losses.rows import Block, RowLoss, Sides
 
 
 @dataclass(frozen=True)

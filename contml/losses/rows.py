@@ -325,28 +325,6 @@ class _ClassView:
         return class_distance(self.classes if anchors is None else self.classes[anchors], self.classes)
 
 
-def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
-    """`log(1 + sum w e^x)` over the last axis: `[A, B]` to `[A]`; where all w are 0 it is 0, with gradient 0.
-
-    weights `[A, B]`: >= 0, or bool.
-    """
-    # The 1 goes in as a logit of 0, so that no row is without a finite entry: logsumexp of nothing has a NaN gradient.
-    one = torch.zeros_like(x[:, :1])
-    x = x.masked_fill(~weights, -torch.inf) if weights.dtype == torch.bool else x + weights.log()
-    return torch.cat((one, x), 1).logsumexp(1)
-
-
-def log_sum_exp(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """`log(sum w e^x)` over the last axis, and whether any w is above 0: `[A, B]` to `[A]` each.
-
-    Where all w are 0 it is 0, with gradient 0. weights `[A, B]`: >= 0, or bool.
-    """
-    any_weight = (weights > 0).any(1)
-    # A row of nothing is given one entry of 0, whose gradient is cut: logsumexp of nothing has a NaN gradient.
-    x = x.masked_fill(~weights, -torch.inf) if weights.dtype == torch.bool else x + weights.log()
-    return torch.where(any_weight[:, None], x, 0).logsumexp(1).where(any_weight, 0), any_weight
-
-
 def _view(loss: RowLoss, embeddings: Tensor, labels: object, anchors: Tensor | None) -> LabelView:
     name = type(loss).__name__
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
