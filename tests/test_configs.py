@@ -12,10 +12,15 @@ from PIL import Image
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
 
-#: What makes the data of each task a miniature.
+#: What makes the data of each task a miniature, and its batches.
 SMALL = {
     "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
     "pose/files": ["task.root=own", "task.split=null"],
+    "classes/synthetic": ["task.classes=8", "task.per_class=5", "task.test_classes=4", "task.test_per_class=5"],
+}
+BATCHES = {
+    "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
+    "classes": ["sampler.classes=4", "sampler.instances=3"],
 }
 
 
@@ -33,9 +38,8 @@ def miniature_pose_files(folder):
 def test_config_takes_a_step(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     miniature_pose_files(tmp_path / "own")
-    experiment = load(name)
-    task = experiment.config.parts["task"].name
-    changes = [*SMALL[task], "sampler.batch_size=12", "sampler.anchors_per_batch=2", "model.backbone=small_cnn"]
+    parts = load(name).config.parts
+    changes = [*SMALL[parts["task"].name], *BATCHES[parts["sampler"].name], "model.backbone=small_cnn"]
     changes += ["images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"]
     facts = dict(check(load(name, changes)))
     assert facts["training images"] == "40"

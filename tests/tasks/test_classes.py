@@ -1,0 +1,170 @@
+"""Drawn beetles: the same for a seed, species apart from each other, none of the test species in training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from contml.contracts import InputError, Split, Task
+from contml.evaluation.protocol import evaluate
+from contml.experiment import check, load
+from contml.losses import LOSSES
+from contml.tasks.classes import TASKS, SyntheticClasses
+from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
+from contml.tasks.classes.split import ClassSplit, class_colour, draw_class
+from contml.testing import check_label_space
+
+SMALL = {"classes": 6, "per_class": 4, "test_classes": 5, "test_per_class": 3, "size": 32}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return SyntheticClasses(**SMALL)
+
+
+def pixels(split):
+    return torch.tensor(np.stack([split.image(row) for row in range(len(split))]))
+
+
+def test_sizes_labels_and_protocol(task):
+    assert TASKS["synthetic"] is SyntheticClasses
+    assert isinstance(task, Task)
+    for split, classes, per_class in ((task.train, 6, 4), (task.test, 5, 3)):
+        assert isinstance(split, Split)
+        assert len(split) == classes * per_class
+        assert split.labels.classes.bincount().tolist() == [per_class] * classes
+        assert (split.queries, split.gallery) == (None, None)
+        check_label_space(split.labels)
+        assert pixels(split).shape == (classes * per_class, 32, 32, 3)
+        assert pixels(split).dtype == torch.uint8
+
+
+def test_no_species_and_no_genus_is_on_both_sides():
+    split = SyntheticClasses(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
+    train, test = set(split.train.class_names), set(split.test.class_names)
+    assert (len(train), len(test)) == (60, 40)
+    assert not train & test
+    assert not {name.split()[0] for name in train} & {name.split()[0] for name in test}
+
+
+def test_the_same_for_a_seed_and_another_for_another(task):
+    again, other = SyntheticClasses(**SMALL), SyntheticClasses(**SMALL, seed=1)
+    for split in ("train", "test"):
+        mine = getattr(task, split)
+        assert torch.equal(pixels(mine), pixels(getattr(again, split)))
+        assert mine.class_names == getattr(again, split).class_names
+        assert not torch.equal(pixels(mine), pixels(getattr(other, split)))
+        assert mine.class_names != getattr(other, split).class_names
+
+
+def test_a_larger_data_set_holds_the_smaller(task):
+    larger = SyntheticClasses(**{**SMALL, "classes": 9, "per_class": 6, "test_classes": 6})
+    assert larger.train.class_names[:6] == task.train.class_names
+    assert torch.equal(pixels(larger.train).view(9, 6, 32, 32, 3)[:6, :4].flatten(0, 1), pixels(task.train))
+    assert torch.equal(pixels(larger.test)[: len(task.test)], pixels(task.test))
+
+
+def test_species_of_a_genus_are_alike():
+    world = [species(0, number) for number in range(40 * GENUS)]
+    low, high = (torch.tensor(edge) for edge in zip(*TRAITS.values(), strict=True))
+    traits = (torch.tensor([list(kind.traits.values()) for kind in world]) - low) / (high - low)
+    assert bool(((traits >= -1e-6) & (traits <= 1 + 1e-6)).all())
+    apart = torch.cdist(traits, traits)
+    genus = torch.arange(len(world)) // GENUS
+    same = (genus[:, None] == genus) & ~torch.eye(len(world), dtype=torch.bool)
+    assert apart[same].mean() < 0.75 * apart[genus[:, None] != genus].mean()
+    assert apart[same].min() > 0.3  # and yet no two are one
+    names = [kind.name.split() for kind in world]
+    assert all(name[0] == names[row - row % GENUS][0] for row, name in enumerate(names))
+    assert len({" ".join(name) for name in names}) == len(world)
+
+
+def test_specimens_vary_but_are_drawn_without_gaps():
+    kind = species(0, 3)
+    images = np.stack([draw_specimen(kind, item, 40) for item in range(6)]).astype(float)
+    apart = np.abs(images[:, None] - images[None]).mean((2, 3, 4))
+    assert apart[~np.eye(6, dtype=bool)].min() > 10
+    for size in (8, 17, 96):
+        assert draw_specimen(kind, 0, size).shape == (size, size, 3)
+    # The same specimen at another size is the same picture.
+    small = np.asarray(Image.fromarray(draw_specimen(kind, 1, 96)).resize((24, 24), Image.Resampling.BOX)).astype(float)
+    assert np.corrcoef(small.ravel(), draw_specimen(kind, 1, 24).astype(float).ravel())[0, 1] > 0.9
+
+
+def test_every_trait_shows():
+    kind = species(0, 8)  # six legs, spots, clubs on its antennae, a seam round its back
+    kind = kind._replace(traits={**kind.traits, "club": 0.05, "rim": 0.1, "pattern": 3.5, "antenna_curl": 0.1})
+    before = draw_specimen(kind, 0, 48).astype(float)
+    for name, (low, high) in TRAITS.items():
+        value = low if kind.traits[name] > (low + high) / 2 else high
+        other = draw_specimen(kind._replace(traits={**kind.traits, name: value}), 0, 48).astype(float)
+        assert np.abs(other - before).max() > 20, name
+
+
+def test_pixels_alone_find_some_but_not_many():
+    test = SyntheticClasses(classes=2, per_class=2, size=32).test
+    found, _ = evaluate(pixels(test).flatten(1).float(), test.labels)
+    recall = found.curves["recall"]
+    assert recall.random[0] < 0.03
+    assert 2 * recall.random[0] < recall.model[0] < 0.3
+
+
+def test_a_drawn_label_is_framed_and_named(task):
+    for size in (40, 200, 420):
+        picture = task.test.draw(4, size)
+        assert (picture.size, picture.mode) == ((size, size), "RGB")
+        assert picture.getpixel((0, size // 2)) == class_colour(int(task.test.labels.classes[4]))
+    plain = Image.new("RGB", (40, 40), "white")
+    named = np.asarray(draw_class(plain, "Ulfeger ulpifer", (9, 9, 9), 200))
+    assert named[175:196, 8:-8].mean() < 100  # the band of the name
+    assert named[50:100, 50:100].min() == 255
+    assert draw_class(plain, "x" * 500, (9, 9, 9), 200).size == (200, 200)
+    assert np.asarray(draw_class(plain, "", (9, 9, 9), 100))[80:95, 20:80].min() == 255  # no room for a name
+
+
+def test_class_colours_are_apart():
+    colours = np.array([class_colour(number) for number in range(12)], dtype=float)
+    apart = np.abs(colours[:, None] - colours[None]).sum(2)
+    assert apart[~np.eye(12, dtype=bool)].min() > 40
+
+
+def test_a_split_of_files_keeps_names_by_class(tmp_path):
+    Image.new("RGB", (9, 7), "red").save(tmp_path / "a.png")
+    split = ClassSplit([tmp_path / "a.png"] * 3, ["a", "b", "c"], [7, 2, 7], {2: "two", 7: "seven"})
+    assert split.labels.classes.tolist() == [1, 0, 1]
+    assert split.class_names == ["two", "seven"]
+    assert split.draw(0, 30).size == (30, 30)
+    with pytest.raises(InputError, match="there are 3 images, 2 names and 3 classes"):
+        ClassSplit([tmp_path / "a.png"] * 3, ["a", "b"], [1, 1, 1], ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": 1}, "classes is 1; a split needs at least 2 classes"),
+        ({"test_classes": 0}, "test_classes is 0; a split needs at least 2 classes"),
+        ({"per_class": 1}, "per_class is 1; a class needs at least 2 images to have anything to find"),
+        ({"test_per_class": -1}, "test_per_class is -1; a class needs at least 2 images to have anything to find"),
+        ({"seed": -1}, "seed is -1 and size is 48; these must be at least 0 and 8"),
+        ({"size": 7}, "seed is 0 and size is 7; these must be at least 0 and 8"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError) as error:
+        SyntheticClasses(**options)
+    assert str(error.value) == message
+
+
+MINIATURE = [
+    *("task.classes=5", "task.per_class=4", "task.test_classes=3", "task.test_per_class=3", "task.size=32"),
+    *("sampler.classes=4", "sampler.instances=3", "images.resize=32", "images.crop=32", "model.dim=8"),
+]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_takes_a_step_on_them(name):
+    facts = dict(check(load("classes/synthetic", [*MINIATURE, f"loss={name}"])))
+    assert np.isfinite(float(facts["loss of a batch"]))
+    assert float(facts["loss of a batch"]) != 0  # something to learn from; contrastive begins below 0
