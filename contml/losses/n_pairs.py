@@ -5,9 +5,9 @@ The first two items of a class in the batch are its pair (a, p); a class of one 
     N-pair   mean_i log(1 + sum_{j != i} e^{a_i . p_j - a_i . p_i})  +  l2 mean |f|^2
     angular  mean_{(a,p)} log(1 + sum_n e^{4 tan^2(alpha) (a + p) . n - 2 (1 + tan^2(alpha)) a . p})
 
-Sohn: "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016, Eq. 6 and section 3.2.1. Wang,
-Zhou, Wen, Liu, Lin: "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 8, over both orders of each pair; n are
-the items of all other pairs. f are the items of all pairs; embeddings are taken as they come.
+Sohn: "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016. Wang, Zhou, Wen, Liu, Lin:
+"Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 8, over both orders of each pair; n are the items of all other
+pairs. f are the items of all pairs; embeddings are taken as they come.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
     w_an = e^{scale (boundary - d_an)}, not differentiated;   P*, N*: the pairs whose hinge is above 0
 
-Wang, Hua, Kodirov, Hu, Garnier, Robertson: "Ranked List Loss for Deep Metric Learning", CVPR 2019, Eq. 3-8. d is the
-Euclidean distance of unit vectors; the mean over anchors.
+Wang, Hua, Kodirov, Hu, Garnier, Robertson: "Ranked List Loss for Deep Metric Learning", CVPR 2019. d is the Euclidean
+distance of unit vectors; the mean over anchors.
 """
 
 from __future__ import annotations
