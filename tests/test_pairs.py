@@ -80,8 +80,8 @@ def slope(loss, x, labels):
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (ContrastiveLoss, {"margin": -0.1}, "margin is -0.1; it must be at least 0"),
-        (ContrastiveLoss, {"margin": math.nan}, "margin is nan; it must be at least 0"),
+        (ContrastiveLoss, {"margin": -0.1, "distance": "euclidean"}, "margin is -0.1; it must be at least 0"),
+        (ContrastiveLoss, {"margin": math.nan}, "margin is nan; as a cosine it must be -1 to 1"),
         (ContrastiveLoss, {"distance": "dot"}, "distance is 'dot'; it must be cosine or euclidean"),
         (LiftedStructureLoss, {"margin": math.inf}, "margin is inf; it must be at least 0"),
         (BinomialDevianceLoss, {"alpha": 0}, "alpha is 0; it must be above 0"),

@@ -101,7 +101,10 @@ class ContrastiveLoss(RowLoss):
             raise InputError(f"distance is {distance!r}; it must be cosine or euclidean")
         if margin is None:
             margin = 0.5 if distance == "cosine" else 1.0
-        check_margin(margin)
+        if distance == "cosine" and not -1 <= margin <= 1:
+            raise InputError(f"margin is {margin}; as a cosine it must be -1 to 1")
+        if distance == "euclidean":
+            check_margin(margin)
         self.margin, self.distance = margin, distance
         self.similarity = distance
 
