@@ -325,3 +325,19 @@ def test_bad_anchors():
     nothing = memory(embeddings, classes, anchors=torch.tensor([]))
     nothing.backward()
     assert nothing.item() == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here")
+@pytest.mark.parametrize("moved", [True, False])
+def test_on_a_cuda_device_it_gives_what_it_gives_on_the_cpu(moved):
+    spaces = {"cpu": VectorLabels(torch.randn(ITEMS, 2))}
+    spaces["cuda"] = spaces["cpu"].to("cuda")
+    memories = {device: CrossBatchMemory(SIZE, 0, loss=LogRatioLoss(), embedding_dim=DIM) for device in spaces}
+    for step, (embeddings, rows) in enumerate(batches()):
+        if moved and step == 2:
+            memories["cpu"].to("cuda"), memories["cpu"].to("cpu")
+            memories["cuda"].load_state_dict(memories["cpu"].state_dict())
+        a, b = (memories[d](embeddings.to(d), spaces[d].view(rows)).cpu() for d in spaces)
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+    assert memories["cuda"].embeddings.is_cuda

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 from types import ModuleType
 from typing import Any, ClassVar
@@ -132,13 +133,12 @@ def _adapter(name: str) -> type[OutsideLoss]:
 
 def _library(name: str) -> ModuleType:
     try:
-        import pytorch_metric_learning.losses as library
+        return importlib.import_module("pytorch_metric_learning.losses")
     except ModuleNotFoundError as error:
         raise InputError(
             f"'{name}' is a loss of pytorch-metric-learning, but '{error.name}' is not installed; "
             'pip install "contml[pml]"'
         ) from None
-    return library
 
 
 def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
