@@ -39,7 +39,7 @@ def soft_triple_rows(block: Block, centers: int, la: float, gamma: float, margin
     Qian, Shang, Sun, Hu, Li, Jin: "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", ICCV 2019.
     """
     assert block.anchor_class is not None
-    s = block.s.view(len(block.s), -1, centers)  # [A,C,K]
+    s = block.s.view(len(block.s), block.s.shape[1] // centers, centers)  # [A,C,K]
     similarity = ((s / gamma).softmax(2) * s).sum(2)  # [A,C]
     own = (block.target[:, ::centers] == 0).to(s.dtype)
     value = F.cross_entropy(la * (similarity - margin * own), block.anchor_class, reduction="none")
