@@ -28,7 +28,7 @@ EXPERIMENTS = {
     "memory of continuous labels": (False, "loss: log_ratio\nmemory: {size: 25, start: 1}"),
     "memory of a threshold": (
         False,
-        "labels: {name: threshold, threshold: 20}\nloss: contrastive\nmemory: {size: 12, start: 0}",
+        "labels: {name: threshold, threshold: 20}\nloss: contrastive\nmemory: {size: 12}",
     ),
     "memory, miner and a loss that learns": (
         True,
@@ -155,7 +155,6 @@ def test_a_part_that_is_left_out_is_in_no_config(tmp_path):
             "loss: raw\nmemory: {start: 6}",
             "own.yaml:10: 'memory.start' is 6, but the training has 6 steps: the memory would never be used; set a",
         ),
-        (True, "loss: raw\nmemory: {}", "'memory.start' is 1000, but the training has 6 steps"),
         (True, "loss: raw\nmemory: {size: 0}", "own.yaml:10: memory: size is 0; it must be at least 1"),
         (True, "loss: raw\nmemory: {szie: 3}", "own.yaml:10: unknown key 'memory.szie'; did you mean 'size'?"),
         (True, "loss: soft_triple\nmemory: {start: 0}", "own.yaml:10: memory: SoftTripleLoss compares proxies"),

@@ -66,7 +66,8 @@ class CrossBatchMemory(nn.Module):
 
     Args:
         size: how many embeddings are remembered; the oldest are forgotten first.
-        start: training steps before the memory is used; embeddings of a model that has hardly begun drift too fast.
+        start: training steps before the memory is used, as a model that has hardly begun drifts fast; 1000 in the
+            paper.
         loss: a pair loss, whose anchors are items of the batch.
         embedding_dim: the embedding dimension; default that of the first batch.
     """
@@ -74,9 +75,7 @@ class CrossBatchMemory(nn.Module):
     embeddings: Tensor
     places: Tensor
 
-    def __init__(
-        self, size: int = 8192, start: int = 1000, *, loss: nn.Module, embedding_dim: int | None = None
-    ) -> None:
+    def __init__(self, size: int = 8192, start: int = 0, *, loss: nn.Module, embedding_dim: int | None = None) -> None:
         super().__init__()
         for name, value, least in (("size", size, 1), ("start", start, 0)):
             if value < least:
