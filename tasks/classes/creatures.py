@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 Traits: TypeAlias = "dict[str, float]"
 
 #: What a species is, and the range of each trait. Lengths are half widths of the image; hues are parts of a circle.
@@ -199,12 +199,12 @@ def _segments(x: Array, y: Array, segments: Array) -> Array:
 
 
 def _length(x: Array, y: Array) -> Array:
-    return np.sqrt(x * x + y * y)
+    return np.asarray(np.sqrt(x * x + y * y))
 
 
 def _shadow(t: Traits, u: Array, v: Array) -> Array:
     radius = _length(u / (t["length"] * t["aspect"]), (v + 0.12) / (t["length"] + 0.12))
-    return np.clip(0.5 - (radius - 1) * 3, 0, 1)
+    return np.asarray(np.clip(0.5 - (radius - 1) * 3, 0, 1))
 
 
 def _lit(colour: Array, a: Array, b: Array, radius: Array, light: float, random: np.random.Generator) -> Array:
@@ -219,18 +219,17 @@ def _ground(random: np.random.Generator, x: Array, y: Array, edge: float) -> Arr
     """Soil, sand or leaf, with clutter on it."""
     size = len(x)
     base = _rgb(random.uniform(), random.uniform(0.05, 0.4), random.uniform(0.4, 0.9))
-    grain = [
-        np.asarray(
-            Image.fromarray(random.normal(0, 1, (n, n)).astype(np.float32)).resize(
-                (size, size), Image.Resampling.BICUBIC
-            )
-        )
-        for n in (3, 9)
-    ]
-    tone = 1 + 0.16 * grain[0] + random.uniform(0, 0.12) * grain[1]
+    coarse, fine = _clouds(random, 3, size), _clouds(random, 9, size)
+    tone = 1 + 0.16 * coarse + random.uniform(0, 0.12) * fine
     picture = np.asarray(base * tone[..., None], np.float32)
     _litter(picture, random, x, y, edge, int(random.integers(1, 6)))
     return picture
+
+
+def _clouds(random: np.random.Generator, grains: int, size: int) -> Array:
+    """Smooth noise `[size, size]` of so many grains a side."""
+    noise = random.normal(0, 1, (grains, grains)).astype(np.float32)
+    return np.asarray(Image.fromarray(noise).resize((size, size), Image.Resampling.BICUBIC))
 
 
 def _litter(
@@ -262,7 +261,7 @@ def _photograph(picture: Array, random: np.random.Generator, x: Array, y: Array)
 
 
 def _cover(distance: Array, edge: float) -> Array:
-    return np.clip(0.5 - distance / edge, 0, 1)
+    return np.asarray(np.clip(0.5 - distance / edge, 0, 1))
 
 
 def _lay(picture: Array, cover: Array, colour: Array) -> None:
