@@ -6,6 +6,7 @@ import pytest
 import torch
 from miniature import Flat, small_trainer
 
+from contml.config import data_arguments
 from contml.distances import cosine, euclidean, nearest, squared_euclidean
 from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES
@@ -38,8 +39,9 @@ def test_labels_and_nearest(space):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("block_rows", [None, 7])
 def test_losses(name, block_rows):
-    data = {"num_classes": 4, "embedding_dim": 6} if name == "proxy_anchor" else {}
     torch.manual_seed(0)
+    takes = data_arguments(LOSSES[name])
+    data = {key: value for key, value in {"num_classes": 4, "embedding_dim": 6}.items() if takes.get(key)}
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows
     embeddings = torch.randn(40, 6, dtype=torch.float64)

@@ -22,14 +22,17 @@ class ClassIndex(nn.Module):
         InputError: the ids are not as many, or not distinct whole numbers; in a call, an id that is not among them.
     """
 
+    ids: Tensor
+    rows: Tensor
+
     def __init__(self, num_classes: int, class_ids: Tensor | Sequence[int] | None = None) -> None:
         super().__init__()
         if num_classes < 1:
             raise InputError(f"num_classes is {num_classes}; it must be at least 1")
         ids = torch.arange(num_classes) if class_ids is None else torch.as_tensor(class_ids)
-        if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or len(ids.unique()) != num_classes:
+        if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or len(torch.unique(ids)) != num_classes:
             raise InputError(
-                f"class_ids are {ids.dtype} {list(ids.shape)} with {len(ids.unique())} different values; "
+                f"class_ids are {ids.dtype} {list(ids.shape)} with {len(torch.unique(ids))} different values; "
                 f"give {num_classes} distinct whole numbers, one a class"
             )
         ordered, rows = ids.long().sort()

@@ -30,7 +30,8 @@ def cross_entropy_rows(block: Block, bias: Tensor) -> tuple[Tensor, Tensor]:
 class CrossEntropyLoss(RowLoss):
     """Cross entropy of a linear classifier on the embeddings: what metric learning is compared with.
 
-    Embeddings are taken as they come: on the unit sphere logits stay small, and normalized_softmax is the one to take.
+    Embeddings are taken as they come. On the unit sphere logits are small until the weights have grown:
+    normalized_softmax has a temperature for that.
 
     Args:
         num_classes: how many classes there are.
