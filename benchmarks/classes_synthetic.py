@@ -3,8 +3,8 @@
     python -m benchmarks.classes_synthetic [--workers 2] [--only NAME ...] [--save FILE]
 
 Trains `classes/synthetic` with each loss of the family, with miners as in Table 1 of "A Unified View of Deep Metric
-Learning via Gradient Analysis", a memory, and HDML, beside an untrained model and cross entropy; no option is tuned. Each
-worker has one thread. What is measured is added to FILE, and read from there when the program is run again.
+Learning via Gradient Analysis", a memory, and HDML, beside an untrained model and cross entropy; no option is tuned.
+Each worker has one thread. What is measured is added to FILE, and read from there when the program is run again.
 """
 
 from __future__ import annotations

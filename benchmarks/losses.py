@@ -22,7 +22,6 @@ from torch import Tensor
 from benchmarks.measure import alternate, heading, peak_memory, table
 from contml.config import data_arguments
 from contml.losses import LOSSES
-from contml.mining import VTHM
 
 DIM, PER_CLASS = 512, 4
 #: The largest batch of a peer that lists triplets.

@@ -128,7 +128,7 @@ def list_(
     what: Annotated[str | None, typer.Argument(metavar="[WHAT]", help="One kind of part; default an overview.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List configs, tasks, label views, backbones, samplers, losses, miners, steps, optimizers, schedules, with docs."""
+    """List configs, tasks, label views, backbones, samplers, losses, miners, steps, optimizers, schedules."""
     kinds = _kinds()
     if what is not None and what not in kinds:
         raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")

@@ -19,7 +19,7 @@ from contml.config import data_arguments
 from contml.contracts import InputError
 from contml.experiment import load, resume, train
 from contml.images import Images
-from contml.losses import LOSSES, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
+from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.runs import create
 from contml.training import OPTIMIZERS, SCHEDULES, Interrupted, Trainer, Training
 from contml.training.checkpoint import load_state, save_state
