@@ -27,15 +27,17 @@ SEEDS = (0, 1, 2)
 _FREE = "model.normalize=false"
 #: Proxies learn ten times as fast as the network: most papers give them a rate of their own.
 _PROXIES = "optimizer.loss_lr=0.02"
+#: The same batch as two items of each class: losses on a pair of items a class leave all others out.
+_TWO = ("sampler.classes=48", "sampler.instances=2")
 #: Name in the table: what is changed in the config.
 METHODS: dict[str, list[str]] = {
     "cross_entropy": ["loss=cross_entropy", _FREE],
     "cross_entropy, unit embeddings": ["loss=cross_entropy"],
     "contrastive": ["loss=contrastive"],
-    "contrastive, euclidean": ["loss=contrastive", "loss.distance=euclidean", _FREE],
+    "contrastive, euclidean": ["loss=contrastive", "loss.distance=euclidean"],
     "triplet_margin": ["loss=triplet_margin"],
-    "n_pairs": ["loss=n_pairs", _FREE],
-    "angular": ["loss=angular", _FREE],
+    "n_pairs": ["loss=n_pairs", _FREE, *_TWO],
+    "angular": ["loss=angular", _FREE, *_TWO],
     "lifted_structure": ["loss=lifted_structure"],
     "binomial_deviance": ["loss=binomial_deviance"],
     "raw": ["loss=raw"],
@@ -65,7 +67,7 @@ METHODS: dict[str, list[str]] = {
         "loss.margin=1",
         "step=hdml",
     ],
-    "hdml, n_pairs": ["loss=n_pairs", "step=hdml", "step.alpha=90", _FREE],
+    "hdml, n_pairs": ["loss=n_pairs", "step=hdml", _FREE, *_TWO],
 }
 
 
