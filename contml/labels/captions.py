@@ -56,7 +56,8 @@ class CaptionLabels:
     with no word left is dropped (`dropped` tells how many); an image left without captions is refused or, with
     `empty="drop"`, left out. `kept` are the rows of the input that are in the space.
 
-    Computed on the CPU in torch's number of threads; blocks are sent to `device`.
+    On a CUDA device distances are computed by a Triton kernel, else on the CPU in torch's number of threads. Nearest
+    rows are found on the CPU, wherever the labels are.
 
     Args:
         captions: the captions of each image.
@@ -117,7 +118,7 @@ class CaptionLabels:
         return len(self._bags.sets) - 1
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels, whose blocks are sent to `device`."""
+        """The same labels, whose distances are computed on `device` and given there."""
         moved = copy.copy(self)
         moved.device, moved.kept = torch.device(device), self.kept.to(device)
         return moved
@@ -134,7 +135,7 @@ class CaptionLabels:
         r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
         x = take(self._bags, r.cpu().numpy())
         y = x if torch.equal(r, c) else take(self._bags, c.cpu().numpy())
-        return torch.from_numpy(set_distances(x, y, self._costs)).to(self.device)
+        return set_distances(x, y, self._costs, device=self.device)
 
     def view(self, rows: Rows = None) -> SpaceView:
         """These rows against each other: what a loss reads."""
