@@ -21,6 +21,7 @@ from torch import Tensor
 from contml.contracts import InputError
 from contml.distances import _caption_sets as kernels
 from contml.distances._caption_sets import Bags, Sides
+from contml.distances._threads import in_threads
 from contml.distances._transport import Floats, Ints, workspace
 from contml.distances._word_costs import WordCosts
 
@@ -220,17 +221,6 @@ def nearest_sets(
             if progress is not None:
                 progress(done)
     return distances, rows
-
-
-def in_threads(work: Callable[[int, int], None], parts: int) -> None:
-    """Run `work(start, step)` for each start below `step`, in torch's number of threads."""
-    step = max(1, min(torch.get_num_threads(), parts))
-    if step == 1:
-        return work(0, 1)
-    with ThreadPoolExecutor(step) as pool:
-        for _ in pool.map(lambda start: work(start, step), range(step)):
-            pass
-    return None
 
 
 def _uses_gpu(device: torch.device) -> bool:
