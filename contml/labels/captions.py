@@ -6,8 +6,9 @@ import copy
 import gzip
 import pickle
 import re
+import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,6 +93,10 @@ class CaptionLabels:
             source = train_word_vectors([caption for image in words for caption in image], dim, seed)
         elif isinstance(vectors, str | Path):
             source = load_word_vectors(vectors)
+        elif not hasattr(vectors, "__contains__"):
+            raise InputError(
+                f"vectors is a {type(vectors).__name__}; give KeyedVectors, a mapping from words to vectors, or a file"
+            )
         counts = Counter(word for image in words for caption in image for word in caption)
         known = sorted(word for word in counts if word in source)
         number = {word: position for position, word in enumerate(known)}
@@ -202,7 +207,7 @@ def load_word_vectors(path: Path | str) -> Any:
                 head = unpacked.read(1 << 16)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; give a file of word vectors") from None
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged or cut short, as gzip ({error})") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
@@ -223,7 +228,7 @@ def load_word_vectors(path: Path | str) -> Any:
         return KeyedVectors.load_word2vec_format(
             str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
         )
-    except (ValueError, EOFError, OSError, AttributeError, ImportError, pickle.UnpicklingError, IndexError) as error:
+    except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: damaged or cut short, as {_FORMATS[form]} ({reason})") from None
 
@@ -244,6 +249,11 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
     return model.wv
 
 
+#: What gensim, gzip and pickle raise at a file that is not whole; a wrong head may ask for any amount of memory.
+_DAMAGED = (
+    *(ValueError, EOFError, OSError, AttributeError, ImportError, IndexError, MemoryError),
+    *(pickle.UnpicklingError, zlib.error),
+)
 _FORMATS = {"gensim": "gensim's own", "binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
 
 
@@ -269,7 +279,11 @@ def _is_number(field: bytes) -> bool:
 
 
 def _checked(row: int, image: Sequence[str]) -> Sequence[str]:
-    if isinstance(image, str) or not all(isinstance(caption, str) for caption in image):
+    if (
+        isinstance(image, str)
+        or not isinstance(image, Iterable)
+        or not all(isinstance(caption, str) for caption in image)
+    ):
         raise InputError(f"the captions of image {row} are {image!r:.60}; give a list of strings for each image")
     return image
 
