@@ -57,10 +57,10 @@ def all_movers(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tens
     if not out.numel():
         return out
     packed, tile_x, tile_y = _packed(x, y, costs, device), _tiles(x), _tiles(y)
+    rows, cols = ({t: _on(device, np.flatnonzero(of == t)) for t in kernel.TILES} for of in (tile_x, tile_y))
     for p in kernel.TILES:
         for q in kernel.TILES:
-            rows, cols = (_on(device, np.flatnonzero(of == tile)) for of, tile in ((tile_x, p), (tile_y, q)))
-            kernel.movers(packed, rows, cols, len(x.totals), max(p, q), x is y, out)
+            kernel.movers(packed, rows[p], cols[q], len(x.totals), max(p, q), x is y, out)
     # A caption longer than the largest tile goes to the solver of the CPU. POT's emd2 would do as well; ours is the
     # kernel's own algorithm, takes any length, is tested against POT, and is 80 times as fast.
     if len(long := np.flatnonzero(tile_x == 0)):
