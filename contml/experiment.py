@@ -34,7 +34,9 @@ from contml.training.checkpoint import load_state, save_weights
 #: First line of a run's config, before the name of the config that it was made from.
 _HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
-_WHERE = ("task.root", "model.weights", "images.workers", "training.checkpoint_minutes")
+_WHERE = (
+    *("task.root", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
+)
 
 
 def task_table() -> dict[str, Callable[..., Task]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -90,6 +91,7 @@ class DenseSampler(BatchSampler):
         neighbours: how many nearest by label distance each anchor brings along.
         all_anchors: let every row of the batch be an anchor for the loss, not only those that brought neighbours.
         batches: batches an epoch; default every item once an anchor.
+        cache: a folder that keeps the neighbours, for the next run on these labels; none: found anew.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class DenseSampler(BatchSampler):
         neighbours: int = 5,
         all_anchors: bool = False,
         batches: int | None = None,
+        cache: Path | None = None,
         *,
         labels: LabelSpace,
         seed: int = 0,
@@ -117,7 +120,7 @@ class DenseSampler(BatchSampler):
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
         self.batches = _at_least_one("batches", batches)
-        self.neighbours = nearest(labels, neighbours).rows.cpu().numpy()  # [N,k]
+        self.neighbours = nearest(labels, neighbours, cache=cache).rows.cpu().numpy()  # [N,k]
 
     def __len__(self) -> int:
         return self.batches or -(-self.items // self.anchors_per_batch)

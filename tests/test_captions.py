@@ -327,6 +327,23 @@ def test_a_file_of_another_format_is_refused(tmp_path, content):
     )
 
 
+def test_a_damaged_gzip_and_a_head_that_asks_for_too_much_are_told(tmp_path):
+    path = tmp_path / "vectors.gz"
+    write(path, "gz", gaussian())
+    content = bytearray(path.read_bytes())
+    content[300:310] = bytes(10)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"^/.*vectors.gz: damaged or cut short, as .* \(.*\)$"):
+        load_word_vectors(path)
+    path = tmp_path / "vectors.txt"
+    path.write_text("1000000000000 1000000000\nw0 1 2\n")
+    with pytest.raises(InputError) as error:
+        load_word_vectors(path)
+    assert str(error.value) == (
+        f"{path}: damaged or cut short, as word2vec binary (its head promises 1000000000000 vectors of 1000000000 numbers)"
+    )
+
+
 def test_other_pickles_and_missing_files(tmp_path):
     path = tmp_path / "vectors"
     path.write_bytes(pickle.dumps([1, 2]))
@@ -352,6 +369,19 @@ def broken(word="w1", value=np.nan):
             lambda: CaptionLabels([["w0"], ["the", "zebra"], []], keyed(gaussian())),
             "image 1 has no caption with a word that has a vector (2 such images); leave these out, give vectors for "
             "their words, or set empty=drop",
+        ),
+        (
+            lambda: CaptionLabels([["w0 w1"], ["", " !", "the"]]),
+            "image 1 has no caption with a word that has a vector (1 such images); leave these out, give vectors for "
+            "their words, or set empty=drop",
+        ),
+        (
+            lambda: CaptionLabels([["w0"], None], keyed(gaussian())),
+            "the captions of image 1 are None; give a list of strings for each image",
+        ),
+        (
+            lambda: CaptionLabels([["w0"]], 5),
+            "vectors is a int; give KeyedVectors, a mapping from words to vectors, or a file",
         ),
         (
             lambda: CaptionLabels([["zebra"]], keyed(gaussian()), empty="drop"),

@@ -18,6 +18,7 @@ from contml.distances.cache import fingerprint
 from contml.labels import (
     LABELS,
     ClassLabels,
+    NearestLabels,
     PackedLabels,
     PoseLabels,
     PrecomputedLabels,
@@ -27,6 +28,7 @@ from contml.labels import (
     VectorLabels,
     WeightedLabels,
 )
+from contml.sampling import DenseSampler
 
 cache = sys.modules["contml.distances.cache"]
 
@@ -248,6 +250,12 @@ def test_a_fingerprint_is_of_content():
         RegionLabels(np.zeros((2, 3, 3), dtype=np.uint8), 2, side=8),
         WeightedLabels({VectorLabels(vectors): 1.0}),
         WeightedLabels({VectorLabels(vectors): 2.0}),
+        ThresholdLabels(1.0, space=VectorLabels(vectors)),
+        ThresholdLabels(2.0, space=VectorLabels(vectors)),
+        ThresholdLabels(1.0, space=VectorLabels(vectors.flip(0))),
+        NearestLabels(1, space=VectorLabels(vectors)),
+        NearestLabels(2, space=VectorLabels(vectors)),
+        NearestLabels(2, space=VectorLabels(vectors)).subset([0, 1]),
     ]
     prints = [space.fingerprint() for space in spaces]
     assert len(set(prints)) == len(spaces)
@@ -281,10 +289,16 @@ def raises(message, make):
 
 
 def test_a_space_without_a_fingerprint_is_not_cached(tmp_path):
+    class Bare(Counted):
+        fingerprint = None
+
+    message = "Bare has no fingerprint(), so its neighbours cannot be cached; leave cache out, or give it that method"
+    raises(message, lambda: nearest(Bare([1.0, 2.0]), 1, cache=tmp_path))
+    raises(message, lambda: NearestLabels(1, tmp_path, space=Bare([1.0, 2.0])))
     raises(
-        "ThresholdLabels has no fingerprint(), so its neighbours cannot be cached; "
-        "leave cache out, or give it that method",
-        lambda: nearest(ThresholdLabels(1.0, space=line()), 3, cache=tmp_path),
+        "Bare among the labels or their options has no content to make a cache key of; "
+        "leave cache out, or give it a fingerprint()",
+        lambda: nearest(ThresholdLabels(1.0, space=Bare([1.0, 2.0])), 1, cache=tmp_path),
     )
     odd = line()
     odd.model = object()
@@ -330,6 +344,46 @@ def test_a_file_of_another_search_is_told(tmp_path):
         f"{four}: not the neighbours that its name promises; delete it, and it is computed again",
         lambda: nearest(line(), 4, cache=tmp_path),
     )
+
+
+def test_a_view_and_a_sampler_of_the_next_run_read_what_the_last_one_found(tmp_path):
+    def asked(make):
+        before = Counted.asked
+        made = make()
+        assert np.array_equal(made.neighbours, nearest(line(), 3).rows)
+        return Counted.asked - before - 35
+
+    assert asked(lambda: NearestLabels(3, tmp_path, space=line())) == 35
+    assert asked(lambda: NearestLabels(3, tmp_path, space=line())) == 0
+    assert asked(lambda: DenseSampler(10, neighbours=3, cache=tmp_path, labels=line())) == 0
+    assert asked(lambda: NearestLabels(3, space=line())) == 35
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    for make in (
+        lambda: NearestLabels(3, tmp_path, space=line()),
+        lambda: DenseSampler(10, neighbours=3, cache=tmp_path, labels=line()),
+    ):
+        with pytest.raises(InputError) as error:
+            make()
+        assert str(error.value).startswith(f"{path}: cut short or damaged (")
+        assert str(error.value).endswith("); delete it, and it is computed again")
+        assert "\n" not in str(error.value)
+
+
+def test_a_home_folder_is_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    nearest(line(), 3, cache="~/kept")
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_neighbours_of_a_view_are_cached(tmp_path):
+    for view in (ThresholdLabels(20.0, space=line()), NearestLabels(4, space=line())):
+        expected = nearest(view, 3)
+        assert same(nearest(view, 3, cache=tmp_path), expected)
+        before = Counted.asked
+        assert same(nearest(view, 3, cache=tmp_path), expected)
+        assert Counted.asked == before
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def test_equals_the_confusion_matrix(drawn, cached):
     expected = loop(maps, maps, classes, ignore)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["contml.distances.regions"], "_CACHED", cached)
-        patch.setattr(sys.modules["contml.distances.regions"], "_SYMMETRIC", 2)
+        patch.setattr(sys.modules["contml.distances.regions"], "_ALONE", 1)
         if bool(expected.isnan().any()):
             with pytest.raises(InputError, match="have no pixel that neither ignores"):
                 region_distance(maps, maps, classes, ignore)

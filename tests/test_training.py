@@ -176,6 +176,12 @@ def test_resume_with_a_changed_config(tmp_path):
     run.config.write_text(changed)
     with pytest.raises(InputError, match=r"config.yaml: changed since the run began \(training.epochs: 2 -> 3\)"):
         resume(run.folder)
+    kept = tmp_path / "kept"
+    changed = text.replace("cache: null", f"cache: {kept}")  # where things are may change
+    assert changed != text
+    run.config.write_text(changed)
+    assert resume(run.folder) is not None
+    assert len(list(kept.iterdir())) == 1
 
 
 def test_a_checkpoint_cut_short_is_told(tmp_path):

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from contml.contracts import InputError
 from contml.distances._transport import Floats, Ints, compiled
@@ -37,6 +39,18 @@ class WordCosts:
                 f"the vector of the word {self.names[int(bad[0])]!r} is not finite or too long; give finite vectors"
             )
         self._whole = self._all() if len(self.vectors) <= WHOLE else None
+        self._on: dict[torch.device, Tensor] = {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all distances are kept, or only the vectors."""
+        return self._whole is not None
+
+    def on(self, device: torch.device) -> Tensor:
+        """What is kept, on another device: all distances `[V, V]` in float32, or else the vectors `[V, d]`."""
+        if device not in self._on:
+            self._on[device] = torch.from_numpy(self.vectors if self._whole is None else self._whole).to(device)
+        return self._on[device]
 
     def block(self, rows: Ints, cols: Ints) -> Floats:
         """Distances `[R, C]` in float32 of these words, contiguous."""
@@ -71,7 +85,7 @@ class WordCosts:
 
     def __getstate__(self) -> dict[str, Any]:
         # The distances of a large vocabulary are quicker to compute again than to send to another process.
-        return {**self.__dict__, "_whole": None}
+        return {**self.__dict__, "_whole": None, "_on": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

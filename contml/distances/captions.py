@@ -4,8 +4,8 @@
     D(i, j)   = sum_{c in i} min_{c' in j} W(c, c') + sum_{c' in j} min_{c in i} W(c, c')
 
 W: Kusner, Sun, Kolkin and Weinberger, From Word Embeddings To Document Distances, ICML 2015, equation 2. D: Kim, Seo,
-Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 5.4. Only the minima of D are
-solved, the rest is told by bounds; what comes out is the same to the last bit.
+Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 5.4. On the CPU only the minima
+of D are solved, the rest is told by bounds; what comes out is the same to the last bit. On a GPU all are solved.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from torch import Tensor
 from contml.contracts import InputError
 from contml.distances import _caption_sets as kernels
 from contml.distances._caption_sets import Bags, Sides
+from contml.distances._threads import in_threads
 from contml.distances._transport import Floats, Ints, workspace
 from contml.distances._word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the words' vectors.
 Vectors = Any
-#: Caption sets on a side of a tile of D: a tile's bounds then take a few megabytes.
-_TILE = 256
+#: Captions on a side of a tile of D: a tile's bounds, or its W on a GPU, then take a few megabytes.
+_TILE = 1280
 
 
 class Match(NamedTuple):
@@ -39,35 +40,44 @@ class Match(NamedTuple):
     distance: float
 
 
-def word_movers_distance(x: Sequence[Sequence[Hashable]], y: Sequence[Sequence[Hashable]], vectors: Vectors) -> Tensor:
+def word_movers_distance(
+    x: Sequence[Sequence[Hashable]],
+    y: Sequence[Sequence[Hashable]],
+    vectors: Vectors,
+    device: torch.device | str = "cpu",
+) -> Tensor:
     """Word Mover's Distances `[N, M]` in float32 of N captions x to M captions y, each a sequence of words.
 
     Exact to float32 rounding; symmetric, and exactly 0 for captions of the same words. `vectors[word]` is the vector of
-    a word: a mapping, gensim's KeyedVectors, or an array `[V, d]` with words as row numbers.
+    a word: a mapping, gensim's KeyedVectors, or an array `[V, d]` with words as row numbers. Computed on `device`.
 
     Raises:
         InputError: a caption is empty, or a word has no finite vector.
     """
     a, b, costs = _packed([[caption] for caption in x], [[caption] for caption in y], vectors)
-    size = longest(a, b)
-    same, out = x is y, np.zeros((len(x), len(y)), np.float32)
-    sides = _sides(a, a if same else b, costs)
-    in_threads(lambda start, step: kernels.movers_rows(sides, workspace(size), same, start, step, out), len(x))
-    return torch.from_numpy(out + out.T if same else out)
+    a, b, device = (a, a if x is y else b, torch.device(device))
+    if _uses_gpu(device):
+        from contml.distances import _captions_gpu as gpu
+
+        return gpu.all_movers(a, b, costs, device).float()
+    return torch.from_numpy(movers_on_cpu(a, b, costs)).to(device)
 
 
 def caption_distance(
-    x: Sequence[Sequence[Sequence[Hashable]]], y: Sequence[Sequence[Sequence[Hashable]]], vectors: Vectors
+    x: Sequence[Sequence[Sequence[Hashable]]],
+    y: Sequence[Sequence[Sequence[Hashable]]],
+    vectors: Vectors,
+    device: torch.device | str = "cpu",
 ) -> Tensor:
     """Distances D `[N, M]` in float32 of N caption sets x to M caption sets y, from minima of W in both directions.
 
-    A set is a sequence of captions, a caption a sequence of words; `vectors` as in `word_movers_distance`.
+    A set is a sequence of captions, a caption a sequence of words; `vectors` and `device` as in `word_movers_distance`.
 
     Raises:
         InputError: a set or a caption is empty, or a word has no finite vector.
     """
     a, b, costs = _packed(x, y, vectors)
-    return torch.from_numpy(set_distances(a, b, costs))
+    return set_distances(a, b, costs, device=device)
 
 
 def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vectors) -> list[Match]:
@@ -123,24 +133,53 @@ def take(bags: Bags, rows: Ints) -> Bags:
     return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], sets)
 
 
+def take_captions(bags: Bags, captions: Ints) -> Bags:
+    """These captions, each a set of its own."""
+    entries, starts = _ranges(bags.starts, captions)
+    edges = np.arange(len(captions) + 1)
+    return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], edges)
+
+
 def longest(*bags: Bags) -> int:
     """Distinct words of the longest caption, at least 1."""
     return max([1, *(int(np.diff(part.starts).max()) for part in bags if len(part.totals))])
 
 
-def set_distances(x: Bags, y: Bags, costs: WordCosts, *, prune: bool = True) -> Floats:
-    """D `[X, Y]` in float32 of packed caption sets; half the work where x is y. Threads: torch's number of them."""
-    out = np.zeros((len(x.sets) - 1, len(y.sets) - 1), np.float32)
-    for top in range(0, out.shape[0], _TILE):
-        for left in range(top if x is y else 0, out.shape[1], _TILE):
-            r, c = np.arange(top, min(top + _TILE, out.shape[0])), np.arange(left, min(left + _TILE, out.shape[1]))
-            same = x is y and top == left
+def set_distances(
+    x: Bags, y: Bags, costs: WordCosts, *, prune: bool = True, device: torch.device | str = "cpu"
+) -> Tensor:
+    """D `[X, Y]` in float32 of packed caption sets, on `device`; half the work where x is y.
+
+    On the CPU in torch's number of threads; so too where the device has no kernel.
+    """
+    device = torch.device(device)
+    on_gpu = _uses_gpu(device)
+    out = torch.zeros(len(x.sets) - 1, len(y.sets) - 1, device=device if on_gpu else "cpu")
+    for r in _groups(np.diff(x.sets), _TILE):
+        for c in _groups(np.diff(y.sets), _TILE):
+            if x is y and c[0] < r[0]:
+                continue
+            same = x is y and c[0] == r[0]
             a = take(x, r)
-            tile = _tile(a, a if same else take(y, c), costs, prune)
-            out[top : r[-1] + 1, left : c[-1] + 1] = tile
+            b = a if same else take(y, c)
+            if on_gpu:
+                from contml.distances import _captions_gpu as gpu
+
+                tile = gpu.set_distances(a, b, costs, device)
+            else:
+                tile = torch.from_numpy(_tile(a, b, costs, prune))
+            out[r[0] : r[-1] + 1, c[0] : c[-1] + 1] = tile
             if x is y and not same:
-                out[left : c[-1] + 1, top : r[-1] + 1] = tile.T
-    return out
+                out[c[0] : c[-1] + 1, r[0] : r[-1] + 1] = tile.T
+    return out.to(device)
+
+
+def movers_on_cpu(x: Bags, y: Bags, costs: WordCosts) -> Floats:
+    """W `[A, B]` in float32 of the captions of x to those of y; half the work where x is y."""
+    sides, size, same = _sides(x, y, costs), longest(x, y), x is y
+    out = np.zeros((len(x.totals), len(y.totals)), np.float32)
+    in_threads(lambda start, step: kernels.movers_rows(sides, workspace(size), same, start, step, out), len(out))
+    return out + out.T if same else out
 
 
 def nearest_sets(
@@ -184,15 +223,14 @@ def nearest_sets(
     return distances, rows
 
 
-def in_threads(work: Callable[[int, int], None], parts: int) -> None:
-    """Run `work(start, step)` for each start below `step`, in torch's number of threads."""
-    step = max(1, min(torch.get_num_threads(), parts))
-    if step == 1:
-        return work(0, 1)
-    with ThreadPoolExecutor(step) as pool:
-        for _ in pool.map(lambda start: work(start, step), range(step)):
-            pass
-    return None
+def _uses_gpu(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return False
+    try:  # here: nothing but a CUDA device needs Triton, and torch comes without it for some systems
+        from contml.distances import _captions_gpu as gpu
+    except ImportError:
+        return False
+    return gpu.works(device)
 
 
 def _tile(x: Bags, y: Bags, costs: WordCosts, prune: bool) -> Floats:

@@ -5,8 +5,8 @@ With A_c the pixels of class c in map x, B_c those in map y, V and W the pixels 
     IoU_c = |A_c & B_c| / (|A_c & W| + |V & B_c| - |A_c & B_c|),    D(x, y) = 1 - mean_c IoU_c
 
 over the classes with |A_c & W| + |V & B_c| > 0. A_c lies in V and B_c in W, so the first count needs no mask. On the
-CPU the counts are popcounts, |A & B| = (|A| + |B| - H(A, B)) / 2 with the Hamming distance H of FAISS's binary kernels;
-on a GPU they are matrix products of zeros and ones, exact in float32 up to 2^24 pixels (in TF32 too: sums are float32).
+CPU the counts are popcounts; on a GPU they are matrix products of zeros and ones, exact in float32 up to 2^24 pixels
+(in TF32 too: sums are float32).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
 
 from contml.contracts import InputError
+from contml.distances import _region_counts as counts
+from contml.distances._threads import in_threads
 
 #: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
 Maps: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Tensor | np.ndarray[Any, Any]]"
@@ -29,8 +30,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _PACKED = 256
 #: Bytes of columns that a CPU core compares with all rows before it goes on: they stay in its cache.
 _CACHED = 1 << 18
-#: Columns at a time of a batch against itself: few of them waste little of the lower half.
-_SYMMETRIC = 48
+#: Words of 64 pixels that a thread must have to compare: below that it takes longer to start than to do the work.
+_ALONE = 1 << 23
 #: Rows and columns of a matrix product on a GPU: bounds the unpacked pixels.
 _PRODUCT = 1 << 10
 #: Pixels of a map: float32 counts exactly up to here.
@@ -149,76 +150,22 @@ def _unpack(masks: Tensor) -> Tensor:
 
 
 def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
-    """`[N, M]` in float32 by Hamming distances; NaN where no pixel is common."""
-    out = np.empty((len(x.areas), len(y.areas)), dtype=np.float32)
-    step = max(1, _CACHED // (8 * y.masks.shape[2]))
-    if out.size and y is not x:
-        rows = _Side(x)
-        for start in range(0, len(y.areas), step):
-            part = slice(start, start + step)
-            out[:, part] = _block(rows, _Side(PackedRegions(y.masks[part], y.areas[part])))
-    elif out.size:  # the upper half is enough
-        step = min(step, max(_SYMMETRIC, len(x.areas) // 8))
-        for start in range(0, len(x.areas), step):
-            part = slice(start, start + step)
-            above, here = (_Side(PackedRegions(x.masks[p], x.areas[p])) for p in (slice(0, part.stop), part))
-            out[: part.stop, part] = _block(above, here)
-            out[part, :start] = out[:start, part].T
+    """`[N, M]` in float32 in torch's number of threads; NaN where no pixel is common."""
+    same = y is x
+    masks, areas = x.masks.contiguous().numpy(), x.areas.contiguous().numpy()
+    v = counts.labelled(masks, areas)
+    others, other_areas = (masks, areas) if same else (y.masks.contiguous().numpy(), y.areas.contiguous().numpy())
+    w = v if same else counts.labelled(others, other_areas)
+    out = np.empty((len(v), len(w)), dtype=np.float32)
+    if out.size:
+        whole, width = counts.all_equal(v, w), max(1, _CACHED // w[0].nbytes)
+        in_threads(
+            lambda start, step: counts.distances(
+                masks, areas, v, others, other_areas, w, whole, same, width, start, step, out
+            ),
+            out.size * masks[0].size // _ALONE,
+        )
     return torch.from_numpy(out)
-
-
-class _Side:
-    """The rows or the columns of a block, class by class, in numpy: blocks are too small for threads to pay."""
-
-    def __init__(self, packed: PackedRegions) -> None:
-        masks, areas = packed.masks.numpy(), packed.areas.numpy()
-        classes = areas.shape[1]
-        each = masks.reshape(-1, masks.shape[2])  # [N*C,words]
-        # Most items have few of many classes: only those that have one are compared.
-        self.has = [np.flatnonzero(area) for area in areas.T]
-        self.areas = [areas[items, c] for c, items in enumerate(self.has)]
-        self.masks = [each[items * classes + c] for c, items in enumerate(self.has)]
-        self.valid = np.bitwise_or.reduce(masks, axis=1)  # [N,words]
-        self.labelled = areas.sum(1, dtype=np.int32)  # [N]
-
-    def __len__(self) -> int:
-        return len(self.labelled)
-
-
-def _block(x: _Side, y: _Side) -> Array:
-    """`[R, M]` in float64."""
-    shape = len(x), len(y)
-    total = np.zeros(shape)
-    count = np.zeros(shape, dtype=np.int32)  # classes in either map
-    inside = np.empty(shape, dtype=np.int32)  # |A & W| + |V & B|
-    # Where all have labels at the same pixels, as without ignored ones, areas are the same in every pair.
-    same = bool((x.valid == x.valid[0]).all() and (y.valid == x.valid[0]).all())
-    for i, j, a, b, area_a, area_b in zip(x.has, y.has, x.masks, y.masks, x.areas, y.areas, strict=True):
-        inside[:] = 0
-        if same:
-            inside[i] = area_a[:, None]
-            inside[:, j] += area_b
-        else:
-            inside[i] = _intersections(a, y.valid, area_a, y.labelled)
-            inside[:, j] += _intersections(x.valid, b, x.labelled, area_b)
-        count += inside > 0
-        if len(i) and len(j):
-            everywhere = len(i) == len(x) and len(j) == len(y)
-            where = slice(None) if everywhere else np.ix_(i, j)
-            common = _intersections(a, b, area_a, area_b)
-            total[where] += common / np.maximum(inside[where] - common, 1)
-    with np.errstate(invalid="ignore"):
-        distance: Array = 1 - total / count
-    return distance
-
-
-def _intersections(a: Array, b: Array, size_a: Array, size_b: Array) -> Array:
-    """|A & B| `[R, M]` in int32 of bit masks a `[R, words]` and b `[M, words]` with that many bits set."""
-    hamming = np.empty((len(a), len(b)), dtype=np.int32)
-    if hamming.size:
-        pointers = (faiss.swig_ptr(masks.view(np.uint8)) for masks in (a, b))
-        faiss.hammings(*pointers, len(a), len(b), 8 * a.shape[1], faiss.swig_ptr(hamming))  # type: ignore[attr-defined]
-    return (np.add.outer(size_a, size_b) - hamming) >> 1
 
 
 def _nearest(length: int, side: int) -> Array:

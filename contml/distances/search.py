@@ -80,7 +80,7 @@ def nearest(
         raise InputError(f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}")
     if cache is None:
         return _search(space, k, r, c, memory, progress)
-    kept = Cache(Path(cache), space, k, r, c)
+    kept = Cache(Path(cache).expanduser(), space, k, r, c)
     return Neighbours(*kept.get(lambda part, tell: _search(space, k, part, c, memory, tell), progress))
 
 

@@ -6,8 +6,9 @@ import copy
 import gzip
 import pickle
 import re
+import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,7 +57,8 @@ class CaptionLabels:
     with no word left is dropped (`dropped` tells how many); an image left without captions is refused or, with
     `empty="drop"`, left out. `kept` are the rows of the input that are in the space.
 
-    Computed on the CPU in torch's number of threads; blocks are sent to `device`.
+    On a CUDA device distances are computed by a Triton kernel, else on the CPU in torch's number of threads. Nearest
+    rows are found on the CPU, wherever the labels are.
 
     Args:
         captions: the captions of each image.
@@ -91,6 +93,10 @@ class CaptionLabels:
             source = train_word_vectors([caption for image in words for caption in image], dim, seed)
         elif isinstance(vectors, str | Path):
             source = load_word_vectors(vectors)
+        elif not hasattr(vectors, "__contains__"):
+            raise InputError(
+                f"vectors is a {type(vectors).__name__}; give KeyedVectors, a mapping from words to vectors, or a file"
+            )
         counts = Counter(word for image in words for caption in image for word in caption)
         known = sorted(word for word in counts if word in source)
         number = {word: position for position, word in enumerate(known)}
@@ -117,7 +123,7 @@ class CaptionLabels:
         return len(self._bags.sets) - 1
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels, whose blocks are sent to `device`."""
+        """The same labels, whose distances are computed on `device` and given there."""
         moved = copy.copy(self)
         moved.device, moved.kept = torch.device(device), self.kept.to(device)
         return moved
@@ -134,7 +140,7 @@ class CaptionLabels:
         r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
         x = take(self._bags, r.cpu().numpy())
         y = x if torch.equal(r, c) else take(self._bags, c.cpu().numpy())
-        return torch.from_numpy(set_distances(x, y, self._costs)).to(self.device)
+        return set_distances(x, y, self._costs, device=self.device)
 
     def view(self, rows: Rows = None) -> SpaceView:
         """These rows against each other: what a loss reads."""
@@ -201,7 +207,7 @@ def load_word_vectors(path: Path | str) -> Any:
                 head = unpacked.read(1 << 16)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; give a file of word vectors") from None
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged or cut short, as gzip ({error})") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
@@ -219,10 +225,14 @@ def load_word_vectors(path: Path | str) -> Any:
             return vectors
         if form != "binary" and not ended:  # cut inside its last number, it would read well
             raise ValueError("its last line has no end")
+        if form in ("binary", "text") and path.suffix != ".gz":  # a number takes two bytes at least
+            count, dim = map(int, head.split(maxsplit=2)[:2])
+            if 2 * count * dim > path.stat().st_size:  # told at once, and before gensim takes the memory for it
+                raise ValueError(f"its head promises {count} vectors of {dim} numbers")
         return KeyedVectors.load_word2vec_format(
             str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
         )
-    except (ValueError, EOFError, OSError, AttributeError, ImportError, pickle.UnpicklingError, IndexError) as error:
+    except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: damaged or cut short, as {_FORMATS[form]} ({reason})") from None
 
@@ -243,6 +253,11 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
     return model.wv
 
 
+#: What gensim, gzip and pickle raise at a file that is not whole; a wrong head may ask for too much memory.
+_DAMAGED = (
+    *(ValueError, EOFError, OSError, AttributeError, ImportError, IndexError, MemoryError),
+    *(pickle.UnpicklingError, zlib.error),
+)
 _FORMATS = {"gensim": "gensim's own", "binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
 
 
@@ -268,7 +283,11 @@ def _is_number(field: bytes) -> bool:
 
 
 def _checked(row: int, image: Sequence[str]) -> Sequence[str]:
-    if isinstance(image, str) or not all(isinstance(caption, str) for caption in image):
+    if (
+        isinstance(image, str)
+        or not isinstance(image, Iterable)
+        or not all(isinstance(caption, str) for caption in image)
+    ):
         raise InputError(f"the captions of image {row} are {image!r:.60}; give a list of strings for each image")
     return image
 

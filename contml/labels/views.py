@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, LabelSpace, Rows, as_rows
 from contml.distances import nearest, pairwise
+from contml.distances.cache import fingerprint
 from contml.labels.base import SpaceView
 
 if TYPE_CHECKING:
@@ -66,6 +68,14 @@ class ThresholdLabels(_BinaryView):
         """These rows as a label space of their own."""
         return ThresholdLabels(self.threshold, space=self.space.subset(rows))
 
+    def fingerprint(self) -> str:
+        """A hash of the space's labels and of the threshold: the key of caches.
+
+        Raises:
+            InputError: the space has no fingerprint.
+        """
+        return fingerprint(type(self), self.threshold, self.space)
+
 
 class NearestLabels(_BinaryView):
     """A label space as 0 / 1: the k nearest items of each are its positives.
@@ -75,12 +85,13 @@ class NearestLabels(_BinaryView):
 
     Args:
         k: how many of an item's nearest by label distance are its positives (0), beside itself; all else is 1.
+        cache: a folder that keeps what was found, for the next run on these labels; none: found anew.
     """
 
-    def __init__(self, k: int = 30, *, space: LabelSpace) -> None:
+    def __init__(self, k: int = 30, cache: Path | None = None, *, space: LabelSpace) -> None:
         super().__init__(space)
         self.k = k
-        self.neighbours = nearest(space, k).rows  # [N,k]
+        self.neighbours = nearest(space, k, cache=cache).rows  # [N,k]
         self.index = torch.arange(len(space), device=space.device)
         self.unit = f"not among the {k} nearest"
 
@@ -105,3 +116,7 @@ class NearestLabels(_BinaryView):
         part = copy.copy(self)
         part.index = self.index[as_rows(rows, len(self), self.device)]
         return part
+
+    def fingerprint(self) -> str:
+        """A hash of the neighbours, the same on every device: the key of caches."""
+        return fingerprint(type(self), self.neighbours, self.index)
