@@ -340,7 +340,8 @@ def test_a_damaged_gzip_and_a_head_that_asks_for_too_much_are_told(tmp_path):
     with pytest.raises(InputError) as error:
         load_word_vectors(path)
     assert str(error.value) == (
-        f"{path}: damaged or cut short, as word2vec binary (its head promises 1000000000000 vectors of 1000000000 numbers)"
+        f"{path}: damaged or cut short, as word2vec binary "
+        "(its head promises 1000000000000 vectors of 1000000000 numbers)"
     )
 
 
