@@ -3,9 +3,9 @@
     python -m benchmarks.classes_synthetic [--workers 2] [--only NAME ...] [--save FILE]
 
 Trains `classes/synthetic` with each loss of the family and HDML, beside an untrained model and cross entropy; with one
-seed also with miners as in Table 1 of "A Unified View of Deep Metric Learning via Gradient Analysis", with a memory, and
-with other options. None is tuned, but for what the variants show.
-Each worker has one thread. What is measured is added to FILE, and read from there when the program is run again.
+seed also with miners as in Table 1 of "A Unified View of Deep Metric Learning via Gradient Analysis", with a memory,
+and with other options. None is tuned, but for what the variants show. Each worker has one thread. What is measured is
+added to FILE, and read from there when the program is run again.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ VARIANTS: dict[str, list[str]] = {
     "lifted_structure + vthm": ["loss=lifted_structure", "miner=vthm"],
     "dro, topk, binomial": ["loss=dro", "loss.pair=binomial"],
     "dro, topk of 2,000": ["loss=dro", "loss.k=2000"],
+    "contrastive, margin -1, + vthm": ["loss=contrastive", "loss.margin=-1", "miner=vthm"],
     "binomial_deviance + vthm": ["loss=binomial_deviance", "miner=vthm"],
     "raw + semi_hard": ["loss=raw", "miner=semi_hard"],
     "raw + distance_weighted": ["loss=raw", "miner=distance_weighted"],
