@@ -337,8 +337,12 @@ def test_a_damaged_gzip_and_a_head_that_asks_for_too_much_are_told(tmp_path):
         load_word_vectors(path)
     path = tmp_path / "vectors.txt"
     path.write_text("1000000000000 1000000000\nw0 1 2\n")
-    with pytest.raises(InputError, match=r"^/.*vectors.txt: damaged or cut short, as word2vec binary \(MemoryError\)$"):
+    with pytest.raises(InputError) as error:
         load_word_vectors(path)
+    assert str(error.value) == (
+        f"{path}: damaged or cut short, as word2vec binary "
+        "(its head promises 1000000000000 vectors of 1000000000 numbers)"
+    )
 
 
 def test_other_pickles_and_missing_files(tmp_path):

@@ -225,6 +225,10 @@ def load_word_vectors(path: Path | str) -> Any:
             return vectors
         if form != "binary" and not ended:  # cut inside its last number, it would read well
             raise ValueError("its last line has no end")
+        if form in ("binary", "text") and path.suffix != ".gz":  # a number takes two bytes at least
+            count, dim = map(int, head.split(maxsplit=2)[:2])
+            if 2 * count * dim > path.stat().st_size:  # told at once, and before gensim takes the memory for it
+                raise ValueError(f"its head promises {count} vectors of {dim} numbers")
         return KeyedVectors.load_word2vec_format(
             str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
         )
@@ -249,7 +253,7 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
     return model.wv
 
 
-#: What gensim, gzip and pickle raise at a file that is not whole; a wrong head may ask for any amount of memory.
+#: What gensim, gzip and pickle raise at a file that is not whole; a wrong head may ask for too much memory.
 _DAMAGED = (
     *(ValueError, EOFError, OSError, AttributeError, ImportError, IndexError, MemoryError),
     *(pickle.UnpicklingError, zlib.error),
