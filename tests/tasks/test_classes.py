@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from contml.tasks.classes import TASKS, SyntheticClasses
+from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
+from contml.tasks.classes.split import ClassSplit, class_colour, draw_class
 from PIL import Image
 
 from contml.contracts import InputError, Split, Task
 from contml.evaluation.protocol import evaluate
 from contml.experiment import check, load
 from contml.losses import LOSSES
-from contml.tasks.classes import TASKS, SyntheticClasses
-from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
-from contml.tasks.classes.split import ClassSplit, class_colour, draw_class
 from contml.testing import check_label_space
 
 SMALL = {"classes": 6, "per_class": 4, "test_classes": 5, "test_per_class": 3, "size": 32}
