@@ -81,6 +81,20 @@ VARIANTS: dict[str, list[str]] = {
     "triplet_margin + hardest": ["loss=triplet_margin", "miner=hardest"],
     "multi_similarity + memory": ["loss=multi_similarity", "memory.size=1024"],
     "binomial_deviance, beta 10": ["loss=binomial_deviance", "loss.beta=10"],
+    "dro, topk_pn of 2,000": ["loss=dro", "loss.uncertainty=topk_pn", "loss.k=2000"],
+    "dro, kl, gamma 1": ["loss=dro", "loss.uncertainty=kl", "loss.gamma=1"],
+    "n_pairs, unit embeddings": ["loss=n_pairs", *_TWO],
+    "n_pairs, l2 0.1": ["loss=n_pairs", "loss.l2=0.1", _FREE, *_TWO],
+    "angular, unit embeddings": ["loss=angular", *_TWO],
+    "dense_triplet, margin 0.3": ["loss=dense_triplet", "loss.margin=0.3"],
+    "normalized_softmax, proxies at 2e-3": ["loss=normalized_softmax"],
+    "soft_triple, centers at 2e-3": ["loss=soft_triple"],
+    "triplet_margin as in hdml": [
+        "loss=triplet_margin",
+        "loss.distance=squared_euclidean",
+        "loss.reduction=sum",
+        "loss.margin=1",
+    ],
 }
 METHODS = LOSSES | VARIANTS
 
