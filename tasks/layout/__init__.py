@@ -1,0 +1,1 @@
+"""Room layouts and label maps of any kind: images retrieved by which surfaces or classes lie where."""
