@@ -69,7 +69,7 @@ def _paint_surfaces(
         length = lengths.reshape(-1)[where]
         a, b = (rays[axis].reshape(-1)[where] * length + np.float32(view.eye[axis]) for axis in (first, upright))
         blur = length * np.float32(1 / (view.zoom * len(planes)))  # metres that a ray covers
-        light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.85 + 0.25 * float(own.random())))
+        light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.7 + 0.45 * float(own.random())))
         if plane == FLOOR_PLANE:
             colours = floor(own, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
         elif plane == CEILING_PLANE:

@@ -38,7 +38,7 @@ def _wave(x: Array, period: float, duty: float) -> Array:
 def _cells(rng: np.random.Generator, i: Array, j: Array) -> Array:
     """A random number in 0..1 for each cell (i, j) of a grid."""
     table = rng.random(256, np.float32)
-    return table[(i.astype(np.int32) * 37 + j.astype(np.int32) * 101) & 255]
+    return np.asarray(table[(i.astype(np.int32) * 37 + j.astype(np.int32) * 101) & 255])
 
 
 def wall(

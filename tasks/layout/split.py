@@ -32,6 +32,7 @@ class LabelMapSplit:
         classes: how many classes there are.
         ignore: the value of pixels that do not count.
         labelled: the share of a map's pixels that must be exceeded by those that count.
+        dropped: how many items had no label to begin with.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class LabelMapSplit:
         classes: int,
         ignore: int | None,
         labelled: float = 0.5,
+        dropped: int = 0,
     ) -> None:
         shares = np.array([1.0 if ignore is None else np.mean(one != ignore) for one in maps])
-        kept = np.flatnonzero(shares > labelled)
-        self.dropped = len(names) - len(kept)
-        if not len(kept):
+        kept: list[int] = np.flatnonzero(shares > labelled).tolist()
+        self.dropped = dropped + len(names) - len(kept)
+        if not kept:
             raise InputError(
                 f"{names[0]}: {shares[0]:.0%} of its label map is labelled, of no map more than {labelled:.0%}; "
                 "check which value is ignored"
@@ -56,7 +58,7 @@ class LabelMapSplit:
         self.labels = RegionLabels(maps[kept], classes, ignore, side=None)
         self.images, self.names = [images[row] for row in kept], [names[row] for row in kept]
         self.shape = (int(maps.shape[1]), int(maps.shape[2]))
-        querying = int((kept < queries).sum())
+        querying = sum(row < queries for row in kept)
         self.queries: Tensor | None = torch.arange(querying) if queries else None
         self.gallery: Tensor | None = torch.arange(querying, len(kept)) if queries else None
 
