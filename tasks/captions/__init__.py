@@ -1,0 +1,6 @@
+"""Captioned images: retrieved by what their captions say, as the Word Mover's Distance tells it."""
+
+from .synthetic import SyntheticCaptions
+
+#: Every source of captioned images by its name in a config, `captions/NAME`.
+TASKS = {"synthetic": SyntheticCaptions}
