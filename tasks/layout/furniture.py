@@ -132,7 +132,7 @@ def _pendant(rng: np.random.Generator, view: View) -> list[Box]:
     """A lamp under the ceiling."""
     x, z, drop, size = rng.random(4).tolist()
     width, height, depth = view.room
-    x, z, half = width * (0.3 + 0.4 * x), depth * (0.4 + 0.4 * z), 0.08 + 0.2 * size
+    x, z, half = width * (0.3 + 0.4 * x), depth * (0.4 + 0.4 * z), 0.08 + 0.12 * size
     bottom = height - 0.15 - 0.5 * drop
     cord = Box((x - 0.015, bottom, z - 0.015), (x + 0.015, height, z + 0.015), (40.0, 40.0, 40.0))
     shade = Box((x - half, bottom - 0.14, z - half), (x + half, bottom, z + half), (255.0, 244.0, 214.0), True)
@@ -174,7 +174,7 @@ def _wardrobe(r: list[float]) -> tuple[float, list[Part]]:
 
 def _sideboard(r: list[float]) -> tuple[float, list[Part]]:
     length, top = 0.8 + 1.2 * r[0], 0.45 + 0.5 * r[1]
-    screen, middle = 0.3 + 0.3 * r[2], length * (0.35 + 0.3 * r[3])
+    screen, middle = min(0.3 + 0.3 * r[2], 0.35 * length), length * (0.35 + 0.3 * r[3])
     return length, [
         Part((0, length), (0.02, 0.45), (0.05, top), 2),
         Part((middle - screen, middle + screen), (0.15, 0.2), (top + 0.05, top + 0.05 + 1.15 * screen), 1),

@@ -17,6 +17,8 @@ from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
+#: A component of a smaller share of the picture is a speck that a line has cut off.
+_SPECK = 0.002
 #: How far outlines go on, in image sides; and where each side of the picture is.
 _FAR = 1000.0
 _SIDES = {LEFT: (-_FAR, 0.5), RIGHT: (_FAR, 0.5), FLOOR: (0.5, _FAR), CEILING: (0.5, -_FAR)}
@@ -80,17 +82,18 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
     that the points put where most of it lies. Points that change places in some annotations are read as they fit best.
     """
     shape, known = components.shape, components > 0
-    _, numbers = np.unique(components, return_inverse=True)
+    found, numbers, areas = np.unique(components, return_inverse=True, return_counts=True)
     numbers = numbers.reshape(shape)
+    pieces = int(((found > 0) & (areas > _SPECK * components.size)).sum())
     best = np.zeros(shape, np.uint8), -1.0
     for order in _orders(TYPES[kind]):
         expected = draw_surfaces(kind, points[order], *shape)
-        overlap = np.zeros((int(numbers.max()) + 1, 6), np.int64)
+        overlap = np.zeros((len(found), CEILING + 1), np.int64)
         np.add.at(overlap, (numbers, expected), 1)
         named = np.where(known, overlap.argmax(1).astype(np.uint8)[numbers], 0)
         fit = float((named == expected)[known].mean()) if known.any() else 0.0
-        # Every surface that the points show must be there: else two components went to one.
-        fit *= float(np.isin(np.unique(expected), named).mean())
+        # A component is a surface and a surface a component: else two of one kind went to one of the other.
+        fit *= len(np.unique(named[known])) / max(pieces, len(np.unique(expected)))
         if fit > best[1]:
             best = named, fit
     return best
