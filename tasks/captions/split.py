@@ -132,6 +132,10 @@ def _sides(kept: list[int], queries: int | Sequence[int], seed: int) -> tuple[Te
         asks[np.random.default_rng(seed).choice(len(kept), queries, replace=False)] = True
     else:
         asks[np.isin(kept, list(queries))] = True
+        if not asks.any() or len(kept) - asks.sum() < 2:
+            raise InputError(
+                f"{asks.sum()} of {len(kept)} test images query; an evaluation needs at least 1 query and 2 others"
+            )
     rows: Any = torch.from_numpy(asks)
     return rows.nonzero().flatten(), (~rows).nonzero().flatten()
 
