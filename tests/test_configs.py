@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layouts import write_label_maps, write_lsun
 from PIL import Image
 
 from contml.config import difference, dump, read, resolved, validate
@@ -16,6 +17,9 @@ from contml.experiment import check, config_names, config_text, load, schema, ta
 SMALL = {
     "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
     "pose/files": ["task.root=own", "task.split=null"],
+    "layout/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
+    "layout/lsun": ["task.root=own", "task.complete=false"],
+    "layout/files": ["task.root=own"],
 }
 
 
@@ -29,13 +33,23 @@ def miniature_pose_files(folder):
     np.savez(folder / "joints.npz", names=names, joints=random.uniform(0, 20, (60, 14, 2)), split=split)
 
 
+#: What writes that data, where it is read from files.
+FILES = {
+    "pose/files": miniature_pose_files,
+    "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
+    "layout/files": write_label_maps,
+}
+
+
 @pytest.mark.parametrize("name", config_names())
 def test_config_takes_a_step(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    miniature_pose_files(tmp_path / "own")
     experiment = load(name)
     task = experiment.config.parts["task"].name
+    if task in FILES:
+        FILES[task](tmp_path / "own")
     changes = [*SMALL[task], "sampler.batch_size=12", "sampler.anchors_per_batch=2", "model.backbone=small_cnn"]
+    changes += ["model.weights=none"]
     changes += ["images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"]
     facts = dict(check(load(name, changes)))
     assert facts["training images"] == "40"
