@@ -158,10 +158,10 @@ def paint_scene(random: Random, scene: Scene, size: int) -> Pixels:
     horizon = 0.5 + 0.1 * random.random()
     backdrop = Image.fromarray(_backdrop(random, scene.place, horizon)).resize((size, size), Image.Resampling.BICUBIC)
     canvas = backdrop.resize((size * SUPERSAMPLING,) * 2, Image.Resampling.NEAREST)
+    light, tint = 1 + 0.06 * random.standard_normal(), 1 + 0.018 * random.standard_normal(3)
     shades = random.normal(0, 6, (len(scene.things), 3))
     for number in sorted(range(len(scene.things)), key=lambda n: scene.things[n].depth):
         _paint_thing(canvas, scene.things[number], shades[number])
-    light, tint = 1 + 0.06 * random.standard_normal(), 1 + 0.018 * random.standard_normal(3)
     pixels = np.asarray(canvas.reduce(SUPERSAMPLING), np.float32) * (light * tint)
     pixels += random.normal(0, 2.5, pixels.shape)
     return np.clip(pixels, 0, 255).astype(np.uint8)
