@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from caption_sets import write_coco, write_csv, write_flickr
 from layouts import write_label_maps, write_lsun
 from PIL import Image
 
@@ -20,7 +21,19 @@ SMALL = {
     "layout/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
     "layout/lsun": ["task.root=own", "task.complete=false"],
     "layout/files": ["task.root=own"],
+    "captions/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
+    "captions/coco": ["task.root=own", "task.queries=4"],
+    "captions/flickr": [
+        "task.root=own",
+        "task.images=Flicker8k_Dataset",
+        "task.train=Flickr_8k.trainImages.txt",
+        "task.test=Flickr_8k.testImages.txt",
+        "task.vectors=null",
+    ],
+    "captions/files": ["task.root=own"],
 }
+#: Further changes of one config.
+OWN = {"captions/synthetic_threshold": ["labels.threshold=1.0"]}  # so few captions teach words little
 
 
 def miniature_pose_files(folder):
@@ -38,6 +51,9 @@ FILES = {
     "pose/files": miniature_pose_files,
     "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
     "layout/files": write_label_maps,
+    "captions/coco": write_coco,
+    "captions/flickr": write_flickr,
+    "captions/files": write_csv,
 }
 
 
@@ -48,7 +64,13 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
     task = experiment.config.parts["task"].name
     if task in FILES:
         FILES[task](tmp_path / "own")
-    changes = [*SMALL[task], "sampler.batch_size=12", "sampler.anchors_per_batch=2", "model.backbone=small_cnn"]
+    changes = [
+        *SMALL[task],
+        *OWN.get(name, []),
+        "sampler.batch_size=12",
+        "sampler.anchors_per_batch=2",
+        "model.backbone=small_cnn",
+    ]
     changes += ["model.weights=none"]
     changes += ["images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"]
     facts = dict(check(load(name, changes)))
