@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from caption_sets import write_coco, write_csv, write_flickr
+from layouts import write_label_maps, write_lsun
 from PIL import Image
 
 from contml.config import difference, dump, read, resolved, validate
@@ -17,11 +19,26 @@ SMALL = {
     "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
     "pose/files": ["task.root=own", "task.split=null"],
     "classes/synthetic": ["task.classes=8", "task.per_class=5", "task.test_classes=4", "task.test_per_class=5"],
+    "layout/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
+    "layout/lsun": ["task.root=own", "task.complete=false"],
+    "layout/files": ["task.root=own"],
+    "captions/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
+    "captions/coco": ["task.root=own", "task.queries=4"],
+    "captions/flickr": [
+        "task.root=own",
+        "task.images=Flicker8k_Dataset",
+        "task.train=Flickr_8k.trainImages.txt",
+        "task.test=Flickr_8k.testImages.txt",
+        "task.vectors=null",
+    ],
+    "captions/files": ["task.root=own"],
 }
 BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
     "classes": ["sampler.classes=4", "sampler.instances=3"],
 }
+#: Further changes of one config.
+OWN = {"captions/synthetic_threshold": ["labels.threshold=1.0"]}  # so few captions teach words little
 
 
 def miniature_pose_files(folder):
@@ -34,12 +51,27 @@ def miniature_pose_files(folder):
     np.savez(folder / "joints.npz", names=names, joints=random.uniform(0, 20, (60, 14, 2)), split=split)
 
 
+#: What writes that data, where it is read from files.
+FILES = {
+    "pose/files": miniature_pose_files,
+    "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
+    "layout/files": write_label_maps,
+    "captions/coco": write_coco,
+    "captions/flickr": write_flickr,
+    "captions/files": write_csv,
+}
+
+
 @pytest.mark.parametrize("name", config_names())
 def test_config_takes_a_step(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    miniature_pose_files(tmp_path / "own")
-    parts = load(name).config.parts
-    changes = [*SMALL[parts["task"].name], *BATCHES[parts["sampler"].name], "model.backbone=small_cnn"]
+    experiment = load(name)
+    parts = experiment.config.parts
+    task = parts["task"].name
+    if task in FILES:
+        FILES[task](tmp_path / "own")
+    changes = [*SMALL[task], *OWN.get(name, []), *BATCHES[parts["sampler"].name]]
+    changes += ["model.backbone=small_cnn", "model.weights=none"]
     changes += ["images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"]
     facts = dict(check(load(name, changes)))
     assert facts["training images"] == "40"

@@ -109,7 +109,7 @@ def train_rows(n: int = 50) -> list[dict[str, Any]]:
     ]
 
 
-def write(folder: Path, **change: Any) -> str:
+def write(folder: Path, *, extra: Sequence[str] = (), **change: Any) -> str:
     evaluation, ranking = fake()
     rows = [*train_rows(), {"event": "evaluation", "epoch": 1, "step": 10, "label_distance@10": 0.9, "spearman": 0.5}]
     arguments: dict[str, Any] = {
@@ -123,8 +123,8 @@ def write(folder: Path, **change: Any) -> str:
     }
     path = write_report(folder, **arguments)
     assert path == folder / "report.html"
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*PNGS, "report.html"])
-    for name in PNGS:
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*PNGS, *extra, "report.html"])
+    for name in [*PNGS, *extra]:
         with Image.open(folder / name) as picture:
             picture.load()
             assert picture.format == "PNG"
@@ -172,6 +172,43 @@ def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
     assert page.text.count("60 queries \u00d7 59 gallery items") == 1
     assert "torso lengths" in page.text
     assert "loss: log_ratio" in page.text
+
+
+class ExplainingSplit(FakeSplit):
+    """It draws two rows beside each other."""
+
+    def explain(self, query: int, row: int, size: int) -> Image.Image:
+        both = Image.new("RGBA", (size, size // 2))
+        both.paste(self.draw(query, size // 2), (0, 0))
+        both.paste(self.draw(row, size // 2), (size // 2, 0))
+        return both
+
+
+def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tmp_path: Path) -> None:
+    _, ranking = fake()
+    split = ExplainingSplit(prefix=HOSTILE)
+    page = check_self_contained(write(tmp_path, extra=["match.png"], split=split))
+    assert "The first query and its best retrieval" in page.text
+    first = int(choose_queries(ranking.label_distances, 6)[0])
+    query, best = int(ranking.queries[first]), int(ranking.model[first, 0])
+    assert any(f"{query:04d}.jpg" in alt and f"{best:04d}.jpg, explained" in alt for alt in page.alts)
+    with Image.open(tmp_path / "match.png") as picture:
+        assert picture.mode == "RGB"
+        assert picture.getpixel((10, 10)) == split.draw(query, 1).getpixel((0, 0))
+        assert picture.getpixel((picture.width - 10, 10)) == split.draw(best, 1).getpixel((0, 0))
+
+
+def test_an_explanation_that_fails_costs_only_itself(tmp_path: Path) -> None:
+    class Failing(FakeSplit):
+        def explain(self, query: int, row: int, size: int) -> Image.Image:
+            raise ValueError("no words")
+
+    page = check_self_contained(write(tmp_path / "failing", split=Failing()))
+    assert "ValueError: no words" in page.text
+    assert "best retrieval" not in page.text
+    none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
+    nothing = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
+    write(tmp_path / "nothing", ranking=nothing, split=ExplainingSplit())
 
 
 def test_page_holds_every_number_of_the_table(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from contml.reporting.table import MISSING, number
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
-TOP = 5  # neighbours shown of each ranking
+QUERIES, TOP = 6, 5  # queries shown, and neighbours of each ranking
 THUMB, QUERY = 200, 420  # pixels; the page shows them at 0.7 of that
 GAP, BETWEEN = 14, 48
 HEADING, CAPTION = 40, 38  # heights of the lines of text over and under a picture
@@ -34,7 +34,7 @@ class Strip(NamedTuple):
     words: str
 
 
-def gallery_strips(split: Split, ranking: Ranking, broken: dict[int, str], count: int = 6) -> list[Strip]:
+def gallery_strips(split: Split, ranking: Ranking, broken: dict[int, str], count: int = QUERIES) -> list[Strip]:
     """One strip for each chosen query, from good to bad; rows that could not be drawn are noted in `broken`."""
     positions = choose_queries(ranking.label_distances, count)
     return [_strip(split, ranking, int(q), number_of, broken) for number_of, q in enumerate(positions, start=1)]
@@ -88,6 +88,25 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Ima
         pen.line((0.3 * size, 0.3 * size, 0.7 * size, 0.7 * size), fill="#b0b0b0", width=max(1, size // 50))
         pen.line((0.3 * size, 0.7 * size, 0.7 * size, 0.3 * size), fill="#b0b0b0", width=max(1, size // 50))
     return tile
+
+
+def explain_first(split: Split, ranking: Ranking, broken: dict[int, str]) -> Strip | None:
+    """The first query of the gallery and its best retrieval, as the split's own `explain(query, row, size)` draws it.
+
+    A split may have that method, to show what a label distance is made of: a picture of the two rows, `size` pixels
+    wide. None where it has not, where nothing was retrieved, or where drawing fails, which is noted in `broken`.
+    """
+    explain = getattr(split, "explain", None)
+    if explain is None or not ranking.model.numel():
+        return None
+    first = choose_queries(ranking.label_distances, QUERIES)[0]
+    query, row = int(ranking.queries[first]), int(ranking.model[first, 0])
+    try:
+        picture = explain(query, row, _width()).convert("RGB")
+    except Exception as error:  # the task's own code on files of the user, as in `draw`
+        broken.setdefault(query, f"{type(error).__name__}: {error}")
+        return None
+    return Strip(picture, f"query {printable(split.name(query))} and {printable(split.name(row))}, explained")
 
 
 def printable(text: str) -> str:

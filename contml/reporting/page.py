@@ -15,7 +15,7 @@ from contml.contracts import Split
 from contml.evaluation.result import Evaluation, Ranking
 from contml.reporting.embedding_map import map_figure
 from contml.reporting.figures import class_density_figure, density_figure, metrics_figure, png, training_figure
-from contml.reporting.gallery import encode, gallery_strips, printable, stack
+from contml.reporting.gallery import encode, explain_first, gallery_strips, printable, stack
 from contml.reporting.table import sentence, summary, unit_words
 
 
@@ -40,6 +40,9 @@ def write_report(
 ) -> Path:
     """Write `report.html` into the folder, and its figures beside it as PNG; returns the path of the page.
 
+    A split that has a method `explain(query, row, size)` also gets a picture `match.png`: what the label distance of
+    the first query and its best retrieval is made of.
+
     Args:
         folder: where to write; made if it is not there. Every file is replaced as a whole or not at all.
         title: the heading of the page, usually the name of the run.
@@ -51,23 +54,28 @@ def write_report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     broken: dict[int, str] = {}
-    strips = gallery_strips(split, ranking, broken)
+    strips, match = gallery_strips(split, ranking, broken), explain_first(split, ranking, broken)
     classes = "recall" in evaluation.curves
     density = class_density_figure(ranking.pairs) if classes else density_figure(ranking.pairs, evaluation.spearman)
     figures = {
         "curves": png(training_figure(rows, evaluation)),
         "metrics": png(metrics_figure(evaluation)),
         "gallery": encode(stack(strips)),
+        **({} if match is None else {"match": encode(match.picture)}),
         "density": png(density),
         "map": png(map_figure(split, ranking.embeddings, broken)),
     }
     for name, content in figures.items():
         _write_atomically(folder / f"{name}.png", content)
     # On the page the gallery is one picture a query, so that no query is torn in two by a page break in print.
-    queries = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
+    inline = {name: [(_base64(content), "")] for name, content in figures.items()}
+    inline["gallery"] = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
+    if match is not None:
+        inline["match"] = [(inline["match"][0][0], match.words)]
     sections = [
-        Section(name, heading, caption, queries if name == "gallery" else [(_base64(figures[name]), heading)])
+        Section(name, heading, caption, [(data, words or heading) for data, words in inline[name]])
         for name, heading, caption in _captions(len(strips), classes)
+        if name in inline
     ]
     table = summary(evaluation)
     page = _template().render(
@@ -103,6 +111,11 @@ def _captions(queries: int, classes: bool) -> list[tuple[str, str, str]]:
             "good to bad: they are not the best ones. Upper row: the nearest by the embedding; lower row: the nearest "
             "by the true label distance. The number under a picture is its label distance to the query: lower is "
             "better.",
+        ),
+        (
+            "match",
+            "The first query and its best retrieval",
+            "Query 1 and the item that the embedding ranks first for it: what their label distance is made of.",
         ),
         (
             "density",

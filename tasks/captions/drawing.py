@@ -1,0 +1,205 @@
+"""Draw captions under their image, and, for two images, which words of their captions were matched to which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from contml.distances import word_movers_distance, word_movers_plan
+from contml.distances.captions import Match
+from contml.labels.captions import tokens
+from contml.reporting.table import number as number_of
+
+Vectors: TypeAlias = "Mapping[str, np.ndarray[Any, np.dtype[Any]]]"
+Colour: TypeAlias = "tuple[int, int, int]"
+Pen: TypeAlias = ImageDraw.ImageDraw
+
+#: Below this side captions could not be read: the image fills the square.
+_LEAST = 120
+_PAPER, _INK, _SUBDUED, _RULE = "#f4f3ef", "#222222", "#8a8a8a", "#d8d8d8"
+_SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart with any colour vision
+_SHOWN = 3  # pairs of captions in a picture of two images
+_FINER = 2  # it is drawn so many times as large and averaged down: Pillow's lines have ragged edges
+_LEGEND = "Lines: where a word's share of its caption goes. Thick: a large share; blue: to itself; orange: far."
+
+
+def draw_captions(image: Image.Image, captions: Sequence[str], size: int) -> Image.Image:
+    """The image with its captions under it, `size` pixels square; as many captions as fit, the last one cut short."""
+    if size < _LEAST:
+        return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
+    canvas = Image.new("RGB", (size, size), _PAPER)
+    height = round(0.6 * size)
+    picture = ImageOps.contain(image, (size, height), Image.Resampling.BICUBIC)
+    canvas.paste(picture, ((size - picture.width) // 2, (height - picture.height) // 2))
+    points = round(8.6 + 0.021 * size)
+    font, line, left = _font(points), round(1.2 * points), round(0.55 * points)
+    pen, y = ImageDraw.Draw(canvas), height + round(0.35 * points)
+    for caption in captions:
+        room = (size - y) // line
+        if room < 1:
+            break
+        lines = _wrapped(" ".join(caption.split()), font, size - 2.2 * left, room)
+        pen.line((left // 3, y + 2, left // 3, y + len(lines) * line - 2), fill=_SAME, width=max(1, size // 130))
+        for text in lines:
+            pen.text((left, y), text, fill=_INK, font=font)
+            y += line
+        y += round(0.3 * points)
+    return canvas
+
+
+def draw_match(
+    images: tuple[Image.Image, Image.Image],
+    names: tuple[str, str],
+    captions: tuple[Sequence[str], Sequence[str]],
+    vectors: Vectors,
+    size: int,
+) -> Image.Image:
+    """Two images one above the other, and beside them their nearest captions with lines between the words.
+
+    A line goes from a word to where its share of the caption is moved: the thicker, the larger the share; blue where
+    the word stays, towards orange the farther it moves. Words that count are bold; the others (stop words, words
+    without a vector) are pale. `size` is the width in pixels; `vectors` are those of the label space.
+    """
+    bags = (_bags(captions[0], vectors), _bags(captions[1], vectors))
+    moved = word_movers_distance([b.words for b in bags[0]], [b.words for b in bags[1]], vectors).numpy()
+    pairs = _nearest_pairs(moved)
+    plans = [word_movers_plan(bags[0][a].words, bags[1][b].words, vectors) for a, b in pairs]
+    farthest = max(match.distance for plan in plans for match in plan)
+
+    unit = _FINER * size / 1500
+    width, side, gap, title = (round(unit * length) for length in (1500, 330, 26, 40))
+    canvas = Image.new("RGB", (width, 2 * (side + title) + gap), "white")
+    pen = ImageDraw.Draw(canvas)
+    font = _font(20 * unit)
+    for number, (image, name) in enumerate(zip(images, names, strict=True)):
+        top = number * (side + title + gap)
+        pen.text((0, top + title // 2), _fitting(name, font, side), fill=_SUBDUED, font=font, anchor="lm")
+        canvas.paste(_PAPER, (0, top + title, side, top + title + side))
+        picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
+        canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
+    left = side + 2 * gap
+    total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
+    counts = f"{len(bags[0])} + {len(bags[1])}"
+    told = f"Label distance {total}: from each of {counts} captions to the nearest of the other image, added up"
+    pen.text((left, title // 2), _fitting(told, font, width - left), fill=_INK, font=font, anchor="lm")
+    pen.text(
+        (left, canvas.height - title // 2), _fitting(_LEGEND, font, width - left), fill=_SUBDUED, font=font, anchor="lm"
+    )
+    block = (canvas.height - 2 * title) // _SHOWN
+    for place, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
+        top = title + place * block
+        pen.line((left, top, width, top), fill=_RULE, width=round(1.5 * unit))
+        pen.text(
+            (left, top + 0.13 * block),
+            f"Word Mover's Distance {number_of(float(moved[a, b]))}",
+            fill=_INK,
+            font=font,
+            anchor="lm",
+        )
+        _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
+    return canvas.resize((size, round(canvas.height / _FINER)), Image.Resampling.BOX)
+
+
+class _Bag(NamedTuple):
+    text: str
+    words: list[str]  # those that count
+
+
+def _bags(captions: Sequence[str], vectors: Vectors) -> list[_Bag]:
+    found = [_Bag(" ".join(text.split()), [word for word in tokens(text) if word in vectors]) for text in captions]
+    return [bag for bag in found if bag.words]
+
+
+def _nearest_pairs(moved: np.ndarray[Any, np.dtype[Any]]) -> list[tuple[int, int]]:
+    """The nearest captions first; every caption once."""
+    pairs: list[tuple[int, int]] = []
+    for flat in np.argsort(moved, axis=None, kind="stable"):
+        a, b = divmod(int(flat), moved.shape[1])
+        if all(a != x and b != y for x, y in pairs):
+            pairs.append((a, b))
+        if len(pairs) == _SHOWN:
+            break
+    return pairs
+
+
+def _draw_pair(
+    pen: Pen, frame: tuple[int, int, int, int], bags: tuple[_Bag, _Bag], plan: Sequence[Match], farthest: float
+) -> None:
+    left, top, right, bottom = frame
+    height = bottom - top
+    points = 0.125 * height
+    longest = max(_font(points, bold=True).getlength(bag.text) for bag in bags)
+    points = min(points, points * (right - left) / max(longest, 1.0))
+    upper, lower = top + 0.37 * height, top + 0.88 * height
+    above = _write_words(pen, (left, upper), bags[0], points)
+    below = _write_words(pen, (left, lower), bags[1], points)
+    for match in sorted(plan, key=lambda match: match.share):
+        far = match.distance / farthest if farthest > 0 else 0.0
+        ends = (above[str(match.source)], upper + 0.75 * points, below[str(match.target)], lower - 0.8 * points)
+        _draw_curve(pen, ends, _blend(far), max(2, round(0.16 * height * match.share)))
+
+
+def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) -> dict[str, float]:
+    """One line of text, centred on `at`'s y; returns where the middle of each word that counts is."""
+    x, y = at
+    middles: dict[str, float] = {}
+    for chunk in bag.text.split(" "):
+        counting = [word for word in tokens(chunk) if word in bag.words]
+        font = _font(points, bold=bool(counting))
+        pen.text((x, y), chunk, fill=_INK if counting else _SUBDUED, font=font, anchor="lm")
+        length = pen.textlength(chunk, font=font)
+        for word in counting:
+            middles.setdefault(word, x + length / 2)
+        x += length + pen.textlength(" ", font=font)
+    return middles
+
+
+def _draw_curve(pen: Pen, ends: tuple[float, float, float, float], colour: Colour, width: int) -> None:
+    """From (x0, y0) down to (x1, y1), leaving and arriving upright."""
+    x0, y0, x1, y1 = ends
+    along = np.linspace(0, 1, 25)
+    eased = along * along * (3 - 2 * along)
+    points = [(float(x0 + e * (x1 - x0)), float(y0 + t * (y1 - y0))) for t, e in zip(along, eased, strict=True)]
+    pen.line(points, fill=colour, width=width, joint="curve")
+
+
+def _blend(far: float) -> Colour:
+    red, green, blue = (round(a + far * (b - a)) for a, b in zip(_SAME, _FAR, strict=True))
+    return red, green, blue
+
+
+def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -> list[str]:
+    """The text in at most so many lines, broken between words; what does not fit is cut and marked."""
+    lines: list[str] = []
+    rest = text.split(" ")
+    while rest and len(lines) < most:
+        count = 1
+        while count < len(rest) and font.getlength(" ".join(rest[: count + 1])) <= width:
+            count += 1
+        last = len(lines) == most - 1 and count < len(rest)
+        lines.append(_fitting(" ".join(rest if last else rest[:count]), font, width))
+        rest = rest[count:]
+    return lines
+
+
+def _fitting(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+    if font.getlength(text) <= width:
+        return text
+    low, high = 0, len(text)
+    while low < high:  # the longest beginning that fits with its mark
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if font.getlength(text[:middle] + "…") <= width else (low, middle - 1)
+    return text[:low].rstrip() + "…"
+
+
+@cache
+def _font(points: float, bold: bool = False) -> ImageFont.FreeTypeFont:
+    # The font that matplotlib brings: the same on every machine, with most alphabets.
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

@@ -1,0 +1,105 @@
+"""Flickr8k and Flickr30k: the token file with the official lists of names, or Karpathy's split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from contml.contracts import InputError
+
+from .karpathy import read_karpathy
+from .reading import Folders, a_folder, read_lines, read_names
+from .records import Options, Record, make_splits
+
+
+class CaptionsFlickr:
+    """Flickr8k or Flickr30k with five captions an image; the defaults are Flickr8k's own names, its spelling too.
+
+    A line of the token file is `NAME.jpg#K`, a tab, the caption. A list has one name a line, with or without ".jpg";
+    what is in no list is left alone. For Flickr30k: captions=results_20130124.token images=flickr30k-images, and lists
+    of your own. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json) captions and split come from that file.
+
+    Args:
+        root: the folder of the data set.
+        captions: the token file in it.
+        images: the folder of images in it.
+        train: the list of training images in it.
+        test: the list of test images in it; the one of the development images to tune on.
+        karpathy: a file of Karpathy's form in it, in place of token file and lists.
+        held_out: which part of Karpathy's file is the test split.
+        encoding: of the token file.
+        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, gensim's own;
+            null trains Word2Vec on the training captions.
+        normalize: word vectors to unit length first.
+        empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" them.
+        missing: what to do with images that have no file or no caption: "refuse", or "drop" them.
+        queries: how many test images, drawn at random, query the others; 0: every one queries all others.
+        dim: dimension of word vectors that are trained.
+        seed: of the draw of queries, and of word vectors that are trained.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        captions: str = "Flickr8k.token.txt",
+        images: str = "Flicker8k_Dataset",
+        train: str = "Flickr_8k.trainImages.txt",
+        test: str = "Flickr_8k.testImages.txt",
+        karpathy: str | None = None,
+        held_out: Literal["test", "val"] = "test",
+        encoding: str = "utf-8",
+        vectors: str | None = None,
+        normalize: bool = False,
+        empty: Literal["refuse", "drop"] = "refuse",
+        missing: Literal["refuse", "drop"] = "refuse",
+        queries: int = 0,
+        dim: int = 100,
+        seed: int = 0,
+    ) -> None:
+        folder, folders = a_folder(root), Folders()
+        options = Options(vectors, normalize, empty, missing, queries, dim, seed)
+
+        def record(name: str, said: list[str]) -> Record:
+            return Record(str(folder / images / name), folders.find(folder / images / name), said)
+
+        if karpathy:
+            source = folder / karpathy
+            learned, asked = (
+                [record(entry.filename, entry.captions) for entry in entries]
+                for entries in read_karpathy(source, held_out)
+            )
+        else:
+            source = folder / captions
+            said = read_tokens(source, encoding)
+            names = (read_names(folder / listed, option) for listed, option in ((train, "train"), (test, "test")))
+            learned, asked = ([record(name, said.get(name, [])) for name in _as_keys(part, said)] for part in names)
+        self.train, self.test = make_splits(folder, source, learned, asked, options)
+
+
+def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
+    """The captions of each image of a token file, in the order of their numbers; a blank caption is left out.
+
+    Raises:
+        InputError: a line is of another form, or repeats the key of an earlier one.
+    """
+    captions: dict[str, dict[int, str]] = {}
+    lines: dict[str, int] = {}
+    for number, line in read_lines(path, "captions", encoding):
+        key, tab, caption = line.partition("\t")
+        # A name may hold a '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
+        name, mark, place = key.strip().rpartition("#")
+        if not (tab and mark and name and place.isdecimal()):
+            lacks = "no tab after the key" if not tab else "a key without '#' and a number"
+            raise InputError(f"{path}:{number}: {lacks} ({line[:60]!r}); a line is NAME.jpg#K, a tab, the caption")
+        if key.strip() in lines:
+            raise InputError(f"{path}:{number}: repeats {key.strip()} of line {lines[key.strip()]}")
+        lines[key.strip()] = number
+        captions.setdefault(name, {})
+        if caption.strip():
+            captions[name][int(place)] = caption.strip()
+    return {name: [said[place] for place in sorted(said)] for name, said in captions.items()}
+
+
+def _as_keys(names: list[str], captions: dict[str, list[str]]) -> list[str]:
+    """Names as the token file has them: some lists leave out the .jpg."""
+    return [name if name in captions or f"{name}.jpg" not in captions else f"{name}.jpg" for name in names]

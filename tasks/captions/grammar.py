@@ -1,0 +1,170 @@
+"""Say in English what a synthetic scene shows: a few captions that differ in what they mention and in their words.
+
+No caption tells everything. Each takes another form in turn (a relation, the place, one thing in detail, a list, what
+is there), and draws which things, which of their attributes and which of several synonyms it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .scenes import Random, Relation, Scene, Thing
+
+NOUNS = {
+    "ball": ("ball", "ball", "sphere"),
+    "box": ("box", "box", "crate", "cube"),
+    "cone": ("cone", "cone", "pylon"),
+    "mug": ("mug", "cup"),
+    "bottle": ("bottle", "bottle", "flask"),
+    "lamp": ("lamp", "lamp", "light"),
+    "balloon": ("balloon",),
+    "cat": ("cat", "cat", "kitten", "kitty"),
+    "bird": ("bird", "bird", "songbird"),
+    "car": ("car", "car", "automobile", "vehicle"),
+    "table": ("table", "table", "bench", "desk"),
+    "tree": ("tree", "tree", "oak"),
+}
+COLOURS = {
+    "red": ("red", "red", "crimson", "scarlet"),
+    "orange": ("orange", "orange", "tangerine"),
+    "yellow": ("yellow", "yellow", "golden"),
+    "green": ("green", "green", "emerald"),
+    "blue": ("blue", "blue", "navy"),
+    "purple": ("purple", "purple", "violet"),
+    "pink": ("pink", "pink", "rosy"),
+    "brown": ("brown", "brown", "tan"),
+    "black": ("black", "black", "dark"),
+    "grey": ("grey", "gray", "silver"),
+    "white": ("white", "white", "pale"),
+}
+SIZES = {True: ("large", "big", "big", "huge"), False: ("small", "little", "little", "tiny")}
+PATTERNS = {
+    "plain": ("plain",),
+    "striped": ("striped", "striped", "stripy"),
+    "spotted": ("spotted", "dotted", "polka-dot"),
+    "checked": ("checked", "checkered"),
+}
+PLACES = {
+    "grass": ("on the grass", "on a lawn", "in a meadow", "on green grass"),
+    "beach": ("on the beach", "on the sand", "at the sandy beach", "by the sea"),
+    "snow": ("in the snow", "on snowy ground", "on a snowy day", "in deep snow"),
+    "room": ("in a room", "on the carpet", "on a rug in a room", "indoors on the carpet"),
+    "street": ("on the street", "on the road", "in a street", "on the asphalt of a road"),
+}
+VERBS = {
+    "ball": ("lies", "is", "rests", "has rolled to a stop"),
+    "box": ("stands", "is", "has been left"),
+    "cone": ("stands", "is", "has been put up"),
+    "mug": ("stands", "is", "has been left"),
+    "bottle": ("stands", "is", "has been left"),
+    "lamp": ("stands", "is", "shines"),
+    "balloon": ("floats", "hovers", "hangs"),
+    "cat": ("sits", "is sitting", "waits"),
+    "bird": ("perches", "is sitting", "has landed"),
+    "car": ("is parked", "stands", "has stopped"),
+    "table": ("stands", "is"),
+    "tree": ("grows", "stands"),
+    "flying bird": ("flies", "is flying", "flutters"),
+}
+RELATIONS = {
+    "on": ("on", "on top of", "atop"),
+    "above": ("above", "over", "high above"),
+    "under": ("under", "below", "underneath"),
+    "front": ("in front of", "before"),
+    "behind": ("behind", "in back of"),
+    "left": ("to the left of", "left of"),
+    "right": ("to the right of", "right of"),
+    "beside": ("next to", "beside", "near"),
+}
+_OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
+#: How telling relations are: the first are said more often.
+_TELLING = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
+
+
+def captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
+    """`count` captions of a scene, each of another form in turn; forms come in random order."""
+    order = random.permutation(len(_FORMS))
+    return [_FORMS[order[number % len(_FORMS)]](random, scene) for number in range(count)]
+
+
+def _relation(random: Random, scene: Scene) -> str:
+    relation = _telling(random, scene.relations)
+    first, second = scene.things[relation.first], scene.things[relation.second]
+    where = f" {_say(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
+    verb = _say(random, _verbs(first))
+    if relation.word == "between":
+        third = scene.things[relation.third]
+        return f"{_noun(random, first)} {verb} between {_noun(random, second, 1)} and {_noun(random, third, 1)}{where}"
+    return f"{_noun(random, first)} {verb} {_say(random, RELATIONS[relation.word])} {_noun(random, second)}{where}"
+
+
+def _place(random: Random, scene: Scene) -> str:
+    thing = scene.things[_one_of(random, len(scene.things))]
+    return f"{_noun(random, thing)} {_say(random, _verbs(thing))} {_say(random, PLACES[scene.place])}"
+
+
+def _detail(random: Random, scene: Scene) -> str:
+    relation = scene.relations[_one_of(random, len(scene.relations))]
+    first, second = scene.things[relation.first], scene.things[relation.second]
+    word = "beside" if relation.word == "between" else relation.word
+    opening = _say(random, _OPENINGS)
+    return f"{opening} {_noun(random, first, 3)} {_say(random, RELATIONS[word])} {_noun(random, second, 0)}"
+
+
+def _list(random: Random, scene: Scene) -> str:
+    some = [scene.things[n] for n in random.permutation(len(scene.things))]
+    told = [_noun(random, thing, 1) for thing in some]
+    where = _say(random, PLACES[scene.place])
+    listed = ", ".join(told[:-1]) + f" and {told[-1]}"
+    if random.random() < 0.3:
+        return f"{_NUMBERS[len(some)]} things {where}: {listed}"
+    return f"{listed} {where}"
+
+
+def _two(random: Random, scene: Scene) -> str:
+    a, b = (scene.things[n] for n in random.permutation(len(scene.things))[:2])
+    if random.random() < 0.5:
+        return f"{_noun(random, a)} and {_noun(random, b)}"
+    return (
+        f"{_say(random, _OPENINGS)} {_noun(random, a)} with {_noun(random, b, 1)} {_say(random, PLACES[scene.place])}"
+    )
+
+
+_FORMS = (_relation, _place, _detail, _list, _two)
+
+
+def _telling(random: Random, relations: Sequence[Relation]) -> Relation:
+    weights = [_TELLING[relation.word] for relation in relations]
+    left = random.random() * sum(weights)
+    for relation, weight in zip(relations, weights, strict=True):
+        left -= weight
+        if left < 0:
+            return relation
+    return relations[-1]
+
+
+def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
+    """The thing with its article; at most so many of its colour, its size and its pattern, colour first of all."""
+    told: list[str] = []
+    draws = random.random(3)
+    size = _say(random, SIZES[thing.large]) if draws[0] < 0.45 and attributes > 1 else ""
+    pattern = _say(random, PATTERNS[thing.pattern]) if thing.pattern != "plain" and draws[1] < 0.65 else ""
+    colour = _say(random, COLOURS[thing.colour]) if draws[2] < 0.85 and attributes > 0 else ""
+    told = [word for word in (colour, pattern, size) if word][:attributes]
+    words = [word for word in (size, pattern, colour) if word in told and word]
+    words.append(_say(random, NOUNS[thing.kind]))
+    article = "an" if words[0][0] in "aeiou" else "a"
+    return " ".join([article, *words])
+
+
+def _verbs(thing: Thing) -> tuple[str, ...]:
+    return VERBS["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
+
+
+def _say(random: Random, choices: Sequence[str]) -> str:
+    return choices[_one_of(random, len(choices))]
+
+
+def _one_of(random: Random, count: int) -> int:
+    return int(random.random() * count)

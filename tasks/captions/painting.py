@@ -1,0 +1,300 @@
+"""Draw a synthetic scene: every thing from a few polygons, ellipses and arcs, patterned, shaded and outlined.
+
+Shapes are in the thing's own box: x from -0.5 to 0.5 of its width, y from 0 at its foot up to 1 of its height. All is
+drawn three times as large and averaged down; the backdrop is smooth and needs no more than the final pixels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from PIL import Image, ImageChops, ImageDraw
+
+from .scenes import Random, Scene, Thing
+
+Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+Colour: TypeAlias = "tuple[int, int, int]"
+
+SUPERSAMPLING = 3
+COLOURS: dict[str, Colour] = {
+    "red": (205, 42, 38),
+    "orange": (240, 132, 28),
+    "yellow": (246, 210, 52),
+    "green": (52, 140, 62),
+    "blue": (44, 92, 200),
+    "purple": (128, 66, 166),
+    "pink": (242, 138, 178),
+    "brown": (126, 80, 46),
+    "black": (44, 44, 50),
+    "grey": (140, 142, 148),
+    "white": (240, 238, 232),
+}
+_FIXED: dict[str, Colour] = {
+    "metal": (56, 56, 62),
+    "wheel": (30, 30, 34),
+    "hub": (186, 188, 194),
+    "glass": (186, 216, 232),
+    "bark": (98, 68, 44),
+    "beak": (240, 160, 40),
+    "eye": (24, 24, 28),
+    "cork": (150, 110, 66),
+    "string": (70, 70, 76),
+    "wood": (116, 82, 52),
+}
+#: Above and below the horizon, each from and to.
+_BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
+    "grass": ((150, 196, 236), (206, 228, 242), (128, 178, 84), (92, 148, 62)),
+    "beach": ((120, 190, 232), (96, 164, 204), (236, 214, 160), (222, 194, 134)),
+    "snow": ((172, 186, 206), (206, 214, 226), (238, 242, 248), (218, 226, 238)),
+    "room": ((222, 204, 178), (212, 190, 160), (158, 92, 82), (136, 72, 66)),
+    "street": ((196, 188, 180), (168, 160, 154), (112, 112, 118), (88, 88, 94)),
+}
+
+
+class Part(NamedTuple):
+    """One shape of a thing. paint: "body" carries the pattern, "dark", "light" are shades of it, else a fixed one."""
+
+    paint: str
+    shape: str  # polygon, ellipse, arc
+    at: tuple[float, ...]  # corners of a polygon; left, bottom, right, top of an ellipse, and the angles of its arc
+
+
+def _oval(paint: str, *at: float) -> Part:
+    return Part(paint, "ellipse", at)
+
+
+def _poly(paint: str, *at: float) -> Part:
+    return Part(paint, "polygon", at)
+
+
+_SHAPES: dict[str, tuple[Part, ...]] = {
+    "ball": (_oval("body", -0.5, 0, 0.5, 1),),
+    "box": (
+        _poly("light", -0.5, 0.74, 0.22, 0.74, 0.5, 1, -0.22, 1),
+        _poly("dark", 0.22, 0, 0.5, 0.24, 0.5, 1, 0.22, 0.74),
+        _poly("body", -0.5, 0, 0.22, 0, 0.22, 0.74, -0.5, 0.74),
+    ),
+    "cone": (
+        _poly("body", -0.4, 0.1, -0.04, 1, 0.04, 1, 0.4, 0.1),
+        _poly("dark", -0.5, 0, 0.5, 0, 0.42, 0.12, -0.42, 0.12),
+    ),
+    "mug": (
+        Part("dark", "arc", (0.02, 0.2, 0.5, 0.82, -100, 100)),
+        _poly("body", -0.5, 0.08, -0.44, 0, 0.14, 0, 0.2, 0.08, 0.2, 0.92, -0.5, 0.92),
+        _oval("dark", -0.5, 0.84, 0.2, 1),
+    ),
+    "bottle": (
+        _poly("body", -0.5, 0.03, -0.4, 0, 0.4, 0, 0.5, 0.03, 0.5, 0.55, -0.5, 0.55),
+        _poly("body", -0.5, 0.54, 0.5, 0.54, 0.2, 0.72, 0.2, 0.92, -0.2, 0.92, -0.2, 0.72),
+        _poly("cork", -0.26, 0.9, 0.26, 0.9, 0.26, 1, -0.26, 1),
+    ),
+    "lamp": (
+        _oval("metal", -0.34, 0, 0.34, 0.1),
+        _poly("metal", -0.06, 0.05, 0.06, 0.05, 0.06, 0.6, -0.06, 0.6),
+        _poly("body", -0.5, 0.52, 0.5, 0.52, 0.26, 1, -0.26, 1),
+    ),
+    "balloon": (
+        _poly("string", -0.03, 0, 0.03, 0, 0.03, 0.36, -0.03, 0.36),
+        _poly("dark", -0.12, 0.28, 0.12, 0.28, 0, 0.38),
+        _oval("body", -0.5, 0.33, 0.5, 1),
+    ),
+    "cat": (
+        Part("dark", "arc", (0.08, 0.04, 0.5, 0.66, -80, 100)),
+        _oval("body", -0.36, 0, 0.28, 0.66),
+        _poly("body", -0.46, 0.72, -0.46, 1, -0.26, 0.84),
+        _poly("body", 0.06, 0.72, 0.06, 1, -0.14, 0.84),
+        _oval("body", -0.5, 0.44, 0.1, 0.92),
+        _oval("eye", -0.38, 0.64, -0.29, 0.75),
+        _oval("eye", -0.12, 0.64, -0.03, 0.75),
+    ),
+    "bird": (
+        _poly("metal", -0.06, 0, -0.02, 0, -0.02, 0.25, -0.06, 0.25),
+        _poly("metal", 0.08, 0, 0.12, 0, 0.12, 0.25, 0.08, 0.25),
+        _poly("dark", -0.5, 0.62, -0.22, 0.34, -0.12, 0.6),
+        _poly("beak", 0.36, 0.84, 0.5, 0.72, 0.36, 0.66),
+        _oval("body", -0.32, 0.14, 0.28, 0.74),
+        _oval("body", 0.08, 0.5, 0.42, 1),
+        _oval("dark", -0.24, 0.28, 0.1, 0.58),
+        _oval("eye", 0.25, 0.74, 0.34, 0.86),
+    ),
+    "flying bird": (
+        _poly("dark", -0.5, 0.3, -0.18, 0.2, -0.1, 0.5),
+        _poly("beak", 0.38, 0.5, 0.5, 0.38, 0.38, 0.34),
+        _oval("body", -0.28, 0.1, 0.26, 0.52),
+        _oval("body", 0.14, 0.2, 0.42, 0.62),
+        _poly("dark", -0.14, 0.42, -0.34, 1, 0.14, 0.4),
+        _oval("eye", 0.28, 0.42, 0.35, 0.52),
+    ),
+    "car": (
+        _poly("body", -0.5, 0.22, 0.5, 0.22, 0.5, 0.5, 0.34, 0.6, -0.5, 0.62),
+        _poly("dark", -0.38, 0.58, -0.24, 1, 0.14, 1, 0.32, 0.58),
+        _poly("glass", -0.3, 0.62, -0.2, 0.92, -0.05, 0.92, -0.05, 0.62),
+        _poly("glass", 0, 0.62, 0, 0.92, 0.11, 0.92, 0.23, 0.62),
+        _oval("wheel", -0.38, 0, -0.14, 0.44),
+        _oval("wheel", 0.16, 0, 0.4, 0.44),
+        _oval("hub", -0.31, 0.13, -0.21, 0.31),
+        _oval("hub", 0.23, 0.13, 0.33, 0.31),
+    ),
+    "table": (
+        _poly("wood", -0.4, 0, -0.32, 0, -0.32, 0.7, -0.4, 0.7),
+        _poly("wood", 0.32, 0, 0.4, 0, 0.4, 0.7, 0.32, 0.7),
+        _poly("wood", -0.28, 0.16, -0.22, 0.16, -0.22, 0.7, -0.28, 0.7),
+        _poly("wood", 0.22, 0.16, 0.28, 0.16, 0.28, 0.7, 0.22, 0.7),
+        _poly("body", -0.5, 0.74, 0.5, 0.74, 0.4, 1, -0.4, 1),
+        _poly("dark", -0.5, 0.64, 0.5, 0.64, 0.5, 0.75, -0.5, 0.75),
+    ),
+    "tree": (
+        _poly("bark", -0.1, 0, 0.1, 0, 0.07, 0.5, -0.07, 0.5),
+        _oval("body", -0.5, 0.3, 0.1, 0.72),
+        _oval("body", -0.1, 0.3, 0.5, 0.72),
+        _oval("body", -0.34, 0.5, 0.34, 1),
+    ),
+}  # fmt: skip
+
+
+def paint_scene(random: Random, scene: Scene, size: int) -> Pixels:
+    """The picture of a scene, `[size, size, 3]`; `random` draws its light, its backdrop and the shades of colours."""
+    horizon = 0.5 + 0.1 * random.random()
+    backdrop = Image.fromarray(_backdrop(random, scene.place, horizon)).resize((size, size), Image.Resampling.BICUBIC)
+    canvas = backdrop.resize((size * SUPERSAMPLING,) * 2, Image.Resampling.NEAREST)
+    light, tint = 1 + 0.06 * random.standard_normal(), 1 + 0.018 * random.standard_normal(3)
+    shades = random.normal(0, 6, (len(scene.things), 3))
+    for number in sorted(range(len(scene.things)), key=lambda n: scene.things[n].depth):
+        _paint_thing(canvas, scene.things[number], shades[number])
+    pixels = np.asarray(canvas.reduce(SUPERSAMPLING), np.float32) * (light * tint)
+    pixels += random.normal(0, 2.5, pixels.shape)
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Pixels:
+    top, middle, near, front = (np.array(colour) + random.normal(0, 6, 3) for colour in _BACKDROPS[place])
+    y = (np.arange(side)[:, None, None] + 0.5) / side
+    above, below = np.clip(y / horizon, 0, 1), np.clip((y - horizon) / (1 - horizon), 0, 1)
+    ground = np.clip((y - horizon) * side + 0.5, 0, 1)
+    colours = (1 - ground) * (top + above * (middle - top)) + ground * (near + below * (front - near))
+    rough = {"grass": 9.0, "beach": 5.0, "snow": 3.0, "room": 3.0, "street": 5.0}[place]
+    grain = random.normal(0, 1, (side, side, 1)) * (1.5 + ground * rough)
+    if place == "room":  # wallpaper
+        grain = grain + (1 - ground) * 5 * ((np.arange(side)[None, :, None] // 2) % 2)
+    return np.asarray(np.clip(colours + grain, 0, 255).astype(np.uint8))
+
+
+def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    side = canvas.width
+    rim = max(1, round(side / 140))
+    box = (
+        int((thing.x - thing.width / 2) * side) - 2 * rim,
+        int((thing.base - thing.height) * side) - 2 * rim,
+        int((thing.x + thing.width / 2) * side) + 2 * rim,
+        int(thing.base * side) + 2 * rim,
+    )
+    if not thing.flying:
+        _cast_shadow(canvas, thing, box)
+    colour: Colour = tuple(int(np.clip(c + s, 0, 255)) for c, s in zip(COLOURS[thing.colour], shade, strict=True))  # type: ignore[assignment]
+    shapes = _SHAPES["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
+    extent = (box[2] - box[0], box[3] - box[1])
+    start = 0
+    while start < len(shapes):  # neighbours of one paint are one piece
+        stop = start + 1
+        while stop < len(shapes) and shapes[stop].paint == shapes[start].paint == "body":
+            stop += 1
+        mask = Image.new("L", extent)
+        pen = ImageDraw.Draw(mask)
+        for part in shapes[start:stop]:
+            _draw_part(pen, part, thing, side, box)
+        _fill(canvas, mask, box, shapes[start].paint, colour, thing, rim)
+        start = stop
+
+
+def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, box: tuple[int, int, int, int]) -> None:
+    corners = part.at if part.shape == "polygon" else part.at[:4]
+    xs = [(thing.x + x * thing.width) * side - box[0] for x in corners[::2]]
+    ys = [(thing.base - y * thing.height) * side - box[1] for y in corners[1::2]]
+    if part.shape == "polygon":
+        pen.polygon([*zip(map(round, xs), map(round, ys), strict=True)], fill=255)
+        return
+    frame = (round(xs[0]), round(ys[1]), round(xs[1]), round(ys[0]))
+    if part.shape == "ellipse":
+        pen.ellipse(frame, fill=255)
+    else:
+        pen.arc(frame, part.at[4], part.at[5], fill=255, width=max(2, round(0.1 * thing.height * side)))
+
+
+def _fill(
+    canvas: Image.Image,
+    mask: Image.Image,
+    box: tuple[int, int, int, int],
+    paint: str,
+    colour: Colour,
+    thing: Thing,
+    rim: int,
+) -> None:
+    own = _FIXED.get(paint) or {"dark": _mix(colour, (0, 0, 0), 0.3), "light": _mix(colour, (255, 255, 255), 0.3)}.get(
+        paint, colour
+    )
+    corner = box[:2]
+    if paint not in _FIXED:  # the outline: the same mask, moved a little every way, under it
+        edge = _mix(own, (0, 0, 0), 0.55)
+        for dx, dy in ((-rim, 0), (rim, 0), (0, -rim), (0, rim)):
+            canvas.paste(edge, (corner[0] + dx, corner[1] + dy), mask)
+    if paint != "body":
+        canvas.paste(own, corner, mask)
+        return
+    canvas.paste(_pattern(mask.size, own, thing.pattern), corner, mask)
+    width, height = mask.size
+    lit = ImageChops.offset(mask, -max(1, width // 7), -max(1, height // 9))
+    shadow = ImageChops.subtract(mask, lit).point(_HALF)
+    canvas.paste(_mix(own, (0, 0, 0), 0.6), corner, shadow)
+
+
+def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image:
+    texture = Image.new("RGB", size, colour)
+    if pattern == "plain":
+        return texture
+    pen = ImageDraw.Draw(texture)
+    bright = sum(colour) > 400
+    other = _mix(colour, (0, 0, 0), 0.62) if bright else _mix(colour, (255, 255, 255), 0.78)
+    width, height = size
+    if pattern == "striped":
+        step = max(6, width // 4)
+        for left in range(-height, width, step):
+            pen.polygon(
+                [
+                    (left, height),
+                    (left + height // 2, 0),
+                    (left + height // 2 + step // 2, 0),
+                    (left + step // 2, height),
+                ],
+                fill=other,
+            )
+    elif pattern == "spotted":
+        step = max(8, width // 3)
+        radius = 0.27 * step
+        for row, y in enumerate(np.arange(step // 3, height, step * 0.8)):
+            for x in np.arange((row % 2) * step / 2, width + step, step):
+                pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=other)
+    else:
+        step = max(4, width // 5)
+        for row, y in enumerate(range(0, height, step)):
+            for x in range((row % 2) * step, width, 2 * step):
+                pen.rectangle((x, y, x + step - 1, y + step - 1), fill=other)
+    return texture
+
+
+def _cast_shadow(canvas: Image.Image, thing: Thing, box: tuple[int, int, int, int]) -> None:
+    width, flat = box[2] - box[0], max(3, (box[2] - box[0]) // 5)
+    mask = Image.new("L", (width, flat))
+    ImageDraw.Draw(mask).ellipse((width // 12, 0, width - 1, flat - 1), fill=95)
+    canvas.paste((20, 20, 30), (box[0] + width // 14, round(thing.base * canvas.width) - flat * 2 // 3), mask)
+
+
+_HALF = [value // 2 for value in range(256)]
+
+
+def _mix(a: Colour, b: Colour, share: float) -> Colour:
+    return (
+        round(a[0] + share * (b[0] - a[0])),
+        round(a[1] + share * (b[1] - a[1])),
+        round(a[2] + share * (b[2] - a[2])),
+    )

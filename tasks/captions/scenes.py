@@ -1,0 +1,242 @@
+"""Synthetic scenes: two to four things in a place, with colours, sizes, patterns, and how they lie to each other.
+
+Kinds have habits, as the world has: cats are orange, grey or black and sit on rugs, cars are on streets and in snow.
+Word vectors learn from such habits which words mean nearly the same. Lengths are in image widths, y runs downwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+Random: TypeAlias = np.random.Generator
+Table: TypeAlias = "dict[str, float]"  # what may be chosen, and how common it is
+
+
+class Kind(NamedTuple):
+    """What things of a kind are like; sizes are of a large one, a small one is `SMALL` of that."""
+
+    width: float
+    height: float
+    places: Table
+    colours: Table
+    patterns: Table
+    carried: bool  # may stand on a box or a table
+
+
+class Thing(NamedTuple):
+    """One thing: the middle of its foot is at (x, base); it is drawn before all that stand nearer."""
+
+    kind: str
+    colour: str
+    pattern: str
+    large: bool
+    x: float
+    base: float
+    width: float
+    height: float
+    depth: float
+    flying: bool
+
+
+class Relation(NamedTuple):
+    """How thing `first` lies to thing `second`; `between` has a `third`."""
+
+    first: int
+    word: str
+    second: int
+    third: int = -1
+
+
+class Scene(NamedTuple):
+    """A place with things in it, and all that can be said of how they lie to each other."""
+
+    place: str
+    things: tuple[Thing, ...]
+    relations: tuple[Relation, ...]
+
+
+SMALL = 0.6
+_ANY = {"plain": 5.0, "striped": 2.0, "spotted": 2.0, "checked": 1.5}
+KINDS = {
+    "ball": Kind(
+        0.28, 0.28, {"grass": 3, "beach": 3, "snow": 1, "room": 2, "street": 1},
+        {"red": 4, "yellow": 3, "blue": 3, "white": 2, "green": 1}, _ANY, True,
+    ),
+    "box": Kind(
+        0.31, 0.31, {"grass": 1, "beach": 1, "snow": 1, "room": 4, "street": 3},
+        {"brown": 5, "blue": 2, "red": 2, "grey": 2, "green": 1}, {"plain": 5, "striped": 2, "checked": 2}, True,
+    ),
+    "cone": Kind(
+        0.26, 0.34, {"grass": 1, "beach": 1, "snow": 1, "street": 4},
+        {"orange": 6, "red": 2, "yellow": 2}, {"plain": 3, "striped": 5}, False,
+    ),
+    "mug": Kind(
+        0.27, 0.25, {"room": 5, "beach": 1},
+        {"white": 4, "blue": 3, "yellow": 2, "pink": 1}, {"plain": 4, "striped": 2, "spotted": 3}, True,
+    ),
+    "bottle": Kind(
+        0.15, 0.40, {"room": 3, "beach": 3, "street": 1},
+        {"green": 5, "brown": 3, "blue": 1, "white": 1}, {"plain": 5, "striped": 1}, True,
+    ),
+    "lamp": Kind(
+        0.27, 0.42, {"room": 5, "street": 1},
+        {"yellow": 4, "white": 3, "red": 2, "purple": 2}, {"plain": 4, "striped": 2, "spotted": 1}, True,
+    ),
+    "balloon": Kind(
+        0.22, 0.38, {"grass": 3, "beach": 2, "snow": 1, "room": 1, "street": 2},
+        {"red": 4, "pink": 4, "purple": 3, "yellow": 2, "blue": 1}, {"plain": 5, "striped": 2, "spotted": 3}, False,
+    ),
+    "cat": Kind(
+        0.32, 0.33, {"grass": 2, "room": 5, "street": 2, "snow": 1},
+        {"orange": 4, "black": 4, "grey": 4, "white": 2, "brown": 2}, {"plain": 5, "striped": 4, "spotted": 2}, True,
+    ),
+    "bird": Kind(
+        0.29, 0.23, {"grass": 4, "beach": 3, "snow": 4, "street": 1},
+        {"blue": 4, "yellow": 4, "black": 3, "red": 2, "green": 2}, {"plain": 5, "spotted": 2}, True,
+    ),
+    "car": Kind(
+        0.42, 0.23, {"street": 6, "snow": 2, "beach": 1},
+        {"red": 3, "blue": 3, "white": 3, "black": 3, "grey": 3}, {"plain": 5, "striped": 2}, False,
+    ),
+    "table": Kind(
+        0.44, 0.25, {"room": 4, "grass": 2, "beach": 1},
+        {"brown": 6, "white": 3, "green": 1}, {"plain": 4, "checked": 3}, False,
+    ),
+    "tree": Kind(
+        0.32, 0.52, {"grass": 5, "snow": 4, "street": 3, "beach": 1},
+        {"green": 6, "orange": 2, "yellow": 2, "pink": 1}, {"plain": 1}, False,
+    ),
+}  # fmt: skip
+PLACES = ("grass", "beach", "snow", "room", "street")
+#: What can carry another thing, and how far up its top lies, in its height.
+_CARRIERS = {"box": 0.86, "table": 0.9}
+_FLIERS = ("balloon", "bird")
+#: Where columns stand and how large things are, by the number of columns.
+_COLUMNS = {1: (0.5,), 2: (0.27, 0.74), 3: (0.18, 0.51, 0.83)}
+_SCALES = {1: 1.3, 2: 1.18, 3: 0.98}
+
+
+def choose_scene(random: Random) -> Scene:
+    """A scene of two to four things of different kinds."""
+    place = PLACES[int(random.integers(len(PLACES)))]
+    count = 2 + _draw(random, [0.3, 0.45, 0.25])
+    at_home = {name: kind.places[place] for name, kind in KINDS.items() if place in kind.places}
+    names: list[str] = []
+    while len(names) < count:
+        names.append(_pick(random, {name: weight for name, weight in at_home.items() if name not in names}))
+    return _arrange(random, place, names)
+
+
+class _Spot(NamedTuple):
+    """Where a thing stands: a column of the ground, or in relation to the thing that has the column."""
+
+    word: str  # ground, on, above, front
+    column: int
+    other: int
+
+
+def _arrange(random: Random, place: str, names: list[str]) -> Scene:
+    spots: list[_Spot] = []
+    large = [bool(random.random() < 0.55) for _ in names]
+    kept: list[int] = []
+    for number, name in enumerate(names):
+        free = _free(name, names, large, kept, spots)
+        if not free:
+            continue
+        spot = free[_draw(random, [3.0 if s.word == "ground" else 4.0 for s in free])]
+        if spot.word in ("on", "front"):
+            large[number] = False
+        kept.append(number)
+        spots.append(spot)
+    things = _place_things(random, [names[i] for i in kept], [large[i] for i in kept], spots)
+    return Scene(place, tuple(things), tuple(_relations(things, spots)))
+
+
+def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots: list[_Spot]) -> list[_Spot]:
+    """The spots where a thing of this kind could stand."""
+    grounded = [place for place, spot in enumerate(spots) if spot.word == "ground"]
+    taken = {(spot.word, spot.column) for spot in spots}
+    free = [_Spot("ground", len(grounded), -1)] if len(grounded) < 3 and name != "balloon" else []
+    for place in grounded:
+        column, other = spots[place].column, names[kept[place]]
+        if {("on", column), ("above", column), ("front", column)} & taken:
+            continue
+        if other in _CARRIERS and KINDS[name].carried and name not in _CARRIERS:
+            free.append(_Spot("on", column, place))
+        tall = KINDS[other].height * (1 if large[kept[place]] else SMALL)
+        if name in _FLIERS and tall < 0.36:  # else there is no room above
+            free.append(_Spot("above", column, place))
+        if large[kept[place]] and KINDS[name].carried and other != "table":
+            free.append(_Spot("front", column, place))
+    return free or ([_Spot("ground", len(grounded), -1)] if len(grounded) < 3 else [])
+
+
+def _place_things(random: Random, names: list[str], large: list[bool], spots: list[_Spot]) -> list[Thing]:
+    columns = sum(spot.word == "ground" for spot in spots)
+    order = random.permutation(columns)  # the first to be chosen need not stand on the left
+    things: list[Thing] = []
+    for name, big, spot in zip(names, large, spots, strict=True):
+        kind, pick = KINDS[name], random.random(3)
+        scale = (1.0 if big else SMALL) * (0.93 + 0.14 * pick[2]) * _SCALES[columns]
+        width, height = scale * kind.width, scale * kind.height
+        x = _COLUMNS[columns][order[spot.column]] + 0.06 * (pick[0] - 0.5) * (3 if columns == 1 else 1)
+        base = 0.76 + 0.1 * pick[1]
+        flying = name == "balloon"
+        if spot.word != "ground":
+            below = things[spot.other]
+            top = below.base - below.height
+            if spot.word == "on":
+                base = below.base - _CARRIERS[below.kind] * below.height
+                x = below.x + 0.25 * (pick[0] - 0.5) * below.width
+            elif spot.word == "above":
+                x, flying = below.x + 0.1 * (pick[0] - 0.5), True
+                room = max(top - 0.08, 0.16)
+                scale = min(1.0, room / height)
+                width, height, base = (
+                    scale * width,
+                    scale * height,
+                    0.03 + scale * height + 0.5 * (room - scale * height),
+                )
+            else:
+                base = below.base + 0.09
+                x = below.x + (0.3 if pick[0] < 0.5 else -0.3) * below.width
+        elif flying:
+            base = 0.1 + height + 0.15 * pick[1]
+        x = float(np.clip(x, width / 2 + 0.01, 0.99 - width / 2))
+        colour, pattern = _pick(random, kind.colours), _pick(random, kind.patterns)
+        depth = things[spot.other].depth + 0.001 if spot.word == "on" else float(base)
+        things.append(Thing(name, colour, pattern, big, x, float(base), width, height, depth, flying))
+    return things
+
+
+def _relations(things: list[Thing], spots: list[_Spot]) -> list[Relation]:
+    told: list[Relation] = []
+    for number, spot in enumerate(spots):
+        if spot.word == "ground":
+            continue
+        told.append(Relation(number, spot.word, spot.other))
+        if spot.word != "on":
+            told.append(Relation(spot.other, {"above": "under", "front": "behind"}[spot.word], number))
+    ground = sorted((n for n, spot in enumerate(spots) if spot.word == "ground"), key=lambda n: things[n].x)
+    for a, b in itertools.pairwise(ground):
+        told += [Relation(a, "left", b), Relation(b, "right", a), Relation(a, "beside", b), Relation(b, "beside", a)]
+    if len(ground) == 3:
+        told.append(Relation(ground[1], "between", ground[0], ground[2]))
+    return told
+
+
+def _pick(random: Random, table: Table) -> str:
+    return list(table)[_draw(random, list(table.values()))]
+
+
+def _draw(random: Random, weights: list[float]) -> int:
+    """A position, as common as its weight."""
+    left = random.random() * sum(weights)
+    for position, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return position
+    return len(weights) - 1

@@ -1,0 +1,210 @@
+"""Furniture of box rooms: pieces made of boxes, which hide the borders between surfaces."""
+
+from __future__ import annotations
+
+import colorsys
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .views import WALL_PLANES, View
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
+Place: TypeAlias = "tuple[float, float, float]"
+
+#: The largest share of the picture that a piece may cover, and that all may: photographers step back.
+_LARGEST, _COVERED = 0.5, 1.1
+#: The eight corners of a box: low or high in each direction.
+_CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
+
+
+class Box(NamedTuple):
+    """An axis-parallel box in a room, in one colour."""
+
+    low: Place
+    high: Place
+    colour: Colour
+    glow: bool = False  # a lamp: shines whatever the light
+
+
+class Part(NamedTuple):
+    """A box of a piece of furniture: along the wall, away from it, up; and which of its colours."""
+
+    along: tuple[float, float]
+    out: tuple[float, float]
+    up: tuple[float, float]
+    colour: int
+
+
+def choose_colour(rng: np.random.Generator, vivid: float, dark: float = 0.15, light: float = 0.95) -> Colour:
+    """Any colour between two brightnesses; a small `vivid` keeps it near grey."""
+    hue, saturation, value = rng.random(3).tolist()
+    r, g, b = colorsys.hsv_to_rgb(hue, vivid * saturation**1.2, dark + (light - dark) * value)
+    return 255 * r, 255 * g, 255 * b
+
+
+def choose_wood(rng: np.random.Generator) -> Colour:
+    """A brown between pale ash and wenge."""
+    tone, warm, value = rng.random(3).tolist()
+    r, g, b = colorsys.hsv_to_rgb(0.055 + 0.05 * tone, 0.25 + 0.4 * warm, 0.25 + 0.6 * value)
+    return 255 * r, 255 * g, 255 * b
+
+
+def furnish(rng: np.random.Generator, view: View) -> list[Box]:
+    """The furniture of a room, as boxes: up to seven pieces along the walls that are seen, or free on the floor."""
+    boxes: list[Box] = []
+    pieces: list[Box] = []  # one box round each
+    covered = 0.0
+    for _ in range(int(8 * rng.random())):
+        parts = _piece(rng, view)
+        if parts:
+            piece = _round(parts)
+            share = _share(view, piece)
+            if share < _LARGEST and covered + share < _COVERED and not any(_meet(piece, other) for other in pieces):
+                boxes += parts
+                pieces.append(piece)
+                covered += share
+    if rng.random() < 0.3:
+        boxes += _pendant(rng, view)
+    return boxes
+
+
+def windows(view: View, boxes: list[Box]) -> Array:
+    """Left, top, right, bottom `[N, 4]`, in image widths, of what each box can touch of the picture.
+
+    The whole picture where a box reaches behind the camera; left >= right or top >= bottom where it is out of sight.
+    """
+    corners = np.array([(box.low, box.high) for box in boxes])[:, _CORNERS, (0, 1, 2)]  # [N,8,3]
+    x, y, z = np.moveaxis((corners - view.eye) @ view.turn, 2, 0)
+    ahead = np.maximum(z, 0.05)
+    across, down = 0.5 + view.zoom * x / ahead, 0.5 - view.zoom * y / ahead
+    found = np.stack((across.min(1), down.min(1), across.max(1), down.max(1)), 1)
+    found[z.min(1) <= 0.05] = (0, 0, 1, 1)
+    found[z.max(1) <= 0.05] = 0
+    return np.asarray(np.clip(found, 0, 1))
+
+
+def _share(view: View, box: Box) -> float:
+    """How much of the picture a box can cover."""
+    left, top, right, bottom = windows(view, [box])[0].tolist()
+    return float(max(right - left, 0) * max(bottom - top, 0))
+
+
+def _round(parts: list[Box]) -> Box:
+    """The box round all boxes of a piece."""
+    low, high = np.min([part.low for part in parts], 0).tolist(), np.max([part.high for part in parts], 0).tolist()
+    return Box((low[0], low[1], low[2]), (high[0], high[1], high[2]), parts[0].colour)
+
+
+def _meet(a: Box, b: Box) -> bool:
+    """Whether two pieces stand on the same floor."""
+    return all(a.low[axis] < b.high[axis] and b.low[axis] < a.high[axis] for axis in (0, 2))
+
+
+def _piece(rng: np.random.Generator, view: View) -> list[Box]:
+    """One piece of furniture against a wall, or turned away from any; nothing where it has no room."""
+    kind, wall, along, out, free = rng.random(5).tolist()
+    length, parts = _KINDS[int(kind * len(_KINDS))](rng.random(4).tolist())
+    colours = [choose_colour(rng, 0.75), choose_colour(rng, 0.5), choose_wood(rng)]
+    walls = [plane for plane in WALL_PLANES if view.surfaces[plane]]
+    plane = walls[int(len(walls) * wall)]
+    across = 2 if plane < 2 else 0
+    spare = view.room[across] - length
+    spare_out = view.room[2 - across] - max(part.out[1] for part in parts)
+    if spare < 0 or spare_out < 0:
+        return []
+    start, gap = spare * along, spare_out * out if free < 0.25 else 0.0
+    return [_placed(part, plane, across, start, gap, view, colours[part.colour]) for part in parts]
+
+
+def _placed(part: Part, plane: int, across: int, start: float, gap: float, view: View, colour: Colour) -> Box:
+    """A part in the room's axes."""
+    low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
+    low[across], high[across] = start + part.along[0], start + part.along[1]
+    near, far = gap + part.out[0], gap + part.out[1]
+    inward, depth = 2 - across, view.room[2 - across]
+    low[inward], high[inward] = (near, far) if plane in (0, 4) else (depth - far, depth - near)
+    return Box((low[0], low[1], low[2]), (high[0], high[1], high[2]), colour)
+
+
+def _pendant(rng: np.random.Generator, view: View) -> list[Box]:
+    """A lamp under the ceiling."""
+    x, z, drop, size = rng.random(4).tolist()
+    width, height, depth = view.room
+    x, z, half = width * (0.3 + 0.4 * x), depth * (0.4 + 0.4 * z), 0.08 + 0.12 * size
+    bottom = height - 0.15 - 0.5 * drop
+    cord = Box((x - 0.015, bottom, z - 0.015), (x + 0.015, height, z + 0.015), (40.0, 40.0, 40.0))
+    shade = Box((x - half, bottom - 0.14, z - half), (x + half, bottom, z + half), (255.0, 244.0, 214.0), True)
+    return [cord, shade]
+
+
+def _sofa(r: list[float]) -> tuple[float, list[Part]]:
+    length, arm = 0.9 + 1.5 * r[0], 0.12 + 0.12 * r[1]
+    back = 0.7 + 0.25 * r[2]
+    return length, [
+        Part((0, length), (0.05, 0.9), (0.06, 0.42), 0),
+        Part((0, length), (0.05, 0.27), (0.4, back), 0),
+        Part((0, arm), (0.05, 0.9), (0.06, 0.62), 0),
+        Part((length - arm, length), (0.05, 0.9), (0.06, 0.62), 0),
+        Part((arm, length / 2), (0.3, 0.85), (0.42, 0.5), 0 if r[3] < 0.6 else 1),
+    ]
+
+
+def _bed(r: list[float]) -> tuple[float, list[Part]]:
+    length, level = 0.9 + 0.9 * r[0], 0.4 + 0.15 * r[1]
+    return length, [
+        Part((0, length), (0.02, 0.1), (0, 0.7 + 0.6 * r[2]), 2),
+        Part((0, length), (0.1, 2.1), (0.08, level), 1),
+        Part((0.08, length - 0.08), (0.15, 0.5), (level, level + 0.12), 1),
+        Part((0, length), (0.6 + 0.5 * r[3], 2.12), (0.15, level + 0.04), 0),
+    ]
+
+
+def _wardrobe(r: list[float]) -> tuple[float, list[Part]]:
+    length, top, deep = 0.7 + 1.4 * r[0], 1.7 + 0.9 * r[1], 0.4 + 0.25 * r[2]
+    wood = 2 if r[3] < 0.6 else 1
+    half = length / 2
+    return length, [
+        Part((0, length), (0.0, deep), (0, top), wood),
+        Part((0.04, half - 0.015), (deep, deep + 0.02), (0.1, top - 0.05), wood),
+        Part((half + 0.015, length - 0.04), (deep, deep + 0.02), (0.1, top - 0.05), wood),
+    ]
+
+
+def _sideboard(r: list[float]) -> tuple[float, list[Part]]:
+    length, top = 0.8 + 1.2 * r[0], 0.45 + 0.5 * r[1]
+    screen, middle = min(0.3 + 0.3 * r[2], 0.35 * length), length * (0.35 + 0.3 * r[3])
+    return length, [
+        Part((0, length), (0.02, 0.45), (0.05, top), 2),
+        Part((middle - screen, middle + screen), (0.15, 0.2), (top + 0.05, top + 0.05 + 1.15 * screen), 1),
+    ]
+
+
+def _table(r: list[float]) -> tuple[float, list[Part]]:
+    length, deep, top = 0.8 + 1.0 * r[0], 0.6 + 0.4 * r[1], 0.42 if r[2] < 0.3 else 0.75
+    colour = 2 if r[3] < 0.7 else 1
+    return length, [
+        Part((0, length), (0.1, 0.1 + deep), (top - 0.05, top), colour),
+        *(
+            Part((a, a + 0.06), (0.1 + d, 0.16 + d), (0, top - 0.05), colour)
+            for a in (0.03, length - 0.09)
+            for d in (0.02, deep - 0.08)
+        ),
+    ]
+
+
+def _shelf(r: list[float]) -> tuple[float, list[Part]]:
+    length, top, boards = 0.6 + 0.9 * r[0], 1.1 + 1.1 * r[1], 3 + int(2 * r[2])
+    levels = [top * level / boards for level in range(boards)]
+    return length, [
+        Part((0, length), (0, 0.04), (0, top), 2),
+        Part((0, 0.04), (0.04, 0.32), (0, top), 2),
+        Part((length - 0.04, length), (0.04, 0.32), (0, top), 2),
+        *(Part((0.04, length - 0.04), (0.04, 0.32), (level + 0.1, level + 0.14), 2) for level in levels),
+        Part((0.08, length * (0.3 + 0.6 * r[3])), (0.06, 0.25), (levels[1] + 0.14, levels[1] + 0.36), 0),
+        Part((length * 0.4, length - 0.08), (0.06, 0.25), (levels[2] + 0.14, levels[2] + 0.34), 1),
+    ]
+
+
+_KINDS = (_sofa, _bed, _wardrobe, _sideboard, _table, _shelf, _sofa, _table)

@@ -1,0 +1,204 @@
+"""A synthetic twin of a room-layout data set: furnished box rooms, drawn from a seed, with exact surface maps.
+
+Every pixel is painted where its ray meets the room: textures, windows and pictures lie in the planes of the surfaces, a
+lamp lights them, and furniture stands in front. Furniture changes the picture and not the layout. There are four rays a
+pixel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from contml.contracts import InputError
+
+from .furniture import Box, Colour, choose_colour, choose_wood, furnish, windows
+from .materials import ceiling, floor, mix, recolour, wall
+from .views import CEILING_PLANE, FLOOR_PLANE, View, cast, choose_view, meet, surface_map
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+
+#: Axes of a plane: the one it is square to, and two along it, the upright one last.
+_AXES = ((0, 2, 1), (0, 2, 1), (1, 0, 2), (1, 0, 2), (2, 0, 1), (2, 0, 1))
+#: Brightness of the sides of furniture that look along x, y, z.
+_SIDES = (0.78, 1.08, 0.92)
+
+
+def draw_room(seed: int, index: int, size: int = 64) -> tuple[Pixels, Pixels]:
+    """One room: pixels `[size, size, 3]` in 0..255, and its surfaces `[size, size]` in canonical ids 1 to 5.
+
+    1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. The same (seed, index) is the same room at any size.
+    `seed` and `index` must be >= 0, `size` >= 8; else ValueError.
+    """
+    if size < 8:
+        raise InputError(f"size = {size} is too small for a room; give at least 8 pixels")
+    rng = np.random.default_rng([seed, index])
+    view = choose_view(rng)
+    boxes = furnish(rng, view)
+    rays = cast(view, 2 * size)
+    planes, lengths = meet(view, rays)
+    picture = _paint_surfaces(rng, view, planes, lengths, rays, boxes)
+    _paint_boxes(rng, view, picture, rays, lengths, boxes)
+    # Strided sums: numpy's mean over two axes takes ten times as long.
+    rows = picture[:, ::2] + picture[:, 1::2]
+    return _expose(rng, (rows[:, :, ::2] + rows[:, :, 1::2]) * np.float32(0.25)), surface_map(view, size)
+
+
+# Surfaces
+
+
+def _paint_surfaces(
+    rng: np.random.Generator, view: View, planes: Array, lengths: Array, rays: Array, boxes: list[Box]
+) -> Array:
+    """Walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
+    picture = np.zeros((3, planes.size), np.float32)
+    lamp = _choose_lamp(rng, view)
+    paint, accent, second = choose_colour(rng, 0.45, 0.35), choose_colour(rng, 0.7), choose_colour(rng, 0.5, 0.3)
+    wallpaper, skirting, cornice, ambient = rng.random(4).tolist()
+    # Every plane has numbers of its own, seen or not: a camera's turn does not repaper the walls.
+    seeds = rng.integers(0, 2**62, 6).tolist()
+    for plane in range(6):
+        where = np.flatnonzero(planes == plane)
+        if not len(where):
+            continue
+        own = np.random.default_rng(seeds[plane])
+        _, first, upright = _AXES[plane]
+        length = lengths.reshape(-1)[where]
+        a, b = (rays[axis].reshape(-1)[where] * length + np.float32(view.eye[axis]) for axis in (first, upright))
+        blur = length * np.float32(1 / (view.zoom * len(planes)))  # metres that a ray covers
+        light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.7 + 0.45 * float(own.random())))
+        if plane == FLOOR_PLANE:
+            colours = floor(own, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
+        elif plane == CEILING_PLANE:
+            colours = ceiling(own, a, b, blur) * light
+        else:
+            ground = accent if own.random() < 0.15 else paint
+            colours = wall(own, a, b, blur, ground, second, wallpaper)
+            if skirting < 0.5:
+                recolour(colours, b < 0.09, second if skirting < 0.2 else (236.0, 234.0, 228.0))
+            if cornice < 0.3:
+                recolour(colours, b > view.room[1] - 0.07, (240.0, 240.0, 236.0))
+            colours *= light
+            _hang(own, view, colours, a, b, view.room[first])
+        picture[:, where] = colours
+    return picture.reshape(3, *planes.shape)
+
+
+def _choose_lamp(rng: np.random.Generator, view: View) -> tuple[float, float, float, float]:
+    """Place of the light, and its strength."""
+    x, z, height, strength = rng.random(4).tolist()
+    width, top, depth = view.room
+    return width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
+
+
+def _light(
+    view: View, lamp: tuple[float, float, float, float], plane: int, a: Array, b: Array, ambient: float
+) -> Array:
+    """Lambert's law on a plane, and the light that is everywhere."""
+    normal, first, upright = _AXES[plane]
+    gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
+    squared = (a - lamp[first]) ** 2 + (b - lamp[upright]) ** 2 + (gap * gap + 0.3)
+    lit = ambient + lamp[3] * 2.4 * gap / squared
+    return np.asarray(1.75 * lit / (lit + 1.05))  # as film: light saturates
+
+
+def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
+    """How dark the floor is under and round what stands on it: 1 where nothing does."""
+    light = np.ones_like(a)
+    for box in boxes:
+        if box.low[1] < 0.2:
+            beside = np.maximum(
+                np.abs(a - (box.low[0] + box.high[0]) / 2) - (box.high[0] - box.low[0]) / 2,
+                np.abs(b - (box.low[2] + box.high[2]) / 2) - (box.high[2] - box.low[2]) / 2,
+            )
+            np.minimum(light, np.clip(0.6 + 1.6 * beside, 0.6, 1), out=light)
+    return light
+
+
+def _hang(rng: np.random.Generator, view: View, colours: Array, a: Array, b: Array, length: float) -> None:
+    """Windows, a door and pictures on a wall, one beside the other."""
+    top = view.room[1]
+    slots = max(1, int(length / 1.7))
+    for slot in range(slots):
+        kind, where, wide, tall, level, tone = rng.random(6).tolist()
+        half = min(0.25 + 0.5 * wide, 0.45 * length / slots)
+        middle = length * (slot + 0.5) / slots + (where - 0.5) * (length / slots - 2 * half)
+        if kind < 0.25:  # a window
+            low, high = 0.8 + 0.3 * level, min(1.7 + 0.6 * tall, top - 0.15)
+            sky = (200.0 + 55 * tone, 220.0 + 35 * tone, 250.0)
+            inside = _frame(colours, a, b, (middle, half, low, high), (238.0, 238.0, 234.0), 0.06)
+            u, v = a[inside] - middle, (b[inside] - low) / (high - low)
+            glass = mix((150.0 + 90 * where, 180.0, 140.0), sky, np.clip(4 * v - 0.8 * tall - 0.4, 0, 1))
+            bars = (np.abs(u) < 0.025) | (np.abs(v - 0.6) < 0.02)
+            recolour(glass, bars, (225.0, 225.0, 222.0))
+            colours[:, inside] = glass
+        elif kind < 0.36:  # a door
+            colour = choose_wood(rng) if tone < 0.5 else choose_colour(rng, 0.2, 0.6)
+            inside = _frame(colours, a, b, (middle, min(half, 0.45), -1.0, 2.0), choose_colour(rng, 0.1, 0.6), 0.07)
+            recolour(colours, inside, colour)
+        elif kind < 0.7:  # a picture, of two colours
+            half, high = 0.7 * half, min(1.5 + 0.5 * level + 0.35 * tall, top - 0.1)
+            low = high - 0.25 - 0.5 * tall
+            frame = choose_wood(rng) if tone < 0.5 else (30.0, 30.0, 32.0)
+            inside = _frame(colours, a, b, (middle, half, low, high), frame, 0.04)
+            horizon = (b[inside] < low + (0.3 + 0.4 * where) * (high - low)).astype(np.float32)
+            colours[:, inside] = mix(choose_colour(rng, 0.9), choose_colour(rng, 0.9), horizon)
+
+
+def _frame(
+    colours: Array, a: Array, b: Array, box: tuple[float, float, float, float], colour: Colour, width: float
+) -> Array:
+    """Paint the frame of what hangs on a wall at (middle, half, low, high); positions `[k]` of what is inside it."""
+    middle, half, low, high = box
+    outside = np.maximum(np.abs(a - middle) - half, np.abs(b - (low + high) / 2) - (high - low) / 2)
+    recolour(colours, outside < 0, colour)
+    return np.flatnonzero(outside < -width)
+
+
+# Furniture
+
+
+def _paint_boxes(
+    rng: np.random.Generator, view: View, picture: Array, rays: Array, lengths: Array, boxes: list[Box]
+) -> None:
+    """Furniture over the surfaces, the nearest in front; only the window of a box in the picture is looked at."""
+    depth = lengths.copy()
+    gloom = 0.7 + 0.35 * float(rng.random())
+    edges = (windows(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()
+    for box, (left, top, right, bottom) in zip(boxes, edges, strict=True):
+        part = slice(int(top), math.ceil(bottom)), slice(int(left), math.ceil(right))
+        if part[0].start >= part[0].stop or part[1].start >= part[1].stop:
+            continue
+        near = np.full(depth[part].shape, -np.inf, np.float32)
+        far = np.full(depth[part].shape, np.inf, np.float32)
+        side = np.zeros(depth[part].shape, np.uint8)
+        for axis in range(3):
+            ray = rays[axis][part]
+            slow = np.where(np.abs(ray) < 1e-6, np.float32(1e-6), ray)
+            enter = np.float32(box.low[axis] - view.eye[axis]) / slow
+            leave = np.float32(box.high[axis] - view.eye[axis]) / slow
+            first = np.minimum(enter, leave)
+            side[first > near] = axis
+            np.maximum(near, first, out=near)
+            np.minimum(far, np.maximum(enter, leave), out=far)
+        hit = (near < far) & (near > 0) & (near < depth[part])
+        shade = np.array(_SIDES, np.float32) * gloom if not box.glow else np.ones(3, np.float32)
+        colours = np.outer(np.array(box.colour, np.float32), shade)  # [3,axis]
+        picture[:, part[0], part[1]][:, hit] = colours[:, side[hit]]
+        depth[part][hit] = near[hit]
+
+
+# The picture
+
+
+def _expose(rng: np.random.Generator, picture: Array) -> Pixels:
+    """Contrast, brightness, colour cast and sensor noise: pixels `[S, S, 3]` of a picture `[3, S, S]`."""
+    contrast, brightness, grain, *cast_ = rng.random(6).tolist()
+    gain = np.array([(0.75 + 0.35 * contrast) * (0.9 + 0.2 * c) for c in cast_], np.float32)[:, None, None]
+    lit = picture * gain + (110 * (1 - gain) + np.float32(50 * (brightness - 0.5)))
+    noise = rng.integers(-128, 128, picture.shape, np.int8)
+    lit += noise * np.float32((1 + 4 * grain**2) / 74)  # 74: the standard deviation of the integers
+    return np.ascontiguousarray(np.clip(lit, 0, 255, out=lit).astype(np.uint8).transpose(1, 2, 0))

@@ -1,0 +1,124 @@
+"""Surfaces of the LSUN room-layout types: from corner points to label maps in canonical ids.
+
+A layout type says which surfaces are seen, and in which order the corner points are listed (RoomLayoutTypes.m of the
+challenge's toolkit). Each surface but one lies to one side of a line through some of the points, whose ends go on
+beyond the picture; the last is what the others leave over.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from matplotlib.path import Path as Outline
+
+from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: A component of a smaller share of the picture is a speck that a line has cut off.
+_SPECK = 0.002
+#: How far outlines go on, in image sides; and where each side of the picture is.
+_FAR = 1000.0
+_SIDES = {LEFT: (-_FAR, 0.5), RIGHT: (_FAR, 0.5), FLOOR: (0.5, _FAR), CEILING: (0.5, -_FAR)}
+
+
+class LayoutType(NamedTuple):
+    """How many corner points a type has, the surface that is left over, and the lines of the others (1-based)."""
+
+    points: int
+    rest: int
+    lines: dict[int, tuple[int, ...]]
+    #: Points that change places in some of the published annotations.
+    swaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def surfaces(self) -> tuple[int, ...]:
+        """Canonical ids of the surfaces that are seen."""
+        return tuple(sorted((self.rest, *self.lines)))
+
+
+#: Every layout type by its number.
+TYPES = {
+    0: LayoutType(
+        8, FRONTAL, {LEFT: (2, 1, 3, 4), RIGHT: (8, 7, 5, 6), FLOOR: (4, 3, 5, 6), CEILING: (2, 1, 7, 8)}
+    ),
+    1: LayoutType(
+        6, FRONTAL, {LEFT: (2, 1, 3), RIGHT: (5, 4, 6), FLOOR: (3, 1, 4, 6)}, ((2, 3), (5, 6))
+    ),
+    2: LayoutType(
+        6, FRONTAL, {LEFT: (2, 1, 3), RIGHT: (5, 4, 6), CEILING: (2, 1, 4, 5)}, ((2, 3), (5, 6))
+    ),
+    3: LayoutType(4, RIGHT, {LEFT: (2, 1, 3), CEILING: (2, 1, 4)}),
+    4: LayoutType(4, RIGHT, {LEFT: (3, 1, 2), FLOOR: (2, 1, 4)}),
+    5: LayoutType(6, RIGHT, {LEFT: (2, 1, 4, 5), FLOOR: (5, 4, 6), CEILING: (2, 1, 3)}),
+    6: LayoutType(4, FRONTAL, {FLOOR: (3, 4), CEILING: (1, 2)}),
+    7: LayoutType(4, FRONTAL, {LEFT: (1, 2), RIGHT: (3, 4)}),
+    8: LayoutType(2, FRONTAL, {CEILING: (1, 2)}),
+    9: LayoutType(2, FRONTAL, {FLOOR: (1, 2)}),
+    10: LayoutType(2, RIGHT, {LEFT: (1, 2)}),
+}  # fmt: skip
+
+
+def draw_surfaces(kind: int, points: Array, height: int, width: int) -> Array:
+    """The label map `[height, width]` of a layout in canonical ids, uint8.
+
+    kind: a layout type of `TYPES`. points `[n, 2]`: x, y in the picture, 0 to 1, in the order of the type.
+    """
+    layout = TYPES[kind]
+    x, y = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
+    pixels = np.stack((x.ravel(), y.ravel()), 1)
+    labels = np.full(height * width, layout.rest, np.uint8)
+    for surface, line in layout.lines.items():
+        labels[Outline(_outline(points[np.array(line) - 1], surface)).contains_points(pixels)] = surface
+    return labels.reshape(height, width)
+
+
+def name_components(kind: int, points: Array, components: Array) -> tuple[Array, float]:
+    """Canonical ids `[H, W]` for a map of numbered components, 0 = unknown, and how much of it fits the points.
+
+    The published maps number the components of the picture between the lines, in any order: each is given the surface
+    that the points put where most of it lies. Points that change places in some annotations are read as they fit best.
+    """
+    shape, known = components.shape, components > 0
+    found, numbers, areas = np.unique(components, return_inverse=True, return_counts=True)
+    numbers = numbers.reshape(shape)
+    pieces = int(((found > 0) & (areas > _SPECK * components.size)).sum())
+    best = np.zeros(shape, np.uint8), -1.0
+    for order in _orders(TYPES[kind]):
+        expected = draw_surfaces(kind, points[order], *shape)
+        overlap = np.zeros((len(found), CEILING + 1), np.int64)
+        np.add.at(overlap, (numbers, expected), 1)
+        named = np.where(known, overlap.argmax(1).astype(np.uint8)[numbers], 0)
+        fit = float((named == expected)[known].mean()) if known.any() else 0.0
+        # A component is a surface and a surface a component: else two of one kind went to one of the other.
+        fit *= len(np.unique(named[known])) / max(pieces, len(np.unique(expected)))
+        if fit > best[1]:
+            best = named, fit
+    return best
+
+
+def _orders(layout: LayoutType) -> list[list[int]]:
+    """The ways to read the points of a type, 0-based: as listed, then with some of its swaps."""
+    orders = []
+    for chosen in product((False, True), repeat=len(layout.swaps)):
+        order = list(range(layout.points))
+        for swap, (a, b) in zip(chosen, layout.swaps, strict=True):
+            if swap:
+                order[a - 1], order[b - 1] = b - 1, a - 1
+        orders.append(order)
+    return orders
+
+
+def _outline(line: Array, surface: int) -> Array:
+    """A closed outline `[n, 2]` of what lies on a surface's side of a line, whose ends go on."""
+    first, last = (_beyond(line[1], line[0]), _beyond(line[-2], line[-1]))
+    return np.vstack((first, line[1:-1], last, _SIDES[surface]))
+
+
+def _beyond(inner: Array, end: Array) -> Array:
+    """Where the line from an inner point through an end arrives far out; the end itself if the two are one."""
+    way = end - inner
+    length = float(np.hypot(*way))
+    return np.asarray(end + way * (_FAR / length) if length else end)

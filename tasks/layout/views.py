@@ -1,0 +1,112 @@
+"""Cameras in box rooms: which surface every ray meets, and what the canonical ids of the surfaces are.
+
+A room is a box with corners (0, 0, 0) and (width, height, depth) in metres, x right, y up, z away from the camera. Its
+six planes are numbered x = 0, x = width, y = 0 (floor), y = height (ceiling), z = 0, z = depth. The same rays give the
+label map and paint the picture: what is drawn and what is told cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: Canonical ids of surfaces. A view of two walls shows a left and a right one; a single wall is frontal.
+FRONTAL, LEFT, RIGHT, FLOOR, CEILING = 1, 2, 3, 4, 5
+#: Ids of the walls of a view from left to right, by their number.
+_WALLS = {0: (), 1: (FRONTAL,), 2: (LEFT, RIGHT), 3: (LEFT, FRONTAL, RIGHT)}
+#: Planes by their number.
+FLOOR_PLANE, CEILING_PLANE, WALL_PLANES = 2, 3, (0, 1, 4, 5)
+#: Rays along a side of the grid on which a view is judged: the same whatever the size of the picture.
+_GRID = 32
+#: A surface of less than this share of the picture is a sliver, which nobody would draw into a layout.
+_SLIVER = 0.03
+#: A surface of more than this share leaves nothing to see.
+_FULL = 0.85
+
+
+class View(NamedTuple):
+    """A camera in a room, and the canonical ids of the six planes, 0 for those that it does not see."""
+
+    room: tuple[float, float, float]  # width, height, depth
+    eye: tuple[float, float, float]
+    turn: Array  # [3,3] from the camera's axes (right, up, forward) to the room's
+    zoom: float  # focal length in image widths
+    surfaces: tuple[int, ...]
+
+
+def choose_view(rng: np.random.Generator) -> View:
+    """A random room and a camera in it that sees two to five surfaces, none of them as a sliver."""
+    while True:
+        width, height, depth, x, y, z, yaw, pitch, roll, zoom, straight, steep, close = rng.random(13).tolist()
+        room = (1.3 + 4.5 * width, 2.2 + 1.6 * height**2, 2.4 + 4.6 * depth)
+        eye = (room[0] * (0.12 + 0.76 * x), 0.7 + 1.2 * y, room[2] * (0.04 + 0.5 * z))
+        # Half of the photographers stand before a wall, some look up or down, some show only a part of the room.
+        aside = 40 * (yaw - 0.5) if straight < 0.5 else 130 * (yaw - 0.5)
+        tilt = 70 * (pitch - 0.5) if steep < 0.4 else 24 * (pitch - 0.6)
+        focal = 0.9 + 1.5 * zoom if close < 0.25 else 0.5 * 2 ** (1.1 * zoom)
+        turn = _rotation(math.radians(tilt), math.radians(aside), math.radians(5 * (roll - 0.5)))
+        view = View(room, eye, turn, focal, (1,) * 6)
+        surfaces = _judge(meet(view, cast(view, _GRID))[0])
+        if surfaces is not None:
+            return view._replace(surfaces=surfaces)
+
+
+def surface_map(view: View, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The label map `[size, size]` of a view: the canonical id of what the ray through each pixel's centre meets."""
+    planes, _ = meet(view, cast(view, size))
+    return np.array(view.surfaces, np.uint8)[planes]
+
+
+def cast(view: View, size: int) -> Array:
+    """Rays `[3, size, size]` through the centres of pixels, in the room's axes; forward they are 1 long."""
+    across = ((np.arange(size, dtype=np.float32) + 0.5) / size - 0.5) / np.float32(view.zoom)
+    turn = view.turn.astype(np.float32)[:, :, None, None]
+    return np.asarray(turn[:, 0] * across + turn[:, 1] * -across[:, None] + turn[:, 2])
+
+
+def meet(view: View, rays: Array) -> tuple[Array, Array]:
+    """The plane that each ray meets first, among those with a surface id, and the ray's length there: `[S, S]` each."""
+    nearest = np.full(rays.shape[1:], np.inf, np.float32)
+    planes = np.zeros(rays.shape[1:], np.uint8)
+    for axis in range(3):
+        slow = np.where(np.abs(rays[axis]) < 1e-6, np.float32(1e-6), rays[axis])
+        for plane, place in ((2 * axis, 0.0), (2 * axis + 1, view.room[axis])):
+            if view.surfaces[plane]:
+                length = np.float32(place - view.eye[axis]) / slow
+                closer = (length > 0) & (length < nearest)
+                np.copyto(nearest, length, where=closer)
+                planes[closer] = plane
+    return planes, nearest
+
+
+def _judge(planes: Array) -> tuple[int, ...] | None:
+    """Canonical ids of the six planes from what a grid of rays meets; None where it is no view to keep."""
+    counts = np.bincount(planes.ravel(), minlength=6)
+    if counts.max() > _FULL * planes.size or counts[counts > 0].min() < _SLIVER * planes.size:
+        return None
+    walls = [plane for plane in WALL_PLANES if counts[plane]]
+    if len(walls) not in (1, 2, 3):
+        return None
+    columns = np.arange(planes.shape[1])
+    walls.sort(key=lambda plane: float(((planes == plane).sum(0) * columns).sum() / counts[plane]))
+    ids = [0] * 6
+    for plane, surface in zip(walls, _WALLS[len(walls)], strict=True):
+        ids[plane] = surface
+    ids[FLOOR_PLANE] = FLOOR if counts[FLOOR_PLANE] else 0
+    ids[CEILING_PLANE] = CEILING if counts[CEILING_PLANE] else 0
+    return tuple(ids)
+
+
+def _rotation(pitch: float, yaw: float, roll: float) -> Array:
+    """`[3, 3]`: roll about the line of sight, then pitch (up is positive), then yaw (right is positive), in radians."""
+    (cp, sp), (cy, sy), (cr, sr) = ((math.cos(a), math.sin(a)) for a in (pitch, yaw, roll))
+    roll_, pitch_, yaw_ = (
+        np.array([(cr, -sr, 0), (sr, cr, 0), (0, 0, 1)]),
+        np.array([(1, 0, 0), (0, cp, sp), (0, -sp, cp)]),
+        np.array([(cy, 0, sy), (0, 1, 0), (-sy, 0, cy)]),
+    )
+    return np.asarray(yaw_ @ pitch_ @ roll_)

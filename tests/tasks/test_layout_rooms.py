@@ -1,0 +1,211 @@
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from contml.tasks.layout import SyntheticLayout, interiors, views
+from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.surfaces import TYPES
+from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
+from PIL import Image
+
+from contml.labels import RegionLabels
+
+TYPE_OF = {layout.surfaces: kind for kind, layout in TYPES.items()}
+
+
+@pytest.fixture(scope="module")
+def rooms():
+    return [choose_view(np.random.default_rng([0, index])) for index in range(3000)]
+
+
+def looking(yaw, pitch=0.0, room=(4.0, 3.0, 5.0), eye=(2.0, 1.5, 1.0), zoom=0.5):
+    """A view of a room with surfaces named as `choose_view` names them; yaw and pitch in degrees."""
+    turn = views._rotation(math.radians(pitch), math.radians(yaw), 0)
+    view = View(room, eye, turn, zoom, (1,) * 6)
+    return view._replace(surfaces=views._judge(views.meet(view, views.cast(view, 32))[0]))
+
+
+# Surfaces
+
+
+def test_a_room_seen_straight_has_all_five_surfaces_in_their_places():
+    labels = surface_map(looking(0), 64)
+    assert labels[32, 32] == FRONTAL
+    assert [labels[32, 0], labels[32, 63], labels[63, 32], labels[0, 32]] == [LEFT, RIGHT, FLOOR, CEILING]
+    # The frontal wall is 4 x 3 m at 4 m: half of the width of a picture that shows 8 m there.
+    np.testing.assert_array_equal((labels[32] == FRONTAL).nonzero()[0][[0, -1]], [16, 47])
+    np.testing.assert_array_equal((labels[:, 32] == FRONTAL).nonzero()[0][[0, -1]], [20, 43])
+    np.testing.assert_array_equal(labels[:, ::-1], np.array([0, 1, 3, 2, 4, 5])[labels], "its own mirror image")
+
+
+@pytest.mark.parametrize("yaw", [45, -45, 135])
+def test_two_walls_are_left_and_right(yaw):
+    labels = surface_map(looking(yaw, zoom=0.8), 64)
+    assert set(np.unique(labels)) <= {LEFT, RIGHT, FLOOR, CEILING}
+    assert [labels[32, 0], labels[32, 63]] == [LEFT, RIGHT]
+
+
+def test_looking_up_shows_the_ceiling_and_down_the_floor():
+    up, down = (surface_map(looking(0, pitch, zoom=1.2), 64) for pitch in (30, -30))
+    assert CEILING in up
+    assert FLOOR not in up
+    assert FLOOR in down
+    assert CEILING not in down
+
+
+def test_a_mirrored_camera_sees_the_mirrored_layout():
+    room, eye = (4.0, 3.0, 5.0), (1.2, 1.5, 1.0)
+    here = surface_map(looking(20, -5, room, eye), 64)
+    there = surface_map(looking(-20, -5, room, (room[0] - eye[0], *eye[1:])), 64)
+    assert (there[:, ::-1] == np.array([0, 1, 3, 2, 4, 5])[here]).mean() > 0.999
+
+
+def test_all_layout_types_appear(rooms):
+    seen = Counter(TYPE_OF[tuple(sorted(set(view.surfaces) - {0}))] for view in rooms)
+    assert set(seen) == set(TYPES)
+    numbers = Counter(len(TYPES[kind].surfaces) for kind in seen.elements())
+    assert set(numbers) == {2, 3, 4, 5}
+    assert all(count > 0.1 * len(rooms) for count in numbers.values())
+    assert max(seen.values()) < 0.3 * len(rooms)
+
+
+def test_no_surface_is_a_sliver_and_none_is_alone(rooms):
+    for view in rooms[:300]:
+        labels = surface_map(view, 64)
+        found, counts = np.unique(labels, return_counts=True)
+        assert set(found) == set(view.surfaces) - {0}
+        assert counts.min() > 0.02 * labels.size
+        assert counts.max() < 0.9 * labels.size
+
+
+def test_every_surface_is_one_convex_piece(rooms):
+    for view in rooms[:100]:
+        labels = surface_map(view, 48)
+        for surface in np.unique(labels):
+            for lines in (labels == surface, (labels == surface).T):
+                starts = np.diff(lines.astype(int), axis=1, prepend=0) == 1
+                assert starts.sum(1).max() <= 1, "a line through a plane's part of the picture meets it once"
+
+
+# Pictures
+
+
+def test_a_room_is_a_function_of_seed_and_index():
+    pixels, labels = draw_room(5, 17)
+    np.random.default_rng().random()
+    again, labels_again = draw_room(5, 17)
+    assert pixels.tobytes() == again.tobytes()
+    assert labels.tobytes() == labels_again.tobytes()
+    for other in ((5, 18), (6, 17), (17, 5)):
+        assert (pixels != draw_room(*other)[0]).mean() > 0.5
+
+
+@pytest.mark.parametrize("size", [8, 33, 64])
+def test_types_and_shapes(size):
+    pixels, labels = draw_room(0, 0, size)
+    assert pixels.shape == (size, size, 3)
+    assert labels.shape == (size, size)
+    assert pixels.dtype == labels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    assert set(np.unique(labels)) <= {1, 2, 3, 4, 5}
+    assert len(np.unique(pixels)) > 30
+
+
+def test_the_same_room_at_every_size():
+    for index in range(10):
+        pixels, labels = draw_room(1, index, 64)
+        for size in (32, 128):
+            other, scaled = draw_room(1, index, size)
+            resized = np.asarray(Image.fromarray(other).resize((64, 64), Image.Resampling.BOX), np.float32)
+            assert np.abs(resized - pixels).mean() < 12, "and the same picture but for noise and edges"
+            rows = (2 * np.arange(64) + 1) * size // 128
+            assert (scaled[rows[:, None], rows] == labels).mean() > 0.95
+
+
+def test_furniture_changes_the_picture_and_not_the_layout(monkeypatch):
+    furnished = [draw_room(2, index) for index in range(40)]
+    monkeypatch.setattr(interiors, "furnish", lambda rng, view: [])
+    empty = [draw_room(2, index) for index in range(40)]
+    changed = [np.abs(a.astype(int) - b).max(2) for (a, _), (b, _) in zip(furnished, empty, strict=True)]
+    assert all((a == b).all() for (_, a), (_, b) in zip(furnished, empty, strict=True))
+    assert np.mean([(one > 40).mean() > 0.05 for one in changed]) > 0.4
+
+
+def test_borders_of_surfaces_are_where_the_map_says(monkeypatch):
+    """In a room painted in one colour a surface, the picture is the map."""
+    paints = np.array([(0, 0, 0), (250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 0), (0, 250, 250)])
+
+    def flat(rng, view, planes, lengths, rays, boxes):
+        return paints[np.array(view.surfaces)[planes]].transpose(2, 0, 1).astype(np.float32)
+
+    monkeypatch.setattr(interiors, "_paint_surfaces", flat)
+    monkeypatch.setattr(interiors, "furnish", lambda rng, view: [])
+    monkeypatch.setattr(interiors, "_expose", lambda rng, picture: picture.transpose(1, 2, 0))
+    for index in range(30):
+        pixels, labels = draw_room(3, index)
+        away = np.abs(pixels[None] - paints[1:, None, None]).sum(3)  # [5,S,S]
+        pure = away.min(0) == 0
+        assert (away.argmin(0)[pure] + 1 == labels[pure]).all()
+        assert 0 < (~pure).mean() < 0.15, "pixels on a border are mixed of both sides"
+
+
+def test_boxes_stand_on_the_floor_in_the_room(rooms):
+    for index, view in enumerate(rooms[:100]):
+        for box in interiors.furnish(np.random.default_rng(index), view):
+            low, high = np.array(box.low), np.array(box.high)
+            assert (low <= high).all()
+            assert (low > -1e-9).all()
+            assert (high < np.array(view.room) + 1e-9).all()
+            assert not ((low < view.eye) & (view.eye < high)).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [((0, 0, 4), "at least 8 pixels"), ((-1, 0), "negative|non-negative")]
+)
+def test_bad_room(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        draw_room(*arguments)
+
+
+# The task
+
+
+@pytest.fixture(scope="module")
+def task():
+    return SyntheticLayout(train=60, test=30, queries=8, size=32)
+
+
+def test_the_task_is_rooms_with_their_maps(task):
+    assert (len(task.train), len(task.test)) == (60, 30)
+    assert task.train.queries is None
+    assert task.test.queries.tolist() == list(range(8))
+    assert task.test.gallery.tolist() == list(range(8, 30))
+    assert task.train.dropped == 0
+    for split, first in ((task.train, 0), (task.test, 10_000_000)):
+        pixels, labels = draw_room(0, first + 3, 32)
+        np.testing.assert_array_equal(split.image(3), pixels)
+        np.testing.assert_array_equal(split.map(3), labels)
+        assert split.name(3) == f"room {first + 3}"
+
+
+def test_layouts_are_a_continuum(rooms):
+    labels = np.stack([surface_map(view, 32) for view in rooms[:600]])
+    distances = RegionLabels(labels, 6, 0, None).pairwise().numpy()
+    nearest = np.sort(distances, axis=1)[:, 1:]
+    assert 0.15 < nearest[:, :10].mean() < 0.5 < 0.65 < nearest.mean() < 0.85
+    assert np.median(nearest[:, 0]) > 0.05, "near others are no copies"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train": 2}, "train is 2; a split needs at least 3"),
+        ({"test": 20, "queries": 19}, "queries is 19; it must be 0 to 18"),
+        ({"size": 4}, "size is 4"),
+        ({"rooms_seed": -1}, "rooms_seed is -1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        SyntheticLayout(**{"train": 5, "test": 20, "queries": 2, "size": 16, **options})

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+from contml.tasks.layout.drawing import class_colours, draw_label_map
+from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.split import LabelMapSplit
+from PIL import Image
+
+from contml.contracts import Split
+from contml.labels import RegionLabels
+from contml.testing import check_label_space
+
+#: Canonical ids after a flip: left and right wall change places.
+SWAPPED = np.array([0, 1, 3, 2, 4, 5])
+
+
+@pytest.fixture(scope="module")
+def rooms():
+    return [draw_room(0, index, 40) for index in range(30)]
+
+
+def split_of(rooms, queries=0, **options):
+    images, maps = [room[0] for room in rooms], np.stack([room[1] for room in rooms])
+    names = [f"room {row}" for row in range(len(rooms))]
+    return LabelMapSplit(images, names, maps, queries, **{"classes": 6, "ignore": 0, **options})
+
+
+# Flips of a whole batch
+
+
+def test_mirrored_rooms_with_left_and_right_swapped_are_as_far_apart(rooms):
+    maps = np.stack([labels for _, labels in rooms])
+    here = RegionLabels(maps, 6, 0, None).pairwise()
+    there = RegionLabels(SWAPPED[maps[:, :, ::-1]], 6, 0, None).pairwise()
+    assert (here == there).all()
+    one_sided = RegionLabels(maps[:, :, ::-1].copy(), 6, 0, None).pairwise()
+    assert (here == one_sided).all(), "as the flip is of the whole batch, ids need no swap for the distance itself"
+
+
+def test_a_flip_of_one_side_alone_changes_distances(rooms):
+    maps = np.stack([labels for _, labels in rooms])
+    both = RegionLabels(np.concatenate((maps, SWAPPED[maps[:, :, ::-1]])), 6, 0, None).pairwise()
+    assert (both[:30, 30:] - both[:30, :30]).abs().max() > 0.2
+
+
+@pytest.mark.parametrize("side", [None, 24])
+def test_mirrored_label_maps_are_as_far_apart(side):
+    maps = np.random.default_rng(0).integers(0, 5, (12, 6, 8)).repeat(4, 1).repeat(3, 2)
+    here, there = (RegionLabels(m, 4, 4, side).pairwise() for m in (maps, maps[:, :, ::-1].copy()))
+    assert (here == there).all()
+
+
+# The split
+
+
+def test_a_split_keeps_its_contract(rooms):
+    split = split_of(rooms, queries=6)
+    assert isinstance(split, Split)
+    assert len(split) == 30
+    assert split.queries.tolist() == list(range(6))
+    assert split.gallery.tolist() == list(range(6, 30))
+    assert split_of(rooms).queries is None
+    assert (split.image(4) == rooms[4][0]).all()
+    assert split.name(4) == "room 4"
+    check_label_space(split.labels)
+
+
+def test_maps_come_back_as_they_went_in(rooms):
+    split = split_of(rooms)
+    for row, (_, labels) in enumerate(rooms):
+        np.testing.assert_array_equal(split.map(row), labels)
+    wide = np.random.default_rng(0).integers(0, 8, (5, 7, 23))
+    split = LabelMapSplit(
+        [np.zeros((7, 23, 3), np.uint8)] * 5, list("abcde"), wide, 0, classes=7, ignore=7, labelled=0.1
+    )
+    for row in range(5):
+        np.testing.assert_array_equal(split.map(row), np.where(wide[row] == 7, -1, wide[row]))
+
+
+def test_items_with_half_of_their_map_ignored_are_dropped(rooms):
+    blind = [(image, labels.copy()) for image, labels in rooms]
+    for row in (1, 7, 20):
+        blind[row][1][: 20 if row < 20 else 30] = 0
+    blind[3][1][:19] = 0  # just enough is left
+    split = split_of(blind, queries=8, dropped=2)
+    assert split.dropped == 3 + 2
+    assert len(split) == 27
+    assert split.queries.tolist() == list(range(6))
+    assert [split.name(row) for row in (0, 1, 2, 5, 6)] == ["room 0", "room 2", "room 3", "room 6", "room 8"]
+    assert split.labels.pairwise().isfinite().all()
+
+
+def test_a_split_without_labels_says_so(rooms):
+    with pytest.raises(ValueError, match=r"room 0: 0% of its label map is labelled, of no map more than 50%"):
+        split_of([(image, labels * 0) for image, labels in rooms])
+
+
+# Drawing
+
+
+def test_a_drawing_shows_the_classes_where_they_are():
+    labels = np.full((10, 10), 1)
+    labels[:, 5:] = 4
+    labels[:3, :3] = -1
+    drawn = np.asarray(draw_label_map(Image.new("RGB", (30, 20), (128, 128, 128)), labels, 200), int)
+    assert drawn.shape == (200, 200, 3)
+    colours = class_colours(6).astype(int)
+    assert abs(drawn[150, 50] - (64 + colours[1] / 2)).max() < 3
+    assert abs(drawn[150, 150] - (64 + colours[4] / 2)).max() < 3
+    assert (drawn[20, 20] == 128).all(), "what is ignored has no tint"
+    assert (drawn[150, 98:101].max(1) < 40).any(), "a line where classes meet"
+
+
+def test_colours_are_fixed_by_class_id():
+    many = class_colours(40)
+    assert (class_colours(6) == many[:6]).all()
+    assert (class_colours(12) == many[:12]).all()
+    assert len({tuple(colour) for colour in many.tolist()}) == 40
+    apart = np.linalg.norm(many[:12, None].astype(float) - many[None, :12], axis=2) + 1000 * np.eye(12)
+    assert apart.min() > 60
+
+
+@pytest.mark.parametrize("size", [20, 200])
+def test_every_row_is_drawn(rooms, size):
+    split = split_of(rooms)
+    for row in range(0, 30, 7):
+        picture = split.draw(row, size)
+        assert picture.size == (size, size)
+        assert picture.mode == "RGB"
+
+
+def test_files_are_drawn_upright(tmp_path):
+    picture = Image.fromarray(np.zeros((20, 40, 3), np.uint8))
+    picture.paste((255, 255, 255), (0, 0, 40, 10))  # white above, in the file
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise: white on the right
+    picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
+    split = LabelMapSplit([tmp_path / "a.jpg"] * 3, list("abc"), np.ones((3, 4, 4), int), 0, classes=2, ignore=None)
+    drawn = np.asarray(split.draw(0, 100), int).sum(2)
+    assert drawn[50, 80] > drawn[50, 20] + 100
