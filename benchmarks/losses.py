@@ -28,8 +28,8 @@ from contml.losses import LOSSES
 DIM, PER_CLASS = 512, 4
 #: The largest batch of a peer that lists triplets.
 LISTED = 1024
-#: Batches whose peak memory is measured too, each in a fresh process.
-MEASURED = (512, 2048)
+#: Batches whose peak memory is measured too, in a fresh process.
+MEASURED = (512,)
 MIB = 1 << 20
 
 
@@ -188,7 +188,7 @@ def beside_peers(names: list[str], sizes: list[int]) -> str:
             sides = ["ours"]
             if name in PEERS and not (PEERS[name].listed and batch > LISTED):
                 sides.append("peer")
-            times = alternate({side: call(name, side, batch) for side in sides}, rounds=11 if batch <= 512 else 5)
+            times = alternate({side: call(name, side, batch) for side in sides}, rounds=11 if batch <= 512 else 3)
             memory = {side: peak_memory(call, name, side, batch) / MIB for side in sides if batch in MEASURED}
             peer = "peer" in times
             rows.append(
