@@ -89,6 +89,14 @@ VARIANTS: dict[str, list[str]] = {
     "dense_triplet, margin 0.3": ["loss=dense_triplet", "loss.margin=0.3"],
     "normalized_softmax, proxies at 2e-3": ["loss=normalized_softmax"],
     "soft_triple, centers at 2e-3": ["loss=soft_triple"],
+    "hdml, triplet, beta 300": [
+        "loss=triplet_margin",
+        "loss.distance=squared_euclidean",
+        "loss.reduction=sum",
+        "loss.margin=1",
+        "step=hdml",
+        "step.beta=300",
+    ],
     "triplet_margin as in hdml": [
         "loss=triplet_margin",
         "loss.distance=squared_euclidean",

@@ -12,6 +12,8 @@ rows.
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,8 @@ from contml.losses import LOSSES
 DIM, PER_CLASS = 512, 4
 #: The largest batch of a peer that lists triplets.
 LISTED = 1024
+#: Batches whose peak memory is measured too, in a fresh process.
+MEASURED = (512,)
 MIB = 1 << 20
 
 
@@ -184,8 +188,8 @@ def beside_peers(names: list[str], sizes: list[int]) -> str:
             sides = ["ours"]
             if name in PEERS and not (PEERS[name].listed and batch > LISTED):
                 sides.append("peer")
-            times = alternate({side: call(name, side, batch) for side in sides}, rounds=11 if batch <= 512 else 5)
-            memory = {side: peak_memory(call, name, side, batch) / MIB for side in sides}
+            times = alternate({side: call(name, side, batch) for side in sides}, rounds=11 if batch <= 512 else 3)
+            memory = {side: peak_memory(call, name, side, batch) / MIB for side in sides if batch in MEASURED}
             peer = "peer" in times
             rows.append(
                 [
@@ -194,12 +198,11 @@ def beside_peers(names: list[str], sizes: list[int]) -> str:
                     f"{1e3 * times['ours']:.1f} ms",
                     f"{1e3 * times['peer']:.1f} ms" if peer else "-",
                     f"{times['peer'] / times['ours']:.2f}" if peer else "-",
-                    f"{memory['ours']:,.0f} MiB",
-                    f"{memory['peer']:,.0f} MiB" if peer else "-",
+                    *(f"{memory[side]:,.0f} MiB" if side in memory else "-" for side in ("ours", "peer")),
                     agreement(name) if peer else "",
                 ]
             )
-            print(rows[-1], flush=True)
+            print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     return table([head, *rows])
 
 
@@ -226,12 +229,16 @@ def large(names: list[str], batch: int) -> str:
     rows = [["loss", "B", "time", "peak beyond the inputs", "against plain autograd: value", "gradient"]]
     for name in names:
         size = min(batch, 1024) if name == "dense_triplet" else batch
-        (seconds,) = alternate({name: in_blocks(name, size)}, rounds=1).values()
         peak = peak_memory(in_blocks, name, size) / MIB
-        blocks, plain = _both(name, size, None)(), _both(name, size, size)()
+        run = _both(name, size, None)
+        run()
+        start = time.perf_counter()
+        blocks = run()
+        seconds = time.perf_counter() - start
+        plain = _both(name, size, size)()
         far = [float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(blocks, plain, strict=True)]
         rows.append([name, f"{size:,}", f"{seconds:.2f} s", f"{peak:,.0f} MiB", f"{far[0]:.0e}", f"{max(far[1:]):.0e}"])
-        print(rows[-1], flush=True)
+        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     return table(rows)
 
 

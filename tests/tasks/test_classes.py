@@ -105,7 +105,7 @@ def test_every_trait_shows():
 
 def test_pixels_alone_find_some_but_not_many():
     test = SyntheticClasses(classes=2, per_class=2, size=32).test
-    found, _ = evaluate(pixels(test).flatten(1).float(), test.labels)
+    found, _ = evaluate(torch.nn.functional.avg_pool2d(pixels(test).float(), 2).flatten(1), test.labels)
     recall = found.curves["recall"]
     assert recall.random[0] < 0.03
     assert 2 * recall.random[0] < recall.model[0] < 0.3
