@@ -98,8 +98,8 @@ class LabelMaps:
 def _read(pair: Pair, side: int | None) -> np.ndarray[tuple[int, ...], np.dtype[np.integer]]:
     if not pair.image.is_file():
         raise InputError(f"{pair.image}: no such image{pair.origin}")
-    if pair.label is None or not pair.label.is_file():
-        raise InputError(f"{pair.label or pair.image}: no such label map{pair.origin}")
+    if not pair.label.is_file():
+        raise InputError(f"{pair.label}: no such label map{pair.origin}")
     labels = read_image_map(pair.label)
     check_shape(pair.label, labels, pair.image)
     return shrink(labels, side)

@@ -52,11 +52,11 @@ def choose_wood(rng: np.random.Generator) -> Colour:
 
 
 def furnish(rng: np.random.Generator, view: View) -> list[Box]:
-    """The furniture of a room, as boxes: up to seven pieces along the walls that are seen, or free on the floor."""
+    """The furniture of a room, as boxes: up to five pieces along the walls that are seen, or free on the floor."""
     boxes: list[Box] = []
     pieces: list[Box] = []  # one box round each
     covered = 0.0
-    for _ in range(int(8 * rng.random())):
+    for _ in range(int(6 * rng.random())):
         parts = _piece(rng, view)
         if parts:
             piece = _round(parts)

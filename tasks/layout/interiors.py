@@ -139,7 +139,7 @@ def _hang(rng: np.random.Generator, view: View, colours: Array, a: Array, b: Arr
             colour = choose_wood(rng) if tone < 0.5 else choose_colour(rng, 0.2, 0.6)
             inside = _frame(colours, a, b, (middle, min(half, 0.45), -1.0, 2.0), choose_colour(rng, 0.1, 0.6), 0.07)
             recolour(colours, inside, colour)
-        elif kind < 0.7:  # a picture, of two colours
+        elif kind < 0.6:  # a picture, of two colours
             half, high = 0.7 * half, min(1.5 + 0.5 * level + 0.35 * tall, top - 0.1)
             low = high - 0.25 - 0.5 * tall
             frame = choose_wood(rng) if tone < 0.5 else (30.0, 30.0, 32.0)

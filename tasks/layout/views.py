@@ -17,13 +17,13 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 #: Canonical ids of surfaces. A view of two walls shows a left and a right one; a single wall is frontal.
 FRONTAL, LEFT, RIGHT, FLOOR, CEILING = 1, 2, 3, 4, 5
 #: Ids of the walls of a view from left to right, by their number.
-_WALLS = {0: (), 1: (FRONTAL,), 2: (LEFT, RIGHT), 3: (LEFT, FRONTAL, RIGHT)}
+_WALLS: dict[int, tuple[int, ...]] = {1: (FRONTAL,), 2: (LEFT, RIGHT), 3: (LEFT, FRONTAL, RIGHT)}
 #: Planes by their number.
 FLOOR_PLANE, CEILING_PLANE, WALL_PLANES = 2, 3, (0, 1, 4, 5)
 #: Rays along a side of the grid on which a view is judged: the same whatever the size of the picture.
 _GRID = 32
 #: A surface of less than this share of the picture is a sliver, which nobody would draw into a layout.
-_SLIVER = 0.03
+_SLIVER = 0.05
 #: A surface of more than this share leaves nothing to see.
 _FULL = 0.85
 
@@ -89,7 +89,7 @@ def _judge(planes: Array) -> tuple[int, ...] | None:
     if counts.max() > _FULL * planes.size or counts[counts > 0].min() < _SLIVER * planes.size:
         return None
     walls = [plane for plane in WALL_PLANES if counts[plane]]
-    if len(walls) not in (1, 2, 3):
+    if len(walls) not in _WALLS:
         return None
     columns = np.arange(planes.shape[1])
     walls.sort(key=lambda plane: float(((planes == plane).sum(0) * columns).sum() / counts[plane]))
