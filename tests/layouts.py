@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def corner_points(labels):
             continue
         found = []
         for side, line in edge.items():
-            steps = np.flatnonzero([{a, b} == surfaces for a, b in zip(line[:-1], line[1:], strict=True)]) + 1
+            steps = np.flatnonzero([{a, b} == surfaces for a, b in itertools.pairwise(line)]) + 1
             far = {"top": 0, "bottom": size, "left": 0, "right": size}[side]
             if isinstance(point[-1], int) or side == point[-1]:
                 found += [(k, far) if side in ("top", "bottom") else (far, k) for k in steps]
@@ -85,7 +86,8 @@ def write_lsun(folder, train=12, validation=6, originals=True, relabelled=False,
                 _save(folder / "images" / f"{name}.jpg", picture)
                 numbers = np.concatenate(([0], random.permutation(5) + 1))[canonical]
                 (folder / "layout_seg").mkdir(exist_ok=True, parents=True)
-                savemat(folder / "layout_seg" / f"{name}.mat", {"layout": numbers.astype(np.uint8 if index % 2 else float)})
+                stored = numbers.astype(np.uint8 if index % 2 else float)
+                savemat(folder / "layout_seg" / f"{name}.mat", {"layout": stored})
             if relabelled:
                 beside = folder / "surface_relabel" / short
                 _save(beside / f"{name}.jpg", picture)
