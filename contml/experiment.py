@@ -317,7 +317,7 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
 
 def _dropped(split: Split) -> str:
     dropped = getattr(split, "dropped", 0)
-    return f" ({dropped} dropped for their labels)" if dropped else ""
+    return f" ({dropped:,} left out)" if dropped else ""
 
 
 def _experiment(document: Document, name: str) -> Experiment:
