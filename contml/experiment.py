@@ -17,6 +17,7 @@ from contml.config import Config, Document, Scalar, Section, data_arguments, dif
 from contml.contracts import InputError, LabelSpace, Loss, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
+from contml.evaluation.published import Published
 from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Images
 from contml.labels import VIEWS
@@ -63,6 +64,7 @@ def schema() -> dict[str, Section | Scalar]:
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
         "seed": Scalar(int, 0, "of the weights, the batches and the augmentation"),
+        "published": Section(Published, required=False),
     }
 
 
@@ -234,7 +236,7 @@ def resume(folder: Path, *, trust: bool = False) -> Run | None:
         changed = [
             change
             for change in difference(load_state(state)[2]["config"], experiment.values)
-            if change.split(":")[0] not in _WHERE
+            if change.split(":")[0] not in _WHERE and not change.startswith("published.")
         ]
         if changed:
             raise InputError(
@@ -322,6 +324,8 @@ def _experiment(document: Document, name: str) -> Experiment:
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
         raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+    if "published" in config.parts:
+        config.parts["published"].build()
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
