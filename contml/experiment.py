@@ -27,13 +27,11 @@ from contml.losses.outside import outside
 from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.reporting import write_report
-from contml.runs import Run, create, open_run, write
+from contml.runs import HEAD, Run, create, open_run, write
 from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Trainer, Training, check_labels, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
-#: First line of a run's config, before the name of the config that it was made from.
-_HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
     *("task.root", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
@@ -205,9 +203,7 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
-    experiment = _experiment(read(run.config, trusted=trust), folder.resolve().parent.name)
-    first = run.config.read_text(encoding="utf-8").partition("\n")[0]
-    return (replace(experiment, name=first.removeprefix(_HEAD)) if first.startswith(_HEAD) else experiment), run
+    return _experiment(read(run.config, trusted=trust), run.name), run
 
 
 def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
@@ -338,7 +334,7 @@ def _experiment(document: Document, name: str) -> Experiment:
 
 def _create(root: Path, experiment: Experiment) -> Run:
     run = create(root, experiment.name)
-    text = f"{_HEAD}{experiment.name}\n{dump(experiment.values)}"
+    text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
     write(run.config, lambda path: path.write_text(text, encoding="utf-8"))
     return run
 
