@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
@@ -138,8 +139,10 @@ class Experiment:
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
-        labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
-        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed}
+        # Of several processes each searches for neighbours, and the first shows how far it is.
+        silent = quiet or os.environ.get("RANK", "0") != "0"
+        labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
@@ -283,7 +286,7 @@ def report_run(folder: Path, *, trust: bool = False) -> Path:
 def check(experiment: Experiment) -> list[tuple[str, str]]:
     """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
     task = experiment.build_task()
-    trainer = experiment.build_trainer(task, quiet=True)
+    trainer = experiment.build_trainer(task)
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
@@ -312,7 +315,7 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
 
 def _dropped(split: Split) -> str:
     dropped = getattr(split, "dropped", 0)
-    return f" ({dropped} dropped for their labels)" if dropped else ""
+    return f" ({dropped:,} left out)" if dropped else ""
 
 
 def _experiment(document: Document, name: str) -> Experiment:
