@@ -37,8 +37,11 @@ BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
     "classes": ["sampler.classes=4", "sampler.instances=3"],
 }
-#: Further changes of one config.
-OWN = {"captions/synthetic_threshold": ["labels.threshold=1.0"]}  # so few captions teach words little
+#: Further changes of one config: so few captions teach words little.
+OWN = {
+    "captions/synthetic_threshold": ["labels.threshold=1.0"],
+    "captions/coco_threshold": ["labels.threshold=0.6"],
+}
 
 
 def miniature_pose_files(folder):
