@@ -35,7 +35,15 @@ from contml.training.checkpoint import load_state, save_weights
 
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *("task.root", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
+    *(
+        "task.root",
+        "model.weights",
+        "labels.cache",
+        "sampler.cache",
+        "images.cache",
+        "images.workers",
+        "training.checkpoint_minutes",
+    ),
 )
 
 
@@ -287,6 +295,7 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
     task = experiment.build_task()
     trainer = experiment.build_trainer(task)
+    trainer.images.cache = None  # one batch needs no other image
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:

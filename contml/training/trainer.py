@@ -190,6 +190,9 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is saved, if there is a run folder.
         """
         self._stop = ""
+        for split in (self.split, self.test):
+            if split is not None:
+                self.images.prepare(split)
         with (
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
