@@ -35,7 +35,15 @@ from contml.training.checkpoint import load_state, save_weights
 _HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *("task.root", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
+    *(
+        "task.root",
+        "model.weights",
+        "labels.cache",
+        "sampler.cache",
+        "images.cache",
+        "images.workers",
+        "training.checkpoint_minutes",
+    ),
 )
 
 
@@ -139,7 +147,7 @@ class Experiment:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
         labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
-        data = {"embedding_dim": model.head.out_features, "labels": labels, "seed": seed}
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
@@ -150,11 +158,11 @@ class Experiment:
         loss = self._build_loss(data)
         # Neighbours are found among the labels themselves, not among their view as 0 / 1.
         sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
-        data |= {"loss": loss, "feature_dim": model.head.in_features, "steps_per_epoch": len(sampler)}
+        data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
         step = parts["step"].build(**data) if "step" in parts else None
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
-        if start >= steps:
+        if start >= steps > 0:
             raise InputError(
                 f"{self.document.where(('memory', 'start'))}: 'memory.start' is {start}, but the training has {steps} "
                 "steps: the memory would never be used; set a smaller start"
@@ -286,6 +294,7 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
     task = experiment.build_task()
     trainer = experiment.build_trainer(task, quiet=True)
+    trainer.images.cache = None  # one batch needs no other image
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
