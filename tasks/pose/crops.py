@@ -71,8 +71,8 @@ class Crop:
                 inside = 0 <= left + size / 2 <= width and 0 <= top + size / 2 <= height
                 if not inside or size > _LARGEST * max(width, height):
                     raise InputError(
-                        f"{self.file}: is {width} x {height} pixels, and its person is marked at "
-                        f"{left + size / 2:.0f}, {top + size / 2:.0f}, {size:.0f} large; are these the images that the joints belong to?"
+                        f"{self.file}: is {width} x {height} pixels, and a person of {size:.0f} is marked at "
+                        f"{left + size / 2:.0f}, {top + size / 2:.0f}; are these the images that the joints belong to?"
                     )
                 x0, y0 = max(0, int(left)), max(0, int(top))
                 x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
