@@ -311,6 +311,7 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
     return [
+        *getattr(task, "facts", []),
         ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
         ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
         ("label distance", task.test.labels.unit),

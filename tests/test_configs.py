@@ -10,6 +10,7 @@ import pytest
 from caption_sets import write_coco, write_csv, write_flickr
 from layouts import write_label_maps, write_lsun
 from PIL import Image
+from pose_sets import write_keypoints, write_lsp, write_mpii
 
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
@@ -18,6 +19,9 @@ from contml.experiment import check, config_names, config_text, load, schema, ta
 SMALL = {
     "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
     "pose/files": ["task.root=own", "task.split=null"],
+    "pose/mpii": ["task.root=own", "task.queries=4", "task.side=40"],
+    "pose/coco": ["task.root=own", "task.min_size=20", "task.side=40"],
+    "pose/lsp": ["task.root=own", "task.min_joints=9", "task.side=40"],
     "classes/synthetic": ["task.classes=8", "task.per_class=5", "task.test_classes=4", "task.test_per_class=5"],
     "layout/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
     "layout/lsun": ["task.root=own", "task.complete=false"],
@@ -37,10 +41,11 @@ BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
     "classes": ["sampler.classes=4", "sampler.instances=3"],
 }
-#: Further changes of one config: so few captions teach words little.
+#: Further changes of one config.
 OWN = {
-    "captions/synthetic_threshold": ["labels.threshold=1.0"],
+    "captions/synthetic_threshold": ["labels.threshold=1.0"],  # so few captions teach words little
     "captions/coco_threshold": ["labels.threshold=0.6"],
+    "pose/mpii_threshold": ["labels.threshold=500.0"],  # squared pixels of a smaller crop
 }
 
 
@@ -57,6 +62,9 @@ def miniature_pose_files(folder):
 #: What writes that data, where it is read from files.
 FILES = {
     "pose/files": miniature_pose_files,
+    "pose/mpii": lambda folder: write_mpii(folder, images=40, frames_a_video=3),
+    "pose/coco": lambda folder: write_keypoints(folder, train=20),
+    "pose/lsp": write_lsp,
     "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
     "layout/files": write_label_maps,
     "captions/coco": write_coco,
