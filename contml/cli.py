@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from contml.contracts import InputError
+
+if TYPE_CHECKING:
+    from contml.reporting.compare_table import Cell
 
 app = typer.Typer(
     help="Train embeddings whose distances follow the distances between labels.",
@@ -33,6 +37,8 @@ ConfigName = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
 ]
+_COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
+contml compare runs/pose/synthetic/* --by model.dim"""
 
 
 def main() -> None:
@@ -109,6 +115,67 @@ def report(run: Folder, trust: Trust = False) -> None:
     from contml import experiment
 
     print(experiment.report_run(run, trust=trust))  # noqa: T201
+
+
+@app.command(epilog=_COMPARE_EXAMPLE)
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; several times."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Draw the metric against this config key, such as 'model.dim'.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", help="Average runs that agree in this config key; several times. Default: all but the seed."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write table.md and table.csv there, and plot.png with --by.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put runs side by side: a table of what differs in their configs and what they reached.
+
+    Runs that differ in nothing but the seed share a row, with mean and standard deviation. Where a config has a section
+    'published', the paper's figures stand beside ours. Runs tested on different data get a table each; runs without
+    figures are listed under the tables, and why.
+
+    Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
+    behind it (label_distance@10/random) a metric is a share of a random ranking's, with '/way' how far it is on the
+    way from random to the oracle.
+
+    --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
+    """
+    from contml.reporting.compare import compare as compare_runs
+    from contml.reporting.compare_figure import comparison_figure
+    from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
+    from contml.reporting.figures import png
+    from contml.runs import write
+
+    found = compare_runs(runs, metric or (), by, group or ())
+    files: dict[Path, bytes] = {}
+    if by is not None:
+        files[save / "plot.png" if save else Path("plot.png")] = png(comparison_figure(found, metric or ()))
+    if save is not None:
+        files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
+    if as_json:
+        print(json.dumps(as_data(found)))  # noqa: T201
+    for part in [] if as_json else found.groups:
+        print(part.title)  # noqa: T201
+        _show([header(part), *body(part)], words=len(part.keys))
+        print(*remarks(part), "", sep="\n")  # noqa: T201
+    for line in () if as_json else (*found.notes, *found.left_out):
+        print(line)  # noqa: T201
+    for path, content in files.items():
+        with _file_errors(path):
+            write(path, lambda temporary, content=content: temporary.write_bytes(content))
+        print(path, file=sys.stderr if as_json else sys.stdout)
 
 
 @app.command()
@@ -278,15 +345,16 @@ def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     print(sentence(evaluation))  # noqa: T201
 
 
-def _show(rows: list[list[str]], *, header: bool = True) -> None:
+def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: int = 1) -> None:
+    """words: how many columns from the left on are no numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
-        table.add_column(title, justify="right" if header and column else "left", overflow="fold")
+        table.add_column(str(title), justify="right" if header and column >= words else "left", overflow="fold")
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*(cell if isinstance(cell, str) else Text(cell.text, "bold" * cell.best) for cell in row))
     # A piped table is not folded to some terminal's width.
     console = Console(highlight=False, markup=False)
-    console.width = console.width if console.is_terminal else 200
+    console.width = console.width if console.is_terminal else 400
     console.print(table)
 
 

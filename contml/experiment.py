@@ -17,6 +17,7 @@ from contml.config import Config, Document, Scalar, Section, data_arguments, dif
 from contml.contracts import InputError, LabelSpace, Loss, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
+from contml.evaluation.published import Published
 from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Images
 from contml.labels import VIEWS
@@ -26,13 +27,11 @@ from contml.losses.outside import outside
 from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.reporting import write_report
-from contml.runs import Run, create, open_run, write
+from contml.runs import HEAD, Run, create, open_run, write
 from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Trainer, Training, check_labels, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
-#: First line of a run's config, before the name of the config that it was made from.
-_HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
     *("task.root", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
@@ -63,6 +62,7 @@ def schema() -> dict[str, Section | Scalar]:
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
         "seed": Scalar(int, 0, "of the weights, the batches and the augmentation"),
+        "published": Section(Published, required=False),
     }
 
 
@@ -139,7 +139,7 @@ class Experiment:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
         labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
-        data = {"embedding_dim": model.head.out_features, "labels": labels, "seed": seed}
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
@@ -150,11 +150,11 @@ class Experiment:
         loss = self._build_loss(data)
         # Neighbours are found among the labels themselves, not among their view as 0 / 1.
         sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
-        data |= {"loss": loss, "feature_dim": model.head.in_features, "steps_per_epoch": len(sampler)}
+        data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
         step = parts["step"].build(**data) if "step" in parts else None
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
-        if start >= steps:
+        if start >= steps > 0:
             raise InputError(
                 f"{self.document.where(('memory', 'start'))}: 'memory.start' is {start}, but the training has {steps} "
                 "steps: the memory would never be used; set a smaller start"
@@ -203,9 +203,7 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
-    experiment = _experiment(read(run.config, trusted=trust), folder.resolve().parent.name)
-    first = run.config.read_text(encoding="utf-8").partition("\n")[0]
-    return (replace(experiment, name=first.removeprefix(_HEAD)) if first.startswith(_HEAD) else experiment), run
+    return _experiment(read(run.config, trusted=trust), run.name), run
 
 
 def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
@@ -234,7 +232,7 @@ def resume(folder: Path, *, trust: bool = False) -> Run | None:
         changed = [
             change
             for change in difference(load_state(state)[2]["config"], experiment.values)
-            if change.split(":")[0] not in _WHERE
+            if change.split(":")[0] not in _WHERE and not change.startswith("published.")
         ]
         if changed:
             raise InputError(
@@ -322,6 +320,8 @@ def _experiment(document: Document, name: str) -> Experiment:
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
         raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+    if "published" in config.parts:
+        config.parts["published"].build()
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
@@ -334,7 +334,7 @@ def _experiment(document: Document, name: str) -> Experiment:
 
 def _create(root: Path, experiment: Experiment) -> Run:
     run = create(root, experiment.name)
-    text = f"{_HEAD}{experiment.name}\n{dump(experiment.values)}"
+    text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
     write(run.config, lambda path: path.write_text(text, encoding="utf-8"))
     return run
 
