@@ -190,6 +190,37 @@ def check(config: ConfigName, overrides: Overrides = None, as_json: Json = False
     _show([["", ""], *([name, value] for name, value in facts)], header=False)
 
 
+@app.command()
+def prepare(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.")],
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.complete=false'.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image."""
+    from contml.preparation import prepare as prepared
+
+    found = prepared(task, root, overrides or [], size=size, workers=workers)
+    if as_json:
+        print(json.dumps({"facts": found.facts, "images": found.images, "broken": found.broken}))  # noqa: T201
+    else:
+        _show(found.facts)
+    if found.broken:
+        for name, cause in found.broken[1:]:
+            print(f"{name}: cannot be decoded ({cause})", file=sys.stderr)  # noqa: T201
+        name, cause = found.broken[0]
+        raise InputError(
+            f"{name}: cannot be decoded ({cause}), one of {len(found.broken):,} of the {found.images:,} images; get "
+            "them again, or train with images.broken=skip"
+        )
+    if not as_json:
+        print(f"{task}: all {found.images:,} images are there and can be decoded")  # noqa: T201
+
+
 @app.command(name="list")
 def list_(
     what: Annotated[str | None, typer.Argument(metavar="[WHAT]", help="One kind of part; default an overview.")] = None,

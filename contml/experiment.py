@@ -324,8 +324,9 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _dropped(split: Split) -> str:
-    dropped = getattr(split, "dropped", 0)
-    return f" ({dropped:,} left out)" if dropped else ""
+    words = {"dropped": "left out", "missing": "left out, their files are not there"}
+    told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _experiment(document: Document, name: str) -> Experiment:
