@@ -8,13 +8,16 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from contml.contracts import InputError
+
+if TYPE_CHECKING:
+    from contml.experiment import Experiment
 
 app = typer.Typer(
     help="Train embeddings whose distances follow the distances between labels.",
@@ -28,11 +31,23 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'c
 Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 ConfigName = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file.")
+    str | None, typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file.")
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
 ]
+Data = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A table of your own, .csv or .parquet; then no config is needed.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME[=KIND[:WEIGHT]]",
+        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age', whose kind is guessed. Repeat for several.",
+    ),
+]
+ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images of --data.")]
 
 
 def main() -> None:
@@ -56,11 +71,17 @@ def main() -> None:
 def train(
     config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A config's name or a YAML file.")] = None,
     overrides: Overrides = None,
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="Where run folders are made.")] = Path("runs"),
     trust: Trust = False,
 ) -> None:
-    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there."""
+    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there.
+
+    A table of your own needs no config: contml train --data items.csv --label age=number
+    """
     from contml import experiment
     from contml.runs import Run
     from contml.training import Interrupted
@@ -73,13 +94,13 @@ def train(
 
     try:
         if resume is not None:
-            if config is not None:
-                raise InputError(f"--resume goes on with {resume} as it is; leave '{config}' away, or start a new run")
+            if config is not None or data is not None:
+                extra = f"'{config}'" if config is not None else "--data"
+                raise InputError(f"--resume goes on with {resume} as it is; leave {extra} away, or start a new run")
             run = experiment.resume(resume, trust=trust)
         else:
-            if config is None:
-                raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
-            run = experiment.train(experiment.load(config, overrides or []), runs, started=started)
+            chosen = _chosen(config, overrides, data, label, image)
+            run = experiment.train(chosen, runs, started=started, described=lambda rows: _show(rows, texts=True, stderr=True))
     except Interrupted as stop:
         how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
         print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201
@@ -112,14 +133,26 @@ def report(run: Folder, trust: Trust = False) -> None:
 
 
 @app.command()
-def check(config: ConfigName, overrides: Overrides = None, as_json: Json = False) -> None:
+def check(
+    config: ConfigName = None,
+    overrides: Overrides = None,
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
+    as_json: Json = False,
+) -> None:
     """Read the data, build everything, take one batch; train nothing."""
     from contml import experiment
 
-    facts = experiment.check(experiment.load(config, overrides or []))
+    columns: list[list[str]] = []
+    chosen = _chosen(config, overrides, data, label, image)
+    facts = experiment.check(chosen, described=columns.extend)
     if as_json:
-        print(json.dumps(dict(facts)))  # noqa: T201
+        told = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
+        print(json.dumps({**dict(facts), **told}))  # noqa: T201
         return
+    if columns:
+        _show(columns, texts=True)
     _show([["", ""], *([name, value] for name, value in facts)], header=False)
 
 
@@ -201,6 +234,22 @@ def weights(
     print(output)  # noqa: T201
 
 
+def _chosen(
+    config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
+) -> Experiment:
+    from contml import experiment
+
+    if data is not None:
+        changes = [*([config] if config is not None and "=" in config else []), *(overrides or [])]
+        named = None if config is None or "=" in config else config
+        return experiment.load_table(data, label or [], image, named, changes)
+    if label or image is not None:
+        raise InputError("--label and --image tell of a table of your own; name it: --data FILE")
+    if config is None:
+        raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
+    return experiment.load(config, overrides or [])
+
+
 def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     from contml import experiment, labels, losses, mining, models, sampling, training
     from contml.config import Section
@@ -278,14 +327,14 @@ def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     print(sentence(evaluation))  # noqa: T201
 
 
-def _show(rows: list[list[str]], *, header: bool = True) -> None:
+def _show(rows: list[list[str]], *, header: bool = True, texts: bool = False, stderr: bool = False) -> None:
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
-        table.add_column(title, justify="right" if header and column else "left", overflow="fold")
+        table.add_column(title, justify="right" if header and column and not texts else "left", overflow="fold")
     for row in rows[1:]:
         table.add_row(*row)
     # A piped table is not folded to some terminal's width.
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 200
     console.print(table)
 
