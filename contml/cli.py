@@ -31,7 +31,8 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'c
 Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 ConfigName = Annotated[
-    str | None, typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file.")
+    str | None,
+    typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file."),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
@@ -44,7 +45,7 @@ Labels = Annotated[
     typer.Option(
         "--label",
         metavar="NAME[=KIND[:WEIGHT]]",
-        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age', whose kind is guessed. Repeat for several.",
+        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age' (its kind is guessed); repeatable.",
     ),
 ]
 ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images of --data.")]
@@ -100,7 +101,9 @@ def train(
             run = experiment.resume(resume, trust=trust)
         else:
             chosen = _chosen(config, overrides, data, label, image)
-            run = experiment.train(chosen, runs, started=started, described=lambda rows: _show(rows, texts=True, stderr=True))
+            run = experiment.train(
+                chosen, runs, started=started, described=lambda rows: _show(rows, texts=True, stderr=True)
+            )
     except Interrupted as stop:
         how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
         print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201

@@ -35,7 +35,8 @@ from contml.training.checkpoint import load_state, save_weights
 _HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
+    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.workers"),
+    "training.checkpoint_minutes",
 )
 #: The config of a table of one's own where nothing else is named.
 _TABLE = "table/default"

@@ -87,13 +87,17 @@ def _kind(name: str, text: str) -> tuple[str, float]:
     if kind not in KINDS and kind != "auto":
         near = difflib.get_close_matches(kind.lower(), KINDS, 1)
         hint = f"did you mean '{near[0]}'? " if near else ""
-        raise InputError(f"task.labels: {name}={text}: there is no kind '{kind}'; {hint}Kinds: {', '.join(KINDS)}, auto")
+        raise InputError(
+            f"task.labels: {name}={text}: there is no kind '{kind}'; {hint}Kinds: {', '.join(KINDS)}, auto"
+        )
     try:
         value = float(weight) if colon else 1.0
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise InputError(f"task.labels: {name}={text}: the weight is '{weight}'; it must be a number above 0, as in {kind}:0.5")
+        raise InputError(
+            f"task.labels: {name}={text}: the weight is '{weight}'; it must be a number above 0, as in {kind}:0.5"
+        )
     return kind, value
 
 
@@ -120,6 +124,6 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
     listed = ", ".join(f"{name} ({guess.kind})" for name, guess in able.items())
     first = next(iter(able))
     raise InputError(
-        f"{table.path}: several columns can be the label: {listed}; name one or more: --label {first}={able[first].kind} "
+        f"{table.path}: several columns can be the label: {listed}; choose with --label {first}={able[first].kind} "
         f"(in a config task.labels: {{{first}: {able[first].kind}}})"
     )

@@ -49,16 +49,20 @@ class CaptionsLabel(Label):
         return self.present & np.array(known)
 
     def fit(self, train: Array) -> None:
+        """The range and the unit of the training rows."""
         self.example = self.values[train[0]][0]
         self.most = max(len(self.values[row]) for row in train)
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return CaptionLabels([self.values[row] for row in rows], self.vectors, self.options.normalize)
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         return self.values[row]
 
     def extent(self) -> str:
+        """The values in words."""
         shown = self.example if len(self.example) <= 40 else self.example[:39] + "…"
         where = self.options.vectors or "trained on the training rows"
         return f"up to {self.most} a row, {len(self.vectors)} words with a vector ({where}): '{shown}'"
@@ -92,8 +96,8 @@ class MapLabel(Label):
             maps.append(shrink(one, side))
             if maps[-1].shape != maps[0].shape:
                 raise InputError(
-                    f"{path}: is {list(maps[-1].shape)}, {paths[0]} is {list(maps[0].shape)}; maps of several sizes are "
-                    "compared at one: set task.side"
+                    f"{path}: is {list(maps[-1].shape)}, {paths[0]} is {list(maps[0].shape)}; maps of "
+                    "several sizes are compared at one: set task.side"
                 )
         found = to_classes(paths, np.stack(maps), self.options.classes, self.options.ignore, None)
         self.classes, self.ignore = found.classes, found.ignore
@@ -108,6 +112,7 @@ class MapLabel(Label):
     images: list[str] | None = None
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return RegionLabels(self._of(rows), self.classes, self.ignore, side=None)
 
     def map(self, row: int) -> Array:
@@ -119,9 +124,11 @@ class MapLabel(Label):
         return np.asarray(self.maps[[self.position[int(row)] for row in rows]])
 
     def said(self, row: int) -> list[str]:  # noqa: ARG002
+        """What stands under a picture."""
         return []
 
     def extent(self) -> str:
+        """The values in words."""
         side = f", compared at {self.maps.shape[2]} x {self.maps.shape[1]} pixels"
         return f"{self.classes} classes{'' if self.ignore is None else f', {self.ignore} ignored'}{side}; 1 - mean IoU"
 

@@ -73,7 +73,13 @@ def draw_parts(
         canvas.paste(_PAPER, (0, top, side, top + side))
         canvas.paste(fitted, ((side - fitted.width) // 2, top + (side - fitted.height) // 2))
     left = side + 2 * gap
-    edges = [left, left + round(170 * unit), left + round(470 * unit), left + round(770 * unit), left + round(900 * unit)]
+    edges = [
+        left,
+        left + round(170 * unit),
+        left + round(470 * unit),
+        left + round(770 * unit),
+        left + round(900 * unit),
+    ]
     font, bold = _font(round(21 * unit)), _font(round(21 * unit), bold=True)
     total = sum(part for *_, part in parts)
     for x, title in zip(edges, ("label", "above", "below", "distance", "share of the sum"), strict=True):

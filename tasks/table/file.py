@@ -12,6 +12,7 @@ import torch
 
 from contml.contracts import InputError, LabelSpace
 from contml.labels import WeightedLabels
+from contml.reporting.table import number
 
 from .cells import Decimal
 from .chosen import choose
@@ -36,8 +37,8 @@ class TableFile:
     """A CSV or Parquet file with a column of image paths and columns of labels: a task without code.
 
     `contml train --data items.csv --label age=number` needs no config. Kinds of labels: class, number, vector (several
-    columns, or lists), place (latitude and longitude), ordinal, tags, captions, map (paths of label maps); a kind that is
-    not told is guessed, and shown with the reason. The label distances of several labels are added up, each divided by
+    columns, or lists), place (latitude and longitude), ordinal, tags, captions, map (paths of label maps); a kind not
+    told is guessed, and shown with the reason. The label distances of several labels are added up, each divided by
     its mean over training rows and times its weight. docs/table.md tells all.
 
     Args:
@@ -171,7 +172,7 @@ class TableFile:
         if len(spaces) == 1:
             return spaces[0]
         each = zip(self.read, self.means, strict=True)
-        unit = " + ".join(f"{_times(label.weight)}{label.name} / {mean:.3g}" for label, mean in each)
+        unit = " + ".join(f"{_times(label.weight)}{label.name} / {number(mean)}" for label, mean in each)
         return WeightedLabels(dict(zip(spaces, self.weights, strict=True)), unit=unit)
 
     def suited(self) -> tuple[str, list[str]]:
@@ -190,7 +191,7 @@ class TableFile:
         batch, neighbours = min(100, rows), min(5, rows - 1)
         limits = [_SLOWER.get(label.kind, _NEAREST) for label in self.read]
         if rows > (min(limits) if len(limits) > 1 else _NEAREST):
-            return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch}, batches: 50}}"]
+            return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch}, batches: 25}}"]
         sizes = {
             "batch_size": batch,
             "anchors_per_batch": max(1, min(16, batch // (1 + neighbours))),
@@ -205,7 +206,7 @@ class TableFile:
         several, used = len(self.read) > 1, {column for spec in self.specs for column in spec.columns}
         for spec, label, mean in zip(self.specs, self.read, self.means, strict=True):
             kind = f"{spec.kind} x {label.weight:g}" if several else spec.kind
-            about = f"; mean label distance {mean:.3g}, taken as 1" if several else ""
+            about = f"; mean label distance {number(mean)}, taken as 1" if several else ""
             lines.append([spec.name, kind, spec.why, label.extent() + about])
         queries = "all" if self.test.queries is None else f"{len(self.test.queries):,}"
         sizes = f"{len(self.train):,} to train on, {len(self.test):,} to test, {queries} of these query"

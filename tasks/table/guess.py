@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ _MOST = 0.9
 #: From so many words on a text is a caption; up to so many it is a tag.
 _CAPTION_WORDS, _TAG_WORDS = 4, 3
 
-_CLASS_NAMES = re.compile(r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item)(?:[\W_]?id)?", re.I)
+_CLASS_NAMES = re.compile(
+    r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item)(?:[\W_]?id)?", re.I
+)
 _COUNT_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
 _PLACE_NAMES = re.compile(r".*(?:place|coord|gps|lat.*lon|location|position).*", re.I)
 _IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I)
@@ -136,7 +139,7 @@ def _numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
     if all(value is not None and value.is_integer() for value in values):
         if _CLASS_NAMES.fullmatch(name) and distinct <= len(values) / 2:
             return Guess("class", f"its name, and {distinct:,} whole numbers that come again")
-        steps = {b - a for a, b in zip(values, values[1:], strict=False) if a is not None and b is not None}
+        steps = {b - a for a, b in pairwise(values) if a is not None and b is not None}
         if distinct == len(values) > 2 and (steps == {1.0} or _COUNT_NAMES.fullmatch(name)):
             return Guess("", "it only counts the rows")
         if _COUNT_NAMES.fullmatch(name) and distinct <= len(values) / 2:

@@ -106,15 +106,19 @@ class ClassLabel(Label):
         self.present = np.array([bool(value) for value in self.values])
 
     def fit(self, train: Array) -> None:
+        """The range and the unit of the training rows."""
         self.counts = Counter(self.values[row] for row in train)
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return ClassLabels([self.values[row] for row in rows])
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         return [f"{self.name}: {self.values[row]}"]
 
     def extent(self) -> str:
+        """The values in words."""
         least, most = min(self.counts.values()), max(self.counts.values())
         each = f"{least}" if least == most else f"{least} to {most}"
         return f"{len(self.counts)} classes of {each} training rows: {_some(self.counts)}"
@@ -130,18 +134,28 @@ class NumberLabel(Label):
         self.present = ~np.isnan(self.values).any(1)
 
     def fit(self, train: Array) -> None:
+        """The range and the unit of the training rows."""
         self.low, self.high = self.values[train].min(0), self.values[train].max(0)
         self.middle, self.scales = self.values[train].mean(0), self._spread(self.values[train])
-        if flat := [name for name, size in zip(self.columns, self.scales, strict=False) if not size > 0]:
+        self._refuse_flat(train)
+
+    def _refuse_flat(self, train: Array) -> None:
+        same = self.low == self.high
+        # Of the numbers of a list some may be the same in all rows, of columns none.
+        flat = np.flatnonzero(~(self.scales > 0) | (same if len(self.columns) == len(same) else same.all()))
+        if len(flat):
+            what = self.columns[min(int(flat[0]), len(self.columns) - 1)]
+            more, hint = ("", "") if same[flat[0]] else ("nearly ", ", or set task.scale=std")
             raise InputError(
-                f"task.labels: {flat[0]} hardly varies over the {len(train)} training rows (from {self.low[0]:g} to "
-                f"{self.high[0]:g}): leave it out, or set task.scale={'std' if self.options.scale == 'range' else 'none'}"
+                f"task.labels: {what} is {_plain(self.low[flat[0]])} in {more}all of {len(train):,} training rows; "
+                f"leave it out{hint}"
             )
 
     def _spread(self, values: Array) -> Array:
         return _spreads(values, self.options.scale)
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return VectorLabels(self.values[rows] / self.scales, squared=False, unit=self.unit)
 
     @property
@@ -152,9 +166,11 @@ class NumberLabel(Label):
         return f"difference of {self.name} by {self.scales[0]:.4g}, {_SCALES[self.options.scale]}"
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         return [f"{self.name}: {_plain(self.values[row, 0])}"]
 
     def extent(self) -> str:
+        """The values in words."""
         told = f"{_plain(self.low[0])} to {_plain(self.high[0])}, mean {self.middle[0]:.4g}"
         by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
         return f"{told}; a label distance of 1 is {self.scales[0]:.4g}{by}"
@@ -180,15 +196,18 @@ class VectorLabel(NumberLabel):
 
     @property
     def unit(self) -> str:
+        """What a label distance of 1 is."""
         if self.options.scale == "none":
             return f"Euclidean distance of {self.name}"
         return f"Euclidean distance of {self.name}, in units of {_SCALES[self.options.scale]}"
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         shown = " ".join(_plain(value) for value in self.values[row, :6])
         return [f"{self.name}: {shown}{' …' if self.values.shape[1] > 6 else ''}"]
 
     def extent(self) -> str:
+        """The values in words."""
         return f"{self.values.shape[1]} numbers, {_plain(self.low.min())} to {_plain(self.high.max())}; {self.unit}"
 
 
@@ -222,15 +241,19 @@ class PlaceLabel(Label):
                 )
 
     def fit(self, train: Array) -> None:
+        """The range and the unit of the training rows."""
         self.low, self.high = self.values[train].min(0), self.values[train].max(0)
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return PlaceLabels(self.values[rows])
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         return ["{:.4f}, {:.4f}".format(*self.values[row])]
 
     def extent(self) -> str:
+        """The values in words."""
         (south, west), (north, east) = self.low, self.high
         return f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}; distance in km"
 
@@ -265,12 +288,15 @@ class OrdinalLabel(Label):
             raise InputError(f"{self.table.path}: {self.name} has {len(given)} level; a scale has at least 2")
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return OrdinalLabels([self.values[row] for row in rows], self.levels)
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         return [f"{self.name}: {self.values[row]}"]
 
     def extent(self) -> str:
+        """The values in words."""
         shown = self.levels if len(self.levels) < 8 else [*self.levels[:3], "…", self.levels[-1]]
         return f"{len(self.levels)} levels: {' < '.join(shown)}"
 
@@ -290,16 +316,20 @@ class TagsLabel(Label):
         self.present = np.array([bool(v) or c.strip() == "[]" for v, c in zip(self.values, cells[0], strict=True)])
 
     def fit(self, train: Array) -> None:
+        """The range and the unit of the training rows."""
         self.counts = Counter(tag for row in train for tag in self.values[row])
         self.most = max(len(self.values[row]) for row in train)
 
     def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
         return TagLabels([self.values[row] for row in rows])
 
     def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
         return [f"{self.name}: {', '.join(self.values[row]) or 'none'}"]
 
     def extent(self) -> str:
+        """The values in words."""
         return f"{len(self.counts)} tags, up to {self.most} a row: {_some(self.counts)}"
 
 

@@ -55,8 +55,8 @@ class Rows:
         row = int(away.argmax())
         if "://" in paths[row]:
             raise InputError(
-                f"{self.table.where(row)}: the image is an address; nothing is downloaded here: save the images to files "
-                "and give their paths"
+                f"{self.table.where(row)}: the image is an address; nothing is downloaded here: save the images "
+                "to files and give their paths"
             )
         if self.missing == "drop":
             self.without(away, "no image file")
