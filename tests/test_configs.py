@@ -10,6 +10,7 @@ import pytest
 from caption_sets import write_coco, write_csv, write_flickr
 from layouts import write_label_maps, write_lsun
 from PIL import Image
+from tables import write_items
 
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
@@ -32,13 +33,18 @@ SMALL = {
         "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],
+    "table/file": ["task.data=own/items.csv"],
 }
 BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
     "classes": ["sampler.classes=4", "sampler.instances=3"],
 }
 #: Further changes of one config.
-OWN = {"captions/synthetic_threshold": ["labels.threshold=1.0"]}  # so few captions teach words little
+OWN = {
+    "captions/synthetic_threshold": ["labels.threshold=1.0"],  # so few captions teach words little
+    "table/default": ["task.labels={reading: number}"],
+    "table/classes": ["task.labels={colour: class}"],
+}
 
 
 def miniature_pose_files(folder):
@@ -59,6 +65,7 @@ FILES = {
     "captions/coco": write_coco,
     "captions/flickr": write_flickr,
     "captions/files": write_csv,
+    "table/file": write_items,
 }
 
 

@@ -111,6 +111,7 @@ class TableFile:
         )
         self.roles, self.specs = choose(table, files, decimal, labels, image, split, group)
         self.group = group
+        self.why_image = "its cells name image files" if image is None else "as told"
         column = str(self.roles.image)
         cells = table.column(column, "task.image")
         paths = [files.place(cell) if cell.strip() else "" for cell in cells]
@@ -177,7 +178,9 @@ class TableFile:
 
     def suited(self) -> tuple[str, list[str]]:
         """The config that suits the labels, and its changes: what was found, told, and batches that fit the rows."""
-        kinds = {label.name: f"{label.kind}:{label.weight:g}" for label in self.read}
+        kinds = {
+            label.name: label.kind if label.weight == 1 else f"{label.kind}:{label.weight!r}" for label in self.read
+        }
         changes = [f"task.labels={json.dumps(kinds, ensure_ascii=False)}"]
         for option, column in (("image", self.roles.image), ("split", self.roles.split)):
             if column is not None:
@@ -202,7 +205,7 @@ class TableFile:
     def described(self) -> list[list[str]]:
         """What every column is used for, why, and what it holds: a table of texts, its header first."""
         lines = [["column", "used as", "because", "values"]]
-        lines.append([str(self.roles.image), "image", "its cells name image files", self.example])
+        lines.append([str(self.roles.image), "image", self.why_image, self.example])
         several, used = len(self.read) > 1, {column for spec in self.specs for column in spec.columns}
         for spec, label, mean in zip(self.specs, self.read, self.means, strict=True):
             kind = f"{spec.kind} x {label.weight:g}" if several else spec.kind

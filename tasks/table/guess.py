@@ -119,7 +119,7 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
             len(parts) >= 1.3 * len(cells)
             and _words(parts) <= _TAG_WORDS
             and len(parts) >= 2 * len(set(parts))
-            and len(set(parts)) < len(distinct)
+            and len(set(parts)) <= len(distinct)
         ):
             return Guess("tags", f"lists of {len(set(parts)):,} short texts that come again, with '{mark}' between")
     if _words(cells) >= _CAPTION_WORDS and len(distinct) > len(cells) / 2:

@@ -65,10 +65,9 @@ class Table:
         if name not in self.columns:
             lower = {column.lower(): column for column in self.columns}
             near = difflib.get_close_matches(name.lower(), lower, 1)
-            hint = f"did you mean '{lower[near[0]]}'? " if near else ""
-            raise InputError(
-                f"{self.path}: there is no column '{name}' ({use}); {hint}It has {', '.join(self.columns) or 'none'}"
-            )
+            has = f"it has {', '.join(self.columns) or 'none'}"
+            hint = f"did you mean '{lower[near[0]]}'? ({has})" if near else has
+            raise InputError(f"{self.path}: there is no column '{name}' ({use}); {hint}")
         return self.columns[name]
 
 
