@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -35,16 +35,11 @@ from contml.training.checkpoint import load_state, save_weights
 
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *(
-        "task.root",
-        "model.weights",
-        "labels.cache",
-        "sampler.cache",
-        "images.cache",
-        "images.workers",
-        "training.checkpoint_minutes",
-    ),
+    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.cache", "images.workers"),
+    "training.checkpoint_minutes",
 )
+#: The config of a table of one's own where nothing else is named.
+_TABLE = "table/default"
 
 
 def task_table() -> dict[str, Callable[..., Task]]:
@@ -102,11 +97,12 @@ def config_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated config, its name, and its document for the origin of errors."""
+    """A validated config, its name, and its document for the origin of errors. `task` is its data if read already."""
 
     name: str
     config: Config
     document: Document
+    task: Task | None = field(default=None, compare=False, repr=False)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -115,7 +111,7 @@ class Experiment:
 
     def build_task(self) -> Task:
         """The data."""
-        task: Task = self.config.parts["task"].build()
+        task: Task = self.config.parts["task"].build() if self.task is None else self.task
         return task
 
     def build_model(self, weights: bool = True) -> EmbeddingModel:
@@ -211,18 +207,69 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
     return _experiment(document, config)
 
 
+def load_table(
+    data: Path,
+    labels: Sequence[str] = (),
+    image: str | None = None,
+    config: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Experiment:
+    """The experiment of a table of one's own: where no config is named, that which suits its labels and its size.
+
+    Args:
+        data: a CSV or Parquet file.
+        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` whose kind is guessed.
+        image: the column of images.
+        config: a config of the task table/file.
+        overrides: changes to the config, which come after all these.
+
+    Raises:
+        InputError: something is wrong in the table or in what is said of it: one line that points at it.
+    """
+    given = [f"task.data={_quoted(str(data))}"]
+    if labels:
+        named = [label.rpartition("=") if "=" in label else (label, "", "auto") for label in labels]
+        kinds = {name.strip(): kind for name, _, kind in named}
+        if len(kinds) < len(named):
+            twice = [name.strip() for name, *_ in named]
+            raise InputError(f"--label names '{next(n for n in twice if twice.count(n) > 1)}' twice; give each once")
+        given.append(f"task.labels={_quoted(kinds)}")
+    if image is not None:
+        given.append(f"task.image={_quoted(image)}")
+    experiment = load(config or _TABLE, [*given, *overrides])
+    task = experiment.build_task()
+    if config is None:
+        suited, changes = task.suited()  # type: ignore[attr-defined]
+        if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
+            changes = [change for change in changes if not change.startswith("sampler")]
+        experiment = load(suited, [*given, *changes, *overrides])
+    return replace(experiment, task=task)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
     return _experiment(read(run.config, trusted=trust), run.name), run
 
 
-def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
+def train(
+    experiment: Experiment,
+    root: Path,
+    *,
+    started: Callable[[Run], None] = lambda _: None,
+    described: Callable[[list[list[str]]], None] = lambda _: None,
+) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder.
 
+    `described` gets what a task tells of its data in `task.described()`, if it does: rows of texts, a header first.
     Of several processes the main one has the run folder; the others return None.
     """
     task = experiment.build_task()
+    _describe(task, described)
     trainer = experiment.build_trainer(task)
     if trainer.accelerator.is_main_process:
         trainer.run = _create(root, experiment)
@@ -291,9 +338,15 @@ def report_run(folder: Path, *, trust: bool = False) -> Path:
     return _report(experiment, run, task, evaluation, ranking)
 
 
-def check(experiment: Experiment) -> list[tuple[str, str]]:
-    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
+def check(
+    experiment: Experiment, *, described: Callable[[list[list[str]]], None] = lambda _: None
+) -> list[tuple[str, str]]:
+    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words.
+
+    `described` as in `train`.
+    """
     task = experiment.build_task()
+    _describe(task, described)
     trainer = experiment.build_trainer(task)
     trainer.images.cache = None  # one batch needs no other image
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
@@ -321,6 +374,12 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
         ("parameters", f"{learning:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
+
+
+def _describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
+    tell = getattr(task, "described", None)
+    if tell is not None:
+        described(tell())
 
 
 def _dropped(split: Split) -> str:

@@ -12,6 +12,7 @@ from class_layouts import write_cars_old, write_class_table, write_cub, write_fo
 from layouts import write_label_maps, write_lsun
 from PIL import Image
 from pose_sets import write_keypoints, write_lsp, write_mpii
+from tables import write_items
 
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
@@ -43,6 +44,7 @@ SMALL = {
         "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],
+    "table/file": ["task.data=own/items.csv"],
 }
 BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
@@ -56,6 +58,8 @@ OWN = {
     "pose/mpii_threshold": ["labels.threshold=500.0"],  # squared pixels of a smaller crop
     # The miniature's classes are too far apart for a triplet to break a margin, but on the unit sphere.
     **{f"classes/hdml_triplet_{name}": ["model.normalize=true"] for name in ("cub", "cars", "sop")},
+    "table/default": ["task.labels={reading: number}"],
+    "table/classes": ["task.labels={colour: class}"],
 }
 
 
@@ -86,6 +90,7 @@ FILES = {
     "captions/coco": write_coco,
     "captions/flickr": write_flickr,
     "captions/files": write_csv,
+    "table/file": write_items,
 }
 
 
