@@ -65,7 +65,7 @@ def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str
     keys = [key for key in differing(configs) if key not in apart]
     columns: dict[str, list[str]] = {}
     names = [said(config.get(CONFIG)) for config in configs]
-    if CONFIG not in apart and (len(set(names)) > 1 or not keys):
+    if CONFIG not in apart and (len(set(names)) > 1 or not (keys or apart)):
         columns[CONFIG] = names
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
         inner = [key for key in keys if key.partition(".")[0] == section]
