@@ -74,13 +74,13 @@ def test_seeds_are_averaged_and_what_differs_has_a_column(tmp_path):
     assert found.notes == found.left_out == ()
     assert group.title == "pose/synthetic: 200 queries, 800 in the gallery; label distance: squared pixels"
     assert table(group)[:3] == [
-        ["config", "loss", "dim", "runs", "mean label distance@10 / random", "nDCG@10"],
-        ["pose/synthetic", "log_ratio", "16", "2", "0.510 ± 0.014", "0.600 ± 0.000"],
-        ["pose/synthetic", "log_ratio", "32", "2", "0.460 ± 0.014", "0.600 ± 0.000"],
+        ["loss", "dim", "runs", "mean label distance@10 / random", "nDCG@10"],
+        ["log_ratio", "16", "2", "0.510 ± 0.014", "0.600 ± 0.000"],
+        ["log_ratio", "32", "2", "0.460 ± 0.014", "0.600 ± 0.000"],
     ]
-    assert [row.cells[2] for row in group.rows] == ["16", "32", "64", "128"] * 2  # by size, not as words
+    assert [row.cells[1] for row in group.rows] == ["16", "32", "64", "128"] * 2  # by size, not as words
     best = [(i, j) for i, line in enumerate(body(group)) for j, cell in enumerate(line) if cell.best]
-    assert best == [(3, 4)]  # the least share; nDCG is the same everywhere, so nothing is best
+    assert best == [(3, 3)]  # the least share; nDCG is the same everywhere, so nothing is best
     assert group.rows[0].values("label_distance@10/random") == pytest.approx([0.5, 0.52])
 
 
@@ -258,6 +258,11 @@ def test_columns_of_what_differs():
     # A section that others leave out.
     memory = [{**base, "memory": {"size": size, "start": 0}} for size in (64, 128)]
     assert columns(base, *memory) == {"memory": ["-", "yes, size 64", "yes, size 128"]}
+    # Names of configs where there is much to tell.
+    other = {"config": "b", "loss": {"name": "x"}, "model": {"dim": 3}}
+    assert list(columns(base, other)) == ["loss", "model.dim"]
+    other |= {"miner": {"name": "m"}, "optimizer": {"lr": 1}}
+    assert list(columns(base, other)) == ["config", "loss", "miner", "optimizer", "model.dim"]
     # Words before numbers.
     assert list(columns(base, {**base, "model": {"dim": 9, "weights": "x"}})) == ["model.weights", "model.dim"]
     assert identity(flat(base)) == identity(flat({**base, "seed": 3, "config": "b"})) != identity(flat(triplets[0]))
@@ -290,8 +295,8 @@ def test_markdown_and_csv_hold_the_same_table(tmp_path):
     found = compare([sizes(tmp_path)], ["label_distance@10/way"], by="model.dim")
     text = markdown(found)
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    assert lines[0] == ["config", "loss", "dim", "runs", "mean label distance@10, way to oracle ↑"]
-    assert lines[5] == ["pose/synthetic", "log_ratio", "128", "2", "**80.0 ± 1.8 %**"]
+    assert lines[0] == ["loss", "dim", "runs", "mean label distance@10, way to oracle ↑"]
+    assert lines[5] == ["log_ratio", "128", "2", "**80.0 ± 1.8 %**"]
     assert len(lines) == 2 + 8
     assert "- ±: the standard deviation over the runs of a row" in text
     assert "Not in the table:\n\n- " in text
@@ -306,10 +311,10 @@ def test_markdown_and_csv_hold_the_same_table(tmp_path):
 
 
 def test_markdown_keeps_its_columns_whatever_a_config_says(tmp_path):
-    write_run(tmp_path / "1", poses(0.5), config="a|b <i>", model__backbone="x | y")
-    write_run(tmp_path / "2", poses(0.5), config="c", model__backbone="z")
+    write_run(tmp_path / "1", poses(0.5), model__backbone="x | y <i>")
+    write_run(tmp_path / "2", poses(0.5), model__backbone="z")
     lines = [line for line in markdown(compare([tmp_path])).splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {7}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {6}
     assert "&lt;i>" in lines[2]
 
 
@@ -425,6 +430,23 @@ def test_test_sets_and_metrics_have_panels(tmp_path):
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured"]
 
 
+def test_names_of_configs_are_labels_where_they_tell_lines_apart(tmp_path):
+    many = {"miner__name": "m", "optimizer__name": "sgd", "images__crop": 3}
+    for dim in (8, 16):
+        write_run(tmp_path / f"a{dim}", poses(0.5), model__dim=dim, config="a")
+        write_run(tmp_path / f"b{dim}", poses(0.6), model__dim=dim, config="b", loss=TRIPLET, **many)
+    (group,) = compare([tmp_path], by="model.dim").groups
+    assert group.columns == ["config", "loss", "optimizer", "miner", "crop", "dim"]
+    assert [group.label(row) for row in group.rows] == ["a", "a", "b", "b"]
+    write_run(tmp_path / "c", poses(0.7), model__dim=8, config="b", loss=TRIPLET, **{**many, "images__crop": 4})
+    (group,) = compare([tmp_path], by="model.dim").groups
+    assert [group.label(row) for row in group.rows if row.cells[0] == "b"] == [
+        "dense_triplet, sgd, m, crop 3",
+        "dense_triplet, sgd, m, crop 3",
+        "dense_triplet, sgd, m, crop 4",
+    ]
+
+
 def test_many_groups_have_styles_of_their_own(tmp_path):
     for n in range(30):
         for dim in (8, 16):
@@ -443,7 +465,7 @@ def test_command_prints_and_saves(contml, tmp_path):
     write_run(tmp_path / "runs/late", epochs=1.0)
     status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
     assert (status, err) == (0, "")
-    assert "pose/synthetic   " in out
+    assert "log_ratio       16 " in out
     assert "0.360 ± 0.014" in out
     assert "runs/late: not finished, 1 of 2 epochs; go on with: contml train --resume runs/late" in out
     assert out.splitlines()[-3:] == ["out/plot.png", "out/table.md", "out/table.csv"]
@@ -466,7 +488,7 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
     assert list(data["metrics"]) == ["ndcg@5"]
     assert len(data["rows"]) == 8
     assert data["rows"][0]["seeds"] == [0, 1]
-    assert data["rows"][0]["config"] == {"config": "pose/synthetic", "loss": "log_ratio", "model.dim": "16"}
+    assert data["rows"][0]["config"] == {"loss": "log_ratio", "model.dim": "16"}
 
 
 @pytest.mark.parametrize(

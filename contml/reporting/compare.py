@@ -68,13 +68,17 @@ class Group:
         return next((score for score in found if score is not None), None)
 
     def label(self, row: Row) -> str:
-        """What tells a row from others at the same place of the axis: few keys, or the config where it says as much."""
-        told = {key: cell for key, cell in zip(self.keys, row.cells, strict=True) if key != self.axis}
-        config = told.pop(CONFIG, "")
-        words = [
-            cell if named(key) else f"{short(key, self.keys)} {cell}" for key, cell in told.items() if cell != ABSENT
-        ]
-        return config if not words or (config and len(told) > 2) else ", ".join(words)
+        """What tells a row from others at the same place of the axis; the name of its config, where that does."""
+        alike = [self._told(other) for other in self.rows if self._told(other)[0] == self._told(row)[0]]
+        config, words = self._told(row)
+        return config if config and len(set(alike)) == 1 else words
+
+    def _told(self, row: Row) -> tuple[str, str]:
+        """The cells of a row but for the axis: the name of its config, where it has a column, and all others."""
+        cells = {key: cell for key, cell in zip(self.keys, row.cells, strict=True) if key != self.axis}
+        config = cells.pop(CONFIG, "")
+        titles = {key: "" if named(key) else f"{short(key, self.keys)} " for key in cells}
+        return config, ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT)
 
 
 @dataclass(frozen=True)
