@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -196,7 +197,7 @@ def compare(
         print(line)  # noqa: T201
     for path, content in files.items():
         with _file_errors(path):
-            write(path, lambda temporary, content=content: temporary.write_bytes(content))
+            write(path, methodcaller("write_bytes", content))
         print(path, file=sys.stderr if as_json else sys.stdout)
 
 

@@ -70,8 +70,7 @@ def _entries(axes: Axes) -> list[tuple[Any, str]]:
 
 def _panel(axes: Axes, group: Group, metric: str, styles: dict[str, dict[str, Any]], *, several: bool) -> None:
     score = group.score(metric)
-    words = metric if score is None else score.title
-    words = words.capitalize() if words.islower() else words
+    words = metric if score is None else score.title.capitalize() if score.title.islower() else score.title
     axes.set_title(plain(f"{group.title.partition(':')[0]}\n{words}" if several else words))
     axes.set_ylabel("" if score is None else f"{score.better} is better", color=GREY)
     rows = [row for row in group.rows if row.values(metric) or _published(row, metric) is not None]
@@ -111,10 +110,15 @@ def _series(
         else:
             axes.vlines(x, low, high, color=style["color"], linewidth=1.4)
         each = [(place, value) for place, row in drawn for value in row.values(metric) if len(row.values(metric)) > 1]
-        axes.scatter(*zip(*each, strict=True), s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
+        places, values = zip(*each, strict=True)
+        axes.scatter(places, values, s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
     theirs = [(place, value) for place, row in points if (value := _published(row, metric)) is not None]
     if theirs:
-        hollow = {"markerfacecolor": "white", "markersize": 7.5, "linestyle": (0, (1, 1)) if line else "none"}
+        hollow: dict[str, Any] = {
+            "markerfacecolor": "white",
+            "markersize": 7.5,
+            "linestyle": (0, (1, 1)) if line else "none",
+        }
         places, values = zip(*sorted(theirs), strict=True)
         axes.plot(places, values, color=style["color"], marker=style["marker"], linewidth=1.2, zorder=4, **hollow)
         axes.plot([], [], color=GREY, marker="o", linewidth=1.2, label="published", **hollow)
