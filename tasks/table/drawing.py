@@ -36,7 +36,7 @@ def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.I
     """A picture with texts below, `size` pixels square; each text wraps to two lines at most, what is over is cut."""
     if size < _LEAST:
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
-    points = round(9.5 + 0.02 * size)
+    points = round(11.5 + 0.02 * size)
     font, step, left = _font(points), round(1.3 * points), round(0.6 * points)
     room = int(_MOST * size) // step
     lines: list[str] = []
