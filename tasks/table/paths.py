@@ -48,6 +48,10 @@ class Files:
             self._listed[folder] = names
         return name in names
 
+    def forget(self) -> None:
+        """Let go of the lists of folders."""
+        self._listed.clear()
+
 
 def looks_like_paths(cells: Sequence[str]) -> bool:
     """Whether nearly all cells end as image files do."""

@@ -43,7 +43,8 @@ class TableSplit:
         space: LabelSpace,
         queries: Array,
     ) -> None:
-        self.files, self.rows = [files[row] for row in rows], rows
+        self.files: list[str] = [files[row] for row in rows]
+        self.rows = rows
         self.read, self.weights, self.labels = tuple(labels), tuple(weights), space
         asks = np.zeros(len(rows), dtype=bool)
         asks[queries] = True
