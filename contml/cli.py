@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from contml.contracts import InputError
 
 if TYPE_CHECKING:
     from contml.experiment import Experiment
+    from contml.reporting.compare_table import Cell
 
 app = typer.Typer(
     help="Train embeddings whose distances follow the distances between labels.",
@@ -37,6 +39,8 @@ ConfigName = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
 ]
+_COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
+contml compare runs/pose/synthetic/* --by model.dim"""
 Data = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A table of your own, .csv or .parquet; then no config is needed.")
 ]
@@ -102,7 +106,7 @@ def train(
         else:
             chosen = _chosen(config, overrides, data, label, image)
             run = experiment.train(
-                chosen, runs, started=started, described=lambda rows: _show(rows, texts=True, stderr=True)
+                chosen, runs, started=started, described=lambda rows: _show(rows, words=len(rows[0]), stderr=True)
             )
     except Interrupted as stop:
         how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
@@ -135,6 +139,67 @@ def report(run: Folder, trust: Trust = False) -> None:
     print(experiment.report_run(run, trust=trust))  # noqa: T201
 
 
+@app.command(epilog=_COMPARE_EXAMPLE)
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; several times."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Draw the metric against this config key, such as 'model.dim'.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", help="Average runs that agree in this config key; several times. Default: all but the seed."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write table.md and table.csv there, and plot.png with --by.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put runs side by side: a table of what differs in their configs and what they reached.
+
+    Runs that differ in nothing but the seed share a row, with mean and standard deviation. Where a config has a section
+    'published', the paper's figures stand beside ours. Runs tested on different data get a table each; runs without
+    figures are listed under the tables, and why.
+
+    Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
+    behind it (label_distance@10/random) a metric is a share of a random ranking's, with '/way' how far it is on the
+    way from random to the oracle.
+
+    --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
+    """
+    from contml.reporting.compare import compare as compare_runs
+    from contml.reporting.compare_figure import comparison_figure
+    from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
+    from contml.reporting.figures import png
+    from contml.runs import write
+
+    found = compare_runs(runs, metric or (), by, group or ())
+    files: dict[Path, bytes] = {}
+    if by is not None:
+        files[save / "plot.png" if save else Path("plot.png")] = png(comparison_figure(found, metric or ()))
+    if save is not None:
+        files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
+    if as_json:
+        print(json.dumps(as_data(found)))  # noqa: T201
+    for part in [] if as_json else found.groups:
+        print(part.title)  # noqa: T201
+        _show([header(part), *body(part)], words=len(part.keys))
+        print(*remarks(part), "", sep="\n")  # noqa: T201
+    for line in () if as_json else (*found.notes, *found.left_out):
+        print(line)  # noqa: T201
+    for path, content in files.items():
+        with _file_errors(path):
+            write(path, lambda temporary, content=content: temporary.write_bytes(content))
+        print(path, file=sys.stderr if as_json else sys.stdout)
+
+
 @app.command()
 def check(
     config: ConfigName = None,
@@ -155,8 +220,39 @@ def check(
         print(json.dumps({**dict(facts), **told}))  # noqa: T201
         return
     if columns:
-        _show(columns, texts=True)
+        _show(columns, words=len(columns[0]))
     _show([["", ""], *([name, value] for name, value in facts)], header=False)
+
+
+@app.command()
+def prepare(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.")],
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.complete=false'.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image."""
+    from contml.preparation import prepare as prepared
+
+    found = prepared(task, root, overrides or [], size=size, workers=workers)
+    if as_json:
+        print(json.dumps({"facts": found.facts, "images": found.images, "broken": found.broken}))  # noqa: T201
+    else:
+        _show(found.facts)
+    if found.broken:
+        for name, cause in found.broken[1:]:
+            print(f"{name}: cannot be decoded ({cause})", file=sys.stderr)  # noqa: T201
+        name, cause = found.broken[0]
+        raise InputError(
+            f"{name}: cannot be decoded ({cause}), one of {len(found.broken):,} of the {found.images:,} images; get "
+            "them again, or train with images.broken=skip"
+        )
+    if not as_json:
+        print(f"{task}: all {found.images:,} images are there and can be decoded")  # noqa: T201
 
 
 @app.command(name="list")
@@ -330,15 +426,16 @@ def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     print(sentence(evaluation))  # noqa: T201
 
 
-def _show(rows: list[list[str]], *, header: bool = True, texts: bool = False, stderr: bool = False) -> None:
+def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: int = 1, stderr: bool = False) -> None:
+    """words: how many columns from the left on are no numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
-        table.add_column(title, justify="right" if header and column and not texts else "left", overflow="fold")
+        table.add_column(str(title), justify="right" if header and column >= words else "left", overflow="fold")
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*(cell if isinstance(cell, str) else Text(cell.text, "bold" * cell.best) for cell in row))
     # A piped table is not folded to some terminal's width.
     console = Console(highlight=False, markup=False, stderr=stderr)
-    console.width = console.width if console.is_terminal else 200
+    console.width = console.width if console.is_terminal else 400
     console.print(table)
 
 

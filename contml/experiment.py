@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
@@ -17,6 +18,7 @@ from contml.config import Config, Document, Scalar, Section, data_arguments, dif
 from contml.contracts import InputError, LabelSpace, Loss, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
+from contml.evaluation.published import Published
 from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Images
 from contml.labels import VIEWS
@@ -26,16 +28,14 @@ from contml.losses.outside import outside
 from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.reporting import write_report
-from contml.runs import Run, create, open_run, write
+from contml.runs import HEAD, Run, create, open_run, write
 from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Trainer, Training, check_labels, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
-#: First line of a run's config, before the name of the config that it was made from.
-_HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.workers"),
+    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.cache", "images.workers"),
     "training.checkpoint_minutes",
 )
 #: The config of a table of one's own where nothing else is named.
@@ -66,6 +66,7 @@ def schema() -> dict[str, Section | Scalar]:
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
         "seed": Scalar(int, 0, "of the weights, the batches and the augmentation"),
+        "published": Section(Published, required=False),
     }
 
 
@@ -142,8 +143,10 @@ class Experiment:
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
-        labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
-        data = {"embedding_dim": model.head.out_features, "labels": labels, "seed": seed}
+        # Of several processes each searches for neighbours, and the first shows how far it is.
+        silent = quiet or os.environ.get("RANK", "0") != "0"
+        labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
@@ -154,11 +157,11 @@ class Experiment:
         loss = self._build_loss(data)
         # Neighbours are found among the labels themselves, not among their view as 0 / 1.
         sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
-        data |= {"loss": loss, "feature_dim": model.head.in_features, "steps_per_epoch": len(sampler)}
+        data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
         step = parts["step"].build(**data) if "step" in parts else None
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
-        if start >= steps:
+        if start >= steps > 0:
             raise InputError(
                 f"{self.document.where(('memory', 'start'))}: 'memory.start' is {start}, but the training has {steps} "
                 "steps: the memory would never be used; set a smaller start"
@@ -250,9 +253,7 @@ def _quoted(value: Any) -> str:
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
-    experiment = _experiment(read(run.config, trusted=trust), folder.resolve().parent.name)
-    first = run.config.read_text(encoding="utf-8").partition("\n")[0]
-    return (replace(experiment, name=first.removeprefix(_HEAD)) if first.startswith(_HEAD) else experiment), run
+    return _experiment(read(run.config, trusted=trust), run.name), run
 
 
 def train(
@@ -289,7 +290,7 @@ def resume(folder: Path, *, trust: bool = False) -> Run | None:
         changed = [
             change
             for change in difference(load_state(state)[2]["config"], experiment.values)
-            if change.split(":")[0] not in _WHERE
+            if change.split(":")[0] not in _WHERE and not change.startswith("published.")
         ]
         if changed:
             raise InputError(
@@ -346,7 +347,8 @@ def check(
     """
     task = experiment.build_task()
     _describe(task, described)
-    trainer = experiment.build_trainer(task, quiet=True)
+    trainer = experiment.build_trainer(task)
+    trainer.images.cache = None  # one batch needs no other image
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
@@ -362,6 +364,7 @@ def check(
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
     return [
+        *getattr(task, "facts", []),
         ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
         ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
         ("label distance", task.test.labels.unit),
@@ -380,8 +383,9 @@ def _describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
 
 
 def _dropped(split: Split) -> str:
-    dropped = getattr(split, "dropped", 0)
-    return f" ({dropped} dropped for their labels)" if dropped else ""
+    words = {"dropped": "left out", "missing": "left out, their files are not there"}
+    told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _experiment(document: Document, name: str) -> Experiment:
@@ -389,6 +393,8 @@ def _experiment(document: Document, name: str) -> Experiment:
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
         raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+    if "published" in config.parts:
+        config.parts["published"].build()
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
@@ -401,7 +407,7 @@ def _experiment(document: Document, name: str) -> Experiment:
 
 def _create(root: Path, experiment: Experiment) -> Run:
     run = create(root, experiment.name)
-    text = f"{_HEAD}{experiment.name}\n{dump(experiment.values)}"
+    text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
     write(run.config, lambda path: path.write_text(text, encoding="utf-8"))
     return run
 

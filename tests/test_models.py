@@ -77,6 +77,27 @@ def test_the_defaults():
     assert len({id(p) for p in groups}) == len(groups) == len(names)
 
 
+def test_without_a_head_the_features_are_the_embedding():
+    model = EmbeddingModel("small_cnn", dim=None).eval()
+    x = images()
+    assert torch.equal(model(x), model.features(x))
+    assert model.embedding_dim == model.feature_dim == model(x).shape[1] == 1024
+    assert not [*model.head_parameters()]
+    assert all(key.startswith("backbone.") for key in model.state_dict())
+    unit = EmbeddingModel("small_cnn", dim=None, normalize=True)
+    torch.testing.assert_close(unit(x).norm(dim=1), torch.ones(2))
+
+
+def test_a_checkpoint_with_a_head_loads_without_one(tmp_path):
+    source = EmbeddingModel("small_cnn", dim=8)
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    model = EmbeddingModel("small_cnn", dim=None, weights=str(tmp_path / "model.safetensors"))
+    assert same(model.backbone, source.backbone)
+    back = tmp_path / "bare.safetensors"
+    save_file(model.state_dict(), back)
+    assert same(EmbeddingModel("small_cnn", dim=8, weights=str(back)).backbone, source.backbone)
+
+
 def test_small_cnn_keeps_position():
     model = EmbeddingModel("small_cnn").eval()
     picture = torch.zeros(2, 3, 64, 64)
