@@ -64,7 +64,7 @@ def test_one_of_them_alone(folder):
     task = PoseLSP(str(folder[0]), lsp=None, queries=3, **SMALL)
     assert numbers(task.test) == [("lspet_dataset", k + 1) for k in range(24, 30)]
     assert (len(task.train), len(task.test.queries)) == (24, 3)
-    with pytest.raises(ValueError, match="task.lsp and task.lspet are both null; name the folder of one of them"):
+    with pytest.raises(ValueError, match=r"task.lsp and task.lspet are both null; name the folder of one of them"):
         PoseLSP(str(folder[0]), None, None)
 
 
@@ -188,7 +188,7 @@ def test_missing_files(own, tmp_path):
     message = r"away/joints.mat: no such file; task.lsp names the folder of LSP in task.root, or null leaves it out"
     with pytest.raises(ValueError, match=message):
         PoseLSP(root, lsp="away", **SMALL)
-    with pytest.raises(ValueError, match="task.min_joints=7: allowed are 8 to 14"):
+    with pytest.raises(ValueError, match=r"task.min_joints=7: allowed are 8 to 14"):
         PoseLSP(root, min_joints=7)
     with pytest.raises(ValueError, match=r"task.queries=3: .*joints.mat leaves 4 test people; allowed are 0 to 2"):
         PoseLSP(root, missing="drop", queries=3, **SMALL)
