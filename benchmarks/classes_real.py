@@ -35,21 +35,21 @@ SETUPS: dict[str, tuple[str, list[str]]] = {
         [
             *("model.backbone=mobilenet_v2", "model.dim=512", "model.freeze_batch_norm=true"),
             *("images.resize=112", "images.crop=104", "images.scale_jitter=8", "images.shift=4"),
-            *("sampler.instances=4", "sampler.batches=18", "training.epochs=5"),
+            *("sampler.instances=4", "sampler.batches=18", "training.epochs=3"),
             *("optimizer.lr=3e-4", "optimizer.head_lr=3e-3"),
         ],
     ),
 }
 #: Which of them need the file of weights.
 PRETRAINED = "cars196_small, MobileNetV2 of ImageNet"
-#: Proxies learn ten times as fast as the network: most papers give them a rate of their own.
+#: Proxies learn faster than the network: most papers give them a rate of their own.
 LOSSES: dict[str, list[str]] = {
     "multi_similarity (raw + vthm)": ["loss=multi_similarity"],
     "raw": ["loss=raw"],
     "contrastive": ["loss=contrastive"],
     "instance_cross_entropy": ["loss=instance_cross_entropy"],
-    "proxy_anchor": ["loss=proxy_anchor", "optimizer.loss_lr=0.02"],
-    "normalized_softmax": ["loss=normalized_softmax", "optimizer.loss_lr=0.02"],
+    "proxy_anchor": ["loss=proxy_anchor", "optimizer.loss_lr=0.01"],
+    "normalized_softmax": ["loss=normalized_softmax", "optimizer.loss_lr=0.01"],
 }
 #: The rows of a table that are no losses.
 FEATURES, BEFORE = "untrained: features of the backbone", "untrained: with its new head"
@@ -87,12 +87,15 @@ def untrained(experiment: Experiment) -> tuple[dict[str, float], dict[str, float
 
 
 def train(experiment: Experiment) -> dict[str, float]:
-    """The figures after training, and the seconds that it took, its two evaluations too."""
-    trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+    """The figures after training, and the seconds that the training took."""
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task, quiet=True)
+    trainer.test = None  # the untrained model is the same for every loss
     start = time.perf_counter()
     trainer.fit()
-    assert trainer.result is not None
-    return {**figures(trainer.result[0]), "seconds": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
+    embeddings, _ = embed(trainer.model, task.test, trainer.images)
+    return {**figures(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
 
 
 def measure(setup: str, given: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
