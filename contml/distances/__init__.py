@@ -4,8 +4,9 @@ from contml.distances.captions import caption_distance, word_movers_distance, wo
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.labels import class_distance, pose_distance
 from contml.distances.places import haversine
+from contml.distances.progress import progress_bar
 from contml.distances.regions import region_distance
-from contml.distances.search import Neighbours, nearest, pairwise, progress_bar, smallest
+from contml.distances.search import Neighbours, nearest, pairwise, smallest
 from contml.distances.sequences import edit_distance
 from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
 from contml.distances.vectors import nearest_vectors

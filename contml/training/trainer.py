@@ -190,6 +190,9 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is saved, if there is a run folder.
         """
         self._stop = ""
+        for split in (self.split, self.test):
+            if split is not None:
+                self.images.prepare(split)
         with (
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
@@ -359,7 +362,7 @@ class Trainer:
         for name, split in (("training", self.split), ("test", self.test)):
             dropped = getattr(split, "dropped", 0)
             if split is not None and dropped:
-                progress.line(f"{dropped} {name} items were dropped for their labels; {len(split)} are left")
+                progress.line(f"{dropped:,} {name} items are left out: no file, or no label; {len(split):,} are there")
 
     def _tell_left_out(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)
