@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from contml.contracts import InputError
 
-from .reading import Item, make_split
+from .reading import Item, csv_rows, make_split
 from .split import ClassSplit
 
 #: What the names of images end in, in small letters.
@@ -71,25 +70,18 @@ def _by_half(found: Mapping[str, list[Item]]) -> dict[str, list[str]]:
 
 def _by_list(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, list[str]]:
     sides: dict[str, list[str]] = {"train": [], "test": []}
-    try:
-        reader = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines(), restval="")
-    except FileNotFoundError:
-        raise InputError(
-            f"task.split={path.name}: no such file in {folder}; allowed are folders, half or a CSV file"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text; save the list as UTF-8") from None
-    if missing := [column for column in ("class", "split") if column not in (reader.fieldnames or [])]:
+    columns, rows = csv_rows(path, "task.split is folders, half or the name of a CSV file")
+    if missing := [column for column in ("class", "split") if column not in columns]:
         raise InputError(f"{path}: has no column '{missing[0]}'; it needs class and split")
     seen: set[str] = set()
-    for row in reader:
-        name, part = row["class"].strip(), row["split"].strip()
+    for line, row in rows:
+        name, part = row["class"], row["split"]
         if name not in found:
-            raise InputError(f"{path}:{reader.line_num}: there is no folder {folder / name} of a class")
+            raise InputError(f"{path}:{line}: there is no folder {folder / name} of a class")
         if name in seen:
-            raise InputError(f"{path}:{reader.line_num}: the class {name} stands twice")
+            raise InputError(f"{path}:{line}: the class {name} stands twice")
         if part and part not in sides:
-            raise InputError(f"{path}:{reader.line_num}: split is '{part}'; allowed are train, test and nothing")
+            raise InputError(f"{path}:{line}: split is '{part}'; allowed are train, test and nothing")
         seen.add(name)
         if part:
             sides[part].append(name)

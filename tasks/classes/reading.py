@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -80,6 +82,31 @@ def rows(path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ())
             raise InputError(f"{path}:{number}: is '{line.strip()[:80]}'; a row is {' '.join(columns)}")
         fields[-1] = fields[-1].rstrip()
         yield number, fields
+
+
+def csv_rows(path: Path, option: str, delimiter: str = ",") -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns of a CSV file, and its rows with their line numbers, fields without white space around them.
+
+    Raises:
+        InputError: no such file (`option` is what names it), or not a CSV file in UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; {option}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, restval="")
+    found: list[tuple[int, dict[str, str]]] = []
+    try:
+        columns = [*(reader.fieldnames or [])]
+        for row in reader:
+            found.append((reader.line_num, {column: row[column].strip() for column in columns}))
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num + 1}: not a row of a CSV file ({error})") from None
+    return columns, found
 
 
 def whole(path: Path, line: int, name: str, text: str, least: int = 1) -> int:

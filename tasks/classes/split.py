@@ -70,6 +70,11 @@ class ClassSplit:
         item, box = self.images[row], self.boxes[row] if self.boxes else None
         return item if box is None or not isinstance(item, Path) else cut_to_box(item, box)
 
+    def source(self, row: int) -> tuple[ImageItem, str]:
+        """Where the image of a row is from, and how it is cut from there ("" the whole), without the work."""
+        box = self.boxes[row] if self.boxes else None
+        return self.images[row], "" if box is None else f"box {box}"
+
     def name(self, row: int) -> str:
         """The file of a row, or its number in the synthetic data."""
         return self.names[row]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from contml.contracts import InputError
 
-from .reading import Item, make_split, there
+from .reading import Item, csv_rows, make_split, there
 from .split import ClassSplit
 
 #: What the column of splits may say beside the names that are asked for: a row of these takes no part.
@@ -80,16 +79,8 @@ class _Row(NamedTuple):
 
 
 def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; task.table names the CSV file of your images") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text; save the table as UTF-8") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    reader = csv.DictReader(text.splitlines(), delimiter="\t" if path.suffix == ".tsv" else ",", restval="")
-    head = reader.fieldnames or []
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    head, table = csv_rows(path, "task.table names the CSV file of your images", delimiter)
     for option in ("image", "label"):
         if columns[option] not in head:
             raise InputError(
@@ -97,24 +88,22 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
             )
     found: list[_Row] = []
     lines: dict[Path, int] = {}
-    for row in reader:
-        values = {option: (row.get(column) or "").strip() for option, column in columns.items()}
+    for line, row in table:
+        values = {option: row.get(column, "") for option, column in columns.items()}
         for option in ("image", "label"):
             if not values[option]:
-                raise InputError(f"{path}:{reader.line_num}: '{columns[option]}' is empty; give each image a class")
+                raise InputError(f"{path}:{line}: '{columns[option]}' is empty; give each image a class")
         item = Item(folder / values["image"], values["label"])
         if item.path in lines:
-            raise InputError(f"{path}:{reader.line_num}: {item.path} stands in line {lines[item.path]} as well")
-        lines[item.path] = reader.line_num
+            raise InputError(f"{path}:{line}: {item.path} stands in line {lines[item.path]} as well")
+        lines[item.path] = line
         split = values["split"] if columns["split"] in head else None
         role = values["role"]
         if role not in ("", *_ROLES):
-            raise InputError(
-                f"{path}:{reader.line_num}: '{columns['role']}' is '{role}'; allowed are query and gallery"
-            )
+            raise InputError(f"{path}:{line}: '{columns['role']}' is '{role}'; allowed are query and gallery")
         if split in _ROLES:
             split, role = "test", split
-        found.append(_Row(reader.line_num, item, split, role))
+        found.append(_Row(line, item, split, role))
     if not found:
         raise InputError(f"{path}: has no rows; list an image a row, with its class")
     return found

@@ -108,7 +108,7 @@ def test_links_to_folders_are_followed(tmp_path):
             {},
             "ROOT: has no folder train (it has a, b, c, d); make folders train and test, or set task.split to",
         ),
-        ({"split": "none.csv"}, "task.split=none.csv: no such file in ROOT; allowed are folders, half or a CSV file"),
+        ({"split": "none.csv"}, "none.csv: no such file; task.split is folders, half or the name of a CSV file"),
         ({"split": "half", "depth": 0}, "task.depth=0: a class is named by at least 1 folder"),
         (
             {"split": "half", "depth": 2},
@@ -210,7 +210,9 @@ def test_queries_and_gallery_of_a_table(tmp_path, text):
 
 
 def test_a_slash_in_the_name_of_a_class(tmp_path):
-    write_table(tmp_path, 'image,class,split\n0.png,"Ram C/V, 2012",train\n1.png,b,train\n2.png,c,test\n3.png,d,test\n')
+    write_table(
+        tmp_path, 'image,class,split\n0.png," Ram C/V, 2012 ",train\n1.png,b,train\n2.png,c,test\n3.png,d,test\n'
+    )
     assert "Ram C/V, 2012" in ClassTable(str(tmp_path)).train.class_names
 
 
@@ -269,7 +271,9 @@ def test_no_table(tmp_path):
     assert line_of(ClassTable, tmp_path / "x") == "task.root=ROOT: no such folder; give the folder of your images"
     assert line_of(ClassTable, tmp_path) == "images.csv: no such file; task.table names the CSV file of your images"
     (tmp_path / "images.csv").write_bytes(b"image,class\n\xff\xfe,a\n")
-    assert line_of(ClassTable, tmp_path) == "images.csv: not UTF-8 text; save the table as UTF-8"
+    assert line_of(ClassTable, tmp_path) == "images.csv: not UTF-8 text; save the file as UTF-8"
+    (tmp_path / "images.csv").write_text("image,class\n" + "x" * 200_000 + ",a\n")
+    assert line_of(ClassTable, tmp_path).startswith("images.csv:2: not a row of a CSV file (field larger than")
     (tmp_path / "images.csv").unlink()
     (tmp_path / "images.csv").mkdir()
     assert line_of(ClassTable, tmp_path) == "images.csv: cannot be read (Is a directory)"

@@ -156,7 +156,9 @@ def test_boxes_of_birds(tmp_path, monkeypatch):
     picture = task.train.image(0)  # x y width height, not x2 y2: "3.0 3.0 16.0 12.0"
     assert picture.size == (16, 12)
     assert np.array_equal(np.asarray(picture), np.asarray(Image.open(path).crop((3, 3, 19, 15))))
-    assert isinstance(CUB(str(root)).train.image(0), Path)
+    assert task.train.source(0) == (path, "box (3.0, 3.0, 19.0, 15.0)")
+    assert CUB(str(root)).train.source(0) == (path, "")
+    assert CUB(str(root)).train.image(0) == path
     assert task.train.draw(0, 40).size == (40, 40)
     edit(root / "bounding_boxes.txt", lambda lines: ["1 20.0 3.0 160.0 12.4", "2 90.0 3.0 9.0 9.0", *lines[2:]])
     task = CUB(str(root), crop_boxes=True)
