@@ -437,7 +437,8 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
-    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing)
+    recall_at = getattr(test, "recall_at", None)
+    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=recall_at)
 
 
 def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:
