@@ -409,7 +409,7 @@ def test_published_figures_are_drawn_hollow(tmp_path):
         line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "white" and len(line.get_xdata())
     ]
     assert [list(line.get_ydata()) for line in hollow] == [[908, 916]]
-    assert "published" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours", "published", "random", "oracle"]
     assert "published" not in drawn(comparison_figure(found))  # they are no shares
 
 
