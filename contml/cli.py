@@ -19,6 +19,7 @@ from rich.text import Text
 from contml.contracts import InputError
 
 if TYPE_CHECKING:
+    from contml.experiment import Experiment
     from contml.reporting.compare_table import Cell
 
 app = typer.Typer(
@@ -33,13 +34,26 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'c
 Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 ConfigName = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file.")
+    str | None,
+    typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file."),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
 ]
 _COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/* --by model.dim"""
+Data = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A table of your own, .csv or .parquet; then no config is needed.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME[=KIND[:WEIGHT]]",
+        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age' (its kind is guessed); repeatable.",
+    ),
+]
+ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images of --data.")]
 
 
 def main() -> None:
@@ -63,11 +77,17 @@ def main() -> None:
 def train(
     config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A config's name or a YAML file.")] = None,
     overrides: Overrides = None,
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="Where run folders are made.")] = Path("runs"),
     trust: Trust = False,
 ) -> None:
-    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there."""
+    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there.
+
+    A table of your own needs no config: contml train --data items.csv --label age=number
+    """
     from contml import experiment
     from contml.runs import Run
     from contml.training import Interrupted
@@ -80,13 +100,15 @@ def train(
 
     try:
         if resume is not None:
-            if config is not None:
-                raise InputError(f"--resume goes on with {resume} as it is; leave '{config}' away, or start a new run")
+            if config is not None or data is not None:
+                extra = f"'{config}'" if config is not None else "--data"
+                raise InputError(f"--resume goes on with {resume} as it is; leave {extra} away, or start a new run")
             run = experiment.resume(resume, trust=trust)
         else:
-            if config is None:
-                raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
-            run = experiment.train(experiment.load(config, overrides or []), runs, started=started)
+            chosen = _chosen(config, overrides, data, label, image)
+            run = experiment.train(
+                chosen, runs, started=started, described=lambda rows: _show(rows, words=len(rows[0]), stderr=True)
+            )
     except Interrupted as stop:
         how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
         print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201
@@ -181,15 +203,58 @@ def compare(
 
 
 @app.command()
-def check(config: ConfigName, overrides: Overrides = None, as_json: Json = False) -> None:
+def check(
+    config: ConfigName = None,
+    overrides: Overrides = None,
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
+    as_json: Json = False,
+) -> None:
     """Read the data, build everything, take one batch; train nothing."""
     from contml import experiment
 
-    facts = experiment.check(experiment.load(config, overrides or []))
+    columns: list[list[str]] = []
+    chosen = _chosen(config, overrides, data, label, image)
+    facts = experiment.check(chosen, described=columns.extend)
     if as_json:
-        print(json.dumps(dict(facts)))  # noqa: T201
+        told = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
+        print(json.dumps({**dict(facts), **told}))  # noqa: T201
         return
+    if columns:
+        _show(columns, words=len(columns[0]))
     _show([["", ""], *([name, value] for name, value in facts)], header=False)
+
+
+@app.command()
+def prepare(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.")],
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.complete=false'.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image."""
+    from contml.preparation import prepare as prepared
+
+    found = prepared(task, root, overrides or [], size=size, workers=workers)
+    if as_json:
+        print(json.dumps({"facts": found.facts, "images": found.images, "broken": found.broken}))  # noqa: T201
+    else:
+        _show(found.facts)
+    if found.broken:
+        for name, cause in found.broken[1:]:
+            print(f"{name}: cannot be decoded ({cause})", file=sys.stderr)  # noqa: T201
+        name, cause = found.broken[0]
+        raise InputError(
+            f"{name}: cannot be decoded ({cause}), one of {len(found.broken):,} of the {found.images:,} images; get "
+            "them again, or train with images.broken=skip"
+        )
+    if not as_json:
+        print(f"{task}: all {found.images:,} images are there and can be decoded")  # noqa: T201
 
 
 @app.command(name="list")
@@ -270,6 +335,22 @@ def weights(
     print(output)  # noqa: T201
 
 
+def _chosen(
+    config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
+) -> Experiment:
+    from contml import experiment
+
+    if data is not None:
+        changes = [*([config] if config is not None and "=" in config else []), *(overrides or [])]
+        named = None if config is None or "=" in config else config
+        return experiment.load_table(data, label or [], image, named, changes)
+    if label or image is not None:
+        raise InputError("--label and --image tell of a table of your own; name it: --data FILE")
+    if config is None:
+        raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
+    return experiment.load(config, overrides or [])
+
+
 def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     from contml import experiment, labels, losses, mining, models, sampling, training
     from contml.config import Section
@@ -347,7 +428,7 @@ def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     print(sentence(evaluation))  # noqa: T201
 
 
-def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: int = 1) -> None:
+def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: int = 1, stderr: bool = False) -> None:
     """words: how many columns from the left on are no numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
@@ -355,7 +436,7 @@ def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: i
     for row in rows[1:]:
         table.add_row(*(cell if isinstance(cell, str) else Text(cell.text, "bold" * cell.best) for cell in row))
     # A piped table is not folded to some terminal's width.
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 400
     console.print(table)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -34,8 +35,11 @@ from contml.training.checkpoint import load_state, save_weights
 
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *("task.root", "model.weights", "labels.cache", "sampler.cache", "images.workers", "training.checkpoint_minutes"),
+    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.cache", "images.workers"),
+    "training.checkpoint_minutes",
 )
+#: The config of a table of one's own where nothing else is named.
+_TABLE = "table/default"
 
 
 def task_table() -> dict[str, Callable[..., Task]]:
@@ -93,11 +97,12 @@ def config_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated config, its name, and its document for the origin of errors."""
+    """A validated config, its name, and its document for the origin of errors. `task` is its data if read already."""
 
     name: str
     config: Config
     document: Document
+    task: Task | None = field(default=None, compare=False, repr=False)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -106,7 +111,7 @@ class Experiment:
 
     def build_task(self) -> Task:
         """The data."""
-        task: Task = self.config.parts["task"].build()
+        task: Task = self.config.parts["task"].build() if self.task is None else self.task
         return task
 
     def build_model(self, weights: bool = True) -> EmbeddingModel:
@@ -138,8 +143,10 @@ class Experiment:
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
-        labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
-        data = {"embedding_dim": model.head.out_features, "labels": labels, "seed": seed}
+        # Of several processes each searches for neighbours, and the first shows how far it is.
+        silent = quiet or os.environ.get("RANK", "0") != "0"
+        labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
@@ -150,11 +157,11 @@ class Experiment:
         loss = self._build_loss(data)
         # Neighbours are found among the labels themselves, not among their view as 0 / 1.
         sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
-        data |= {"loss": loss, "feature_dim": model.head.in_features, "steps_per_epoch": len(sampler)}
+        data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
         step = parts["step"].build(**data) if "step" in parts else None
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
-        if start >= steps:
+        if start >= steps > 0:
             raise InputError(
                 f"{self.document.where(('memory', 'start'))}: 'memory.start' is {start}, but the training has {steps} "
                 "steps: the memory would never be used; set a smaller start"
@@ -200,18 +207,69 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
     return _experiment(document, config)
 
 
+def load_table(
+    data: Path,
+    labels: Sequence[str] = (),
+    image: str | None = None,
+    config: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Experiment:
+    """The experiment of a table of one's own: where no config is named, that which suits its labels and its size.
+
+    Args:
+        data: a CSV or Parquet file.
+        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` whose kind is guessed.
+        image: the column of images.
+        config: a config of the task table/file.
+        overrides: changes to the config, which come after all these.
+
+    Raises:
+        InputError: something is wrong in the table or in what is said of it: one line that points at it.
+    """
+    given = [f"task.data={_quoted(str(data))}"]
+    if labels:
+        named = [label.rpartition("=") if "=" in label else (label, "", "auto") for label in labels]
+        kinds = {name.strip(): kind for name, _, kind in named}
+        if len(kinds) < len(named):
+            twice = [name.strip() for name, *_ in named]
+            raise InputError(f"--label names '{next(n for n in twice if twice.count(n) > 1)}' twice; give each once")
+        given.append(f"task.labels={_quoted(kinds)}")
+    if image is not None:
+        given.append(f"task.image={_quoted(image)}")
+    experiment = load(config or _TABLE, [*given, *overrides])
+    task = experiment.build_task()
+    if config is None:
+        suited, changes = task.suited()  # type: ignore[attr-defined]
+        if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
+            changes = [change for change in changes if not change.startswith("sampler")]
+        experiment = load(suited, [*given, *changes, *overrides])
+    return replace(experiment, task=task)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
     return _experiment(read(run.config, trusted=trust), run.name), run
 
 
-def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
+def train(
+    experiment: Experiment,
+    root: Path,
+    *,
+    started: Callable[[Run], None] = lambda _: None,
+    described: Callable[[list[list[str]]], None] = lambda _: None,
+) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder.
 
+    `described` gets what a task tells of its data in `task.described()`, if it does: rows of texts, a header first.
     Of several processes the main one has the run folder; the others return None.
     """
     task = experiment.build_task()
+    _describe(task, described)
     trainer = experiment.build_trainer(task)
     if trainer.accelerator.is_main_process:
         trainer.run = _create(root, experiment)
@@ -280,10 +338,17 @@ def report_run(folder: Path, *, trust: bool = False) -> Path:
     return _report(experiment, run, task, evaluation, ranking)
 
 
-def check(experiment: Experiment) -> list[tuple[str, str]]:
-    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
+def check(
+    experiment: Experiment, *, described: Callable[[list[list[str]]], None] = lambda _: None
+) -> list[tuple[str, str]]:
+    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words.
+
+    `described` as in `train`.
+    """
     task = experiment.build_task()
-    trainer = experiment.build_trainer(task, quiet=True)
+    _describe(task, described)
+    trainer = experiment.build_trainer(task)
+    trainer.images.cache = None  # one batch needs no other image
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
@@ -299,6 +364,7 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
     return [
+        *getattr(task, "facts", []),
         ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
         ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
         ("label distance", task.test.labels.unit),
@@ -311,9 +377,16 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
+def _describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
+    tell = getattr(task, "described", None)
+    if tell is not None:
+        described(tell())
+
+
 def _dropped(split: Split) -> str:
-    dropped = getattr(split, "dropped", 0)
-    return f" ({dropped} dropped for their labels)" if dropped else ""
+    words = {"dropped": "left out", "missing": "left out, their files are not there"}
+    told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _unknown_words(task: Task) -> list[tuple[str, str]]:
@@ -364,7 +437,8 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
-    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing)
+    recall_at = getattr(test, "recall_at", None)
+    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=recall_at)
 
 
 def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:

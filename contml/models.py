@@ -46,7 +46,8 @@ class EmbeddingModel(nn.Module):
         backbone: "small_cnn" (for 64-pixel quick starts), a torchvision classification model ("resnet18"), "timm:NAME",
             or an import string "package.module:callable" of your own: a function that returns a module whose output has
             the shape `[B, width]`.
-        dim: Length of an embedding.
+        dim: Length of an embedding; null leaves the linear layer away: the backbone's features are the embedding, as
+            they come (with training.epochs=0, an evaluation of published features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
             is downloaded once; or a local file (.safetensors, .pth, .pt): the backbone's state dict, or a checkpoint of
             this model, whose head is taken over where its shape fits.
@@ -61,27 +62,27 @@ class EmbeddingModel(nn.Module):
     def __init__(
         self,
         backbone: Backbone = "resnet18",
-        dim: int = 128,
+        dim: int | None = 128,
         weights: str = "none",
         normalize: bool = False,
         freeze_batch_norm: bool = False,
     ) -> None:
         super().__init__()
-        if dim < 1:
+        if dim is not None and dim < 1:
             raise InputError(f"model.dim={dim}: an embedding has at least 1 number")
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         file = Path(weights).expanduser() if _names_a_file(weights) else None
         state = None if file is None else _read(file)  # before anything is built: a typo should cost nothing
-        self.backbone, width, (mean, std) = _build(backbone, "none" if file else weights)
-        self.head = nn.Linear(width, dim)
-        nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
-        nn.init.zeros_(self.head.bias)
+        self.backbone, self.feature_dim, (mean, std) = _build(backbone, "none" if file else weights)
+        self.embedding_dim = dim or self.feature_dim
+        self.head = _head(self.feature_dim, dim) if dim else nn.Identity()
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
             _load_backbone(self.backbone, state, file)
-            _load_head(self.head, state)
+            if isinstance(self.head, nn.Linear):
+                _load_head(self.head, state)
         self.train()
 
     def features(self, images: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class EmbeddingModel(nn.Module):
         return self.backbone.parameters()
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters of the linear layer."""
+        """The parameters of the linear layer, where there is one."""
         return self.head.parameters()
 
     def check_size(self, size: int) -> None:
@@ -130,6 +131,13 @@ class EmbeddingModel(nn.Module):
                 if isinstance(module, _BatchNorm):
                     module.eval()
         return self
+
+
+def _head(width: int, dim: int) -> nn.Linear:
+    head = nn.Linear(width, dim)
+    nn.init.kaiming_normal_(head.weight, mode="fan_out")
+    nn.init.zeros_(head.bias)
+    return head
 
 
 # -- backbones ---------------------------------------------------------------------------------------------------------
@@ -217,15 +225,17 @@ def _torchvision(name: str, weights: str) -> _Built:
     entry = None if weights == "none" else registry[weights]
     # Auxiliary classifiers only help to train a classifier, and make the output of these two a tuple. Their published
     # weights were trained on inputs of other statistics, which transform_input restores.
-    special = {"aux_logits": False, "transform_input": True} if name in ("googlenet", "inception_v3") else {}
+    special = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}
     if special and entry is None:
-        special["init_weights"] = True
+        special |= {"aux_logits": False, "init_weights": True}
     try:
         module = torchvision_models.get_model(name, weights=entry, **special)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a broken download is a RuntimeError
         if entry is None:
             raise
         raise _not_downloaded(f"weights {weights} of {name} from {entry.url}", torch.hub.get_dir(), error) from error
+    if special:  # published weights come with auxiliary classifiers, and torchvision keeps one of the two models'
+        module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
     return _Built(module, _cut_classifier(module), (tuple(preset.mean), tuple(preset.std)))
 

@@ -77,6 +77,27 @@ def test_the_defaults():
     assert len({id(p) for p in groups}) == len(groups) == len(names)
 
 
+def test_without_a_head_the_features_are_the_embedding():
+    model = EmbeddingModel("small_cnn", dim=None).eval()
+    x = images()
+    assert torch.equal(model(x), model.features(x))
+    assert model.embedding_dim == model.feature_dim == model(x).shape[1] == 1024
+    assert not [*model.head_parameters()]
+    assert all(key.startswith("backbone.") for key in model.state_dict())
+    unit = EmbeddingModel("small_cnn", dim=None, normalize=True)
+    torch.testing.assert_close(unit(x).norm(dim=1), torch.ones(2))
+
+
+def test_a_checkpoint_with_a_head_loads_without_one(tmp_path):
+    source = EmbeddingModel("small_cnn", dim=8)
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    model = EmbeddingModel("small_cnn", dim=None, weights=str(tmp_path / "model.safetensors"))
+    assert same(model.backbone, source.backbone)
+    back = tmp_path / "bare.safetensors"
+    save_file(model.state_dict(), back)
+    assert same(EmbeddingModel("small_cnn", dim=8, weights=str(back)).backbone, source.backbone)
+
+
 def test_small_cnn_keeps_position():
     model = EmbeddingModel("small_cnn").eval()
     picture = torch.zeros(2, 3, 64, 64)
@@ -281,6 +302,19 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "cannot be read as weights" in message(weights=str(tmp_path / "whole.pt"))
     (tmp_path / "net.bin").touch()
     assert "ends in .safetensors, .pth, .pt" in message(weights=str(tmp_path / "net.bin"))
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_published_weights_that_come_with_auxiliary_classifiers(monkeypatch, name):
+    whole = torchvision_models.get_model(name, weights=None, init_weights=False, aux_logits=True)
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: whole.state_dict())
+    model = EmbeddingModel(name, dim=4, weights="IMAGENET1K_V1").eval()
+    state = whole.state_dict()
+    assert model.backbone.transform_input
+    for key, value in model.backbone.state_dict().items():
+        assert not key.lower().startswith("aux")
+        assert torch.equal(value, state[key])
+    assert model.train()(torch.zeros(2, 3, 96, 96)).shape == (2, 4)
 
 
 @pytest.mark.parametrize("error", [URLError("no route to host"), OSError("disk full"), RuntimeError("invalid hash")])

@@ -46,6 +46,33 @@ def test_it_learns():
     assert after.oracle[2] <= after.model[2]
 
 
+@pytest.mark.parametrize("changes", [[], ["schedule=cosine", "optimizer=adam"]])
+def test_no_epochs_evaluate_features_as_they_come(tmp_path, changes):
+    options = ["training.epochs=0", "model.dim=null", *changes]
+    run = train(load("pose/synthetic", [*TINY, *options]), tmp_path)
+    rows = run.rows()
+    assert [row["event"] for row in rows] == ["evaluation"]
+    assert load_file(run.folder / "embeddings" / "test.safetensors")["embeddings"].shape == (24, 1024)
+    assert (run.folder / "report.html").stat().st_size > 10_000
+    saved = (run.folder / "evaluation.json").read_bytes()
+    assert resume(run.folder).folder == run.folder
+    assert (run.folder / "evaluation.json").read_bytes() == saved
+    assert len(run.rows()) == 1
+
+
+def test_where_nothing_learns_there_is_an_evaluation_and_no_training(tmp_path):
+    with pytest.raises(InputError, match=r"nothing learns: .*training\.epochs=0"):
+        small_trainer(model=FloatPixels()).fit()
+    trainer = small_trainer(create(tmp_path, "run"), model=FloatPixels(), epochs=0)
+    trainer.fit()
+    assert trainer.result[0].queries == 20
+
+
+class FloatPixels(torch.nn.Module):
+    def forward(self, images):
+        return images.flatten(1).float()
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: nothing of ours may catch it."""
 
@@ -177,8 +204,8 @@ def test_resume_with_a_changed_config(tmp_path):
     with pytest.raises(InputError, match=r"config.yaml: changed since the run began \(training.epochs: 2 -> 3\)"):
         resume(run.folder)
     kept = tmp_path / "kept"
-    changed = text.replace("cache: null", f"cache: {kept}")  # where things are may change
-    assert changed != text
+    before, _, after = text.rpartition("cache: null")  # the sampler's
+    changed = f"{before}cache: {kept}{after}"  # where things are may change
     run.config.write_text(changed)
     assert resume(run.folder) is not None
     assert len(list(kept.iterdir())) == 1
@@ -343,7 +370,8 @@ def groups_of(trainer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "epochs is 0; it must be at least 1"),
+        ({"epochs": -1}, "epochs is -1; it must be at least 0"),
+        ({"evaluate_every": 0}, "evaluate_every is 0; it must be at least 1"),
         ({"clip_norm": -1.0}, "clip_norm is -1.0; it must be above 0"),
     ],
 )

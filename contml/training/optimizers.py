@@ -95,7 +95,7 @@ def _rates(
     return [
         {"params": parameters, "lr": rates[name], "name": name, **decay.get(name, {})}
         for name, parameters in groups.items()
-        if parameters
+        if parameters or name == "backbone"  # torch wants a group, even where nothing learns
     ]
 
 
@@ -127,7 +127,7 @@ def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, s
 
 def cosine(*, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
     """Half a cosine from the learning rates to 0 over the whole training."""
-    return CosineAnnealingLR(optimizer, T_max=total_steps)
+    return CosineAnnealingLR(optimizer, T_max=max(1, total_steps))
 
 
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw}

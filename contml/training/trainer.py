@@ -45,8 +45,6 @@ from contml.training.progress import TrainingProgress
 _ROWS = 2000
 #: K of the figures in an evaluation row.
 _ROW_K = (1, 10, 100)
-#: And of Recall@K: those that papers print.
-_ROW_RECALL_K = (1, 2, 4, 8, 10, 100)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -58,7 +56,7 @@ class Training:
     """How long to train, in what precision, and what to keep.
 
     Args:
-        epochs: how many epochs of the sampler.
+        epochs: how many epochs of the sampler; 0 evaluates the model as it is.
         evaluate_every: evaluate after every so many epochs, before the first and after the last.
         precision: "auto" is bfloat16 on a device that has it, else float32; the loss is in float32 always.
         clip_norm: clip the norm of all gradients together; those of networks of a step's own are left alone.
@@ -74,9 +72,9 @@ class Training:
     checkpoint_minutes: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "evaluate_every"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, least in (("epochs", 0), ("evaluate_every", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         for name in ("clip_norm", "clip_value"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -190,6 +188,9 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is saved, if there is a run folder.
         """
         self._stop = ""
+        for split in (self.split, self.test):
+            if split is not None:
+                self.images.prepare(split)
         with (
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
@@ -234,6 +235,10 @@ class Trainer:
             anchors = torch.arange(int((positions < self.sampler.anchors).sum()), device=self.device)
         view = self.labels.view(rows)
         loss = self.step_function(self.model, batch.images.to(self.device), view, anchors)
+        if not loss.requires_grad:
+            raise InputError(
+                "nothing learns: neither model nor loss has a parameter; training.epochs=0 evaluates alone"
+            )
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
         if self.options.clip_norm is not None:
@@ -258,7 +263,14 @@ class Trainer:
             missing = torch.cat([part[1] for part in parts])
         self.missing = missing
         labels = self.test.labels.to(self.device)
-        return evaluate(embeddings, labels, self.test.queries, self.test.gallery, missing=missing)
+        return evaluate(
+            embeddings,
+            labels,
+            self.test.queries,
+            self.test.gallery,
+            missing=missing,
+            recall_at=getattr(self.test, "recall_at", None),
+        )
 
     def save(self) -> None:
         """Write the state from which `resume` goes on, and the weights as `last`.
@@ -355,7 +367,7 @@ class Trainer:
         for name, split in (("training", self.split), ("test", self.test)):
             dropped = getattr(split, "dropped", 0)
             if split is not None and dropped:
-                progress.line(f"{dropped} {name} items were dropped for their labels; {len(split)} are left")
+                progress.line(f"{dropped:,} {name} items are left out: no file, or no label; {len(split):,} are there")
 
     def _tell_left_out(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)
@@ -371,7 +383,7 @@ class Trainer:
         evaluation = self.result[0]
         row: dict[str, float] = {"spearman": evaluation.spearman}
         for name, curve in evaluation.curves.items():
-            ks = _ROW_RECALL_K if name == "recall" else _ROW_K
+            ks = evaluation.recall_at if name == "recall" else _ROW_K
             row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
         self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
         name, k = evaluation.headline
