@@ -96,6 +96,9 @@ def test_usual_metrics_of_classes_and_of_degrees(tmp_path):
     write_run(tmp_path / "p/1", poses(0.5, k=7))
     (first,) = compare([tmp_path / "c"]).groups
     assert first.metrics == ("recall@1", "recall@2", "recall@4", "map_at_r")
+    write_run(tmp_path / "s/1", replace(classes(0.5, k=50), recall_at=[1, 10, 20, 30, 40, 50]))
+    (shop,) = compare([tmp_path / "s"]).groups
+    assert shop.metrics[:4] == ("recall@1", "recall@10", "recall@20", "recall@30")
     (second,) = compare([tmp_path / "p"]).groups
     assert second.metrics == ("label_distance@7", "label_distance@7/random", "ndcg@7", "spearman")
 
@@ -409,7 +412,7 @@ def test_published_figures_are_drawn_hollow(tmp_path):
         line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "white" and len(line.get_xdata())
     ]
     assert [list(line.get_ydata()) for line in hollow] == [[908, 916]]
-    assert "published" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours", "published", "random", "oracle"]
     assert "published" not in drawn(comparison_figure(found))  # they are no shares
 
 

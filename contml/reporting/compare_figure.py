@@ -35,7 +35,7 @@ def comparison_figure(comparison: Comparison, metrics: Sequence[str] = ()) -> Fi
     ]
     columns = min(len(panels), 2)
     lines = -(-len(panels) // columns)
-    labels = dict.fromkeys(group.label(row) for group in comparison.groups for row in group.rows)
+    labels = dict.fromkeys(_label(group, row) for group in comparison.groups for row in group.rows)
     styles = {label: _style(n) for n, label in enumerate(labels)}
     with matplotlib.rc_context(STYLE):
         width = WIDTH if columns > 1 or max(map(len, labels)) > 24 else 0.78 * WIDTH
@@ -53,6 +53,10 @@ def comparison_figure(comparison: Comparison, metrics: Sequence[str] = ()) -> Fi
         if len(shown) > 1:
             figure.legend(handles=shown, loc="outside right upper", handlelength=2.6)
     return figure
+
+
+def _label(group: Group, row: Row) -> str:
+    return group.label(row) or "ours"
 
 
 def _style(n: int) -> dict[str, Any]:
@@ -77,9 +81,9 @@ def _panel(axes: Axes, group: Group, metric: str, styles: dict[str, dict[str, An
     ordered = numeric(group.rows)
     rows = [row for row in rows if row.at is not None or not ordered]
     places = _numbers(axes, rows) if ordered else _categories(axes, rows)
-    labels = list(dict.fromkeys(group.label(row) for row in rows))
+    labels = list(dict.fromkeys(_label(group, row) for row in rows))
     for n, label in enumerate(labels):
-        of = [row for row in rows if group.label(row) == label]
+        of = [row for row in rows if _label(group, row) == label]
         # Words have no order to draw a line along; their points stand side by side.
         aside = 0.0 if ordered else 0.6 * ((n + 0.5) / len(labels) - 0.5)
         _series(axes, [(places[said(row.at)] + aside, row) for row in of], metric, label, styles[label], line=ordered)

@@ -14,7 +14,7 @@ CONFIG = "config"
 ABSENT = "-"
 #: Keys that change nothing of what is learned, and the seed, over which figures are averaged.
 _NO_MATTER = {
-    *(CONFIG, "seed", "images.workers", "labels.cache", "sampler.cache"),
+    *(CONFIG, "seed", "images.cache", "images.workers", "labels.cache", "sampler.cache"),
     *("training.checkpoint_minutes", "training.evaluate_every"),
 }
 #: From more columns than these on, the names of the configs come first.
