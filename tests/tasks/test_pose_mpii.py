@@ -289,10 +289,13 @@ def test_a_broken_image_is_named(folder, tmp_path):
         ({"min_joints": 17}, "task.min_joints=17: allowed are 9 to 16"),
         ({"margin": 0.5}, "task.margin=0.5: allowed are 1"),
         ({"side": 4}, "task.side=4: allowed are 8 and more"),
-        ({"test": 1.0}, "task.test=1.0: a share of the videos, above 0 and below 1"),
+        ({"test": 1.0}, "task.test=1.0: the chance of a video to be tested on, above 0 and below 1"),
         ({"test": 0.001}, "0 people are left; a split needs at least 3"),
         ({"queries": 1919}, r"task.queries=1919: .*\.mat leaves 3\d test people; allowed are 0 to 3\d, so that two"),
-        ({"annotations": "mpii.mat"}, r"mpii.mat: no such file"),
+        (
+            {"annotations": "mpii.mat"},
+            r"mpii.mat: no such file; task.annotations names .* to mpii_human_pose_v1_u12_2/",
+        ),
         ({"root": "/nowhere"}, "task.root=/nowhere: no such folder"),
     ],
 )
