@@ -72,8 +72,8 @@ class PoseMPII:
         path = folder / annotations
         if not path.is_file():
             raise InputError(
-                f"{path}: no such file; task.annotations names the annotation file in task.root (its archive unpacks it "
-                "to mpii_human_pose_v1_u12_2/)"
+                f"{path}: no such file; task.annotations names the annotation file in task.root (its archive unpacks "
+                "it to mpii_human_pose_v1_u12_2/)"
             )
         if path.stat().st_size > _LONG:
             print(f"reading {path}: half a minute for the whole file", file=sys.stderr)  # noqa: T201
