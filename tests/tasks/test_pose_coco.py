@@ -15,6 +15,11 @@ DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" /
 needs_pack = pytest.mark.skipif(not DATA.is_dir(), reason="no pack coco_mini_2017: set CONTML_DATA to its folder")
 SMALL = {"min_size": 20, "side": 64}
 TRAIN = "annotations/person_keypoints_train2017.json"
+SHORT = [
+    *("images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    "training.epochs=1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +139,8 @@ def test_queries_are_a_fifth_or_as_many_as_told_and_of_images_drawn(folder):
 
 def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
     changes = [
-        *("task=pose/coco", f"task.root={folder[0]}", "task.min_size=20", "task.side=36", "images.resize=36"),
-        *("images.crop=32", "images.scale_jitter=2", "images.shift=1", "model.dim=8", "sampler.batch_size=10"),
-        *("sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3", "training.epochs=1"),
+        *("task=pose/coco", f"task.root={folder[0]}", "task.min_size=20", "task.side=36"),
+        *SHORT,
     ]
     assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == [
         "people to train on",
@@ -273,6 +277,19 @@ def test_real_people():
     distances = task.train.labels.pairwise()
     assert distances.isfinite().all()
     assert 4_000 < distances.mean() < 30_000
+
+
+@needs_pack
+def test_real_people_train_and_are_reported(tmp_path):
+    changes = [
+        *("task=pose/coco", f"task.root={DATA}", f"task.test={TRAIN}", "task.test_images=train2017"),
+        *("task.train=annotations/person_keypoints_val2017.json", "task.train_images=val2017", "task.min_joints=10"),
+        *("task.min_size=32", "task.side=36", *SHORT),
+    ]
+    run = train(load("pose/synthetic", changes), tmp_path)
+    told = json.loads((run.folder / "evaluation.json").read_text())
+    assert (told["queries"], told["gallery"]) == (9, 37)
+    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 @needs_pack

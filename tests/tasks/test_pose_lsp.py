@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -15,6 +16,11 @@ DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" /
 LAYOUT = DATA / "pose_lspet" / "official_layout"
 needs_pack = pytest.mark.skipif(not LAYOUT.is_dir(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
 SMALL = {"side": 64, "min_joints": 9}
+SHORT = [
+    *("images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    "training.epochs=1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +114,8 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
 
 def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
     changes = [
-        *("task=pose/lsp", f"task.root={folder[0]}", "task.min_joints=9", "task.side=36", "images.resize=36"),
-        *("images.crop=32", "images.scale_jitter=2", "images.shift=1", "model.dim=8", "sampler.batch_size=10"),
-        *("sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3", "training.epochs=1"),
+        *("task=pose/lsp", f"task.root={folder[0]}", "task.min_joints=9", "task.side=36"),
+        *SHORT,
     ]
     assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == ["images of LSPET", "images of LSP"]
     run = train(load("pose/synthetic", changes), tmp_path)
@@ -212,6 +217,15 @@ def test_real_lspet():
     assert (task.train.joints[task.train.visible] > -0.5).all()
     assert (task.train.joints[task.train.visible] < 143.5).all()
     assert task.train.labels.pairwise().isfinite().all()
+
+
+@needs_pack
+def test_real_lspet_trains_and_is_reported(tmp_path):
+    changes = ["task=pose/lsp", f"task.root={LAYOUT}", "task.lsp=null", "task.side=36", *SHORT]
+    run = train(load("pose/synthetic", changes), tmp_path)
+    told = json.loads((run.folder / "evaluation.json").read_text())
+    assert (told["queries"], told["gallery"]) == (7, 29)
+    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 @needs_pack

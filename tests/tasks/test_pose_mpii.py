@@ -289,10 +289,13 @@ def test_a_broken_image_is_named(folder, tmp_path):
         ({"min_joints": 17}, "task.min_joints=17: allowed are 9 to 16"),
         ({"margin": 0.5}, "task.margin=0.5: allowed are 1"),
         ({"side": 4}, "task.side=4: allowed are 8 and more"),
-        ({"test": 1.0}, "task.test=1.0: a share of the videos, above 0 and below 1"),
+        ({"test": 1.0}, "task.test=1.0: the chance of a video to be tested on, above 0 and below 1"),
         ({"test": 0.001}, "0 people are left; a split needs at least 3"),
         ({"queries": 1919}, r"task.queries=1919: .*\.mat leaves 3\d test people; allowed are 0 to 3\d, so that two"),
-        ({"annotations": "mpii.mat"}, r"mpii.mat: no such file"),
+        (
+            {"annotations": "mpii.mat"},
+            r"mpii.mat: no such file; task.annotations names .*human_pose_v1_u12_2/",
+        ),
         ({"root": "/nowhere"}, "task.root=/nowhere: no such folder"),
     ],
 )
@@ -367,11 +370,13 @@ def test_real_joints_in_the_official_structs():
 
 
 @needs_sample
-def test_real_people_through_the_engine(tmp_path):
+def test_real_people_through_engine_training_and_report(tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / MAT).write_bytes(SAMPLE.read_bytes())
+    Image.new("L", (1920, 1080), 90).save(tmp_path / "grey.jpg")  # their images are not ours to have
+    grey = (tmp_path / "grey.jpg").read_bytes()
     for person in read_release(SAMPLE).people:
-        (tmp_path / "images" / person.image).touch()
+        (tmp_path / "images" / person.image).write_bytes(grey)
     task = PoseMPII(str(tmp_path), queries=50)
     kept, found = len(task.train) + len(task.test), 644
     assert 0.62 < kept / found < 0.74, "68 % of Tompson's people have all joints"
@@ -380,3 +385,6 @@ def test_real_people_through_the_engine(tmp_path):
     assert 28_000 < distances.median() < 46_000
     assert (task.train.joints > 32).all(), "the centre 224 of a crop of 288 holds everybody"
     assert (task.train.joints < 256).all()
+    run = train(load("pose/synthetic", [*OPTIONS, f"task.root={tmp_path}"]), tmp_path / "runs")
+    assert [row["event"] for row in run.rows()].count("evaluation") == 2
+    assert (run.folder / "report.html").stat().st_size > 10_000
