@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -235,14 +236,20 @@ def prepare(
     ] = None,
     size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image."""
+    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image.
+
+    With --cache the decoded and resized images are kept in a folder, and a training reads them from there.
+    """
     from contml.preparation import prepare as prepared
 
-    found = prepared(task, root, overrides or [], size=size, workers=workers)
+    found = prepared(task, root, overrides or [], size=size, workers=workers, cache=cache)
     if as_json:
-        print(json.dumps({"facts": found.facts, "images": found.images, "broken": found.broken}))  # noqa: T201
+        print(json.dumps(asdict(found)))  # noqa: T201
     else:
         _show(found.facts)
     if found.broken:
@@ -255,6 +262,9 @@ def prepare(
         )
     if not as_json:
         print(f"{task}: all {found.images:,} images are there and can be decoded")  # noqa: T201
+        if cache is not None:
+            taken = f"images.cache={cache} images.resize={size}"
+            print(f"{cache} has {found.kept / 1e9:.3g} GB of resized images; train with {taken}")  # noqa: T201
 
 
 @app.command(name="list")

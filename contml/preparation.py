@@ -12,12 +12,8 @@ from torch import Tensor
 
 from contml.config import Section, from_overrides, options, validate
 from contml.contracts import InputError, Split, Task
-from contml.distances import progress_bar
 from contml.experiment import config_names, load, task_table
 from contml.images import Images
-
-#: Images are decoded this many at a time.
-_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -28,14 +24,24 @@ class Prepared:
         facts: a row a fact: its name, and what it is of each split.
         images: how many images were looked at.
         broken: name and cause of those that cannot be decoded.
+        kept: bytes of the cache, 0 where there is none.
     """
 
     facts: list[list[str]]
     images: int
     broken: list[tuple[str, str]]
+    kept: int = 0
 
 
-def prepare(name: str, root: Path, overrides: Sequence[str] = (), *, size: int = 256, workers: int = 0) -> Prepared:
+def prepare(
+    name: str,
+    root: Path,
+    overrides: Sequence[str] = (),
+    *,
+    size: int = 256,
+    workers: int = 0,
+    cache: Path | None = None,
+) -> Prepared:
     """Build a task on a folder, which holds its lists and counts to what was published, and decode every image.
 
     Args:
@@ -44,20 +50,24 @@ def prepare(name: str, root: Path, overrides: Sequence[str] = (), *, size: int =
         overrides: further options of the task, `task.complete=false`.
         size: images are brought to this many pixels square, as a training with images.resize of this size does.
         workers: processes that decode; 0 decodes in this one.
+        cache: a folder that keeps the resized images, for `images.cache`; what it holds already is not decoded again.
 
     Raises:
         InputError: there is no such task, it reads no files, or the data set is not what it should be.
     """
     task = _build(name, root, overrides)
-    images = Images(resize=size, crop=size, broken="skip", workers=workers)
+    images = Images(resize=size, crop=size, workers=workers, cache=cache)
     splits = {"train": task.train, "test": task.test}
-    broken = {part: _broken(split, images, part) for part, split in splits.items()}
-    images.close()
-    found = {part: _facts(split) | {"cannot be decoded": f"{len(broken[part]):,}"} for part, split in splits.items()}
+    reports = {part: images.fill(split) for part, split in splits.items()}
+    found = {part: _facts(split) for part, split in splits.items()}
+    for part, report in reports.items():
+        found[part]["cannot be decoded"] = f"{len(report.broken):,}"
     names = dict.fromkeys(name for facts in found.values() for name in facts)
-    rows = [[name, *(facts.get(name, "") for facts in found.values())] for name in names]
     return Prepared(
-        [["", *splits], *rows], sum(map(len, splits.values())), [pair for b in broken.values() for pair in b]
+        [["", *splits], *([name, *(facts.get(name, "") for facts in found.values())] for name in names)],
+        sum(report.images for report in reports.values()),
+        [pair for report in reports.values() for pair in report.broken],
+        max(report.size for report in reports.values()),
     )
 
 
@@ -79,14 +89,6 @@ def _build(name: str, root: Path, overrides: Sequence[str]) -> Task:
     part = validate(document, {"task": Section(table)}).parts["task"]
     built: Task = replace(part, origin="").build()  # nobody wonders which task is meant
     return built
-
-
-def _broken(split: Split, images: Images, part: str) -> list[tuple[str, str]]:
-    images.left_out.clear()
-    with progress_bar(len(split), f"decoding {part} images") as progress:
-        for batch in images.test_batches(split, None, _BATCH):
-            progress(min(len(split), (batch.step + 1) * _BATCH))
-    return [*images.left_out.items()]
 
 
 def _facts(split: Split) -> dict[str, str]:

@@ -13,6 +13,7 @@ from class_layouts import write_class_table, write_cub, write_inshop, write_sop
 from test_cli import pose_files
 
 from contml.cli import main
+from contml.preparation import prepare
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TABLE = ("task.image=file", "task.label=class_name")
@@ -94,6 +95,37 @@ def test_broken_images_are_named_and_fail(contml, tmp_path):
     status, out, err = contml("prepare", "classes/csv", "own", *TABLE, "--json")
     assert status == 2
     assert len(json.loads(out)["broken"]) == 3
+
+
+def test_a_cache_of_resized_images(contml, tmp_path):
+    write_class_table(tmp_path / "own")
+    arguments = ("prepare", "classes/csv", "own", *TABLE, "--size", "36", "--cache", "kept")
+    status, out, err = contml(*arguments)
+    assert status == 0, err
+    assert out.splitlines()[-1] == (
+        "kept has 0.000233 GB of resized images; train with images.cache=kept images.resize=36"
+    )
+    first = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    assert contml(*arguments)[0] == 0  # nothing is decoded again
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == first
+    changes = ["task=classes/csv", "task.root=own", *TABLE, "images.resize=36", "images.crop=32", "images.cache=kept"]
+    sampler = ["sampler.classes=4", "sampler.instances=3"]
+    status, _, err = contml("check", "classes/synthetic", *changes, *sampler)
+    assert status == 0, err
+    assert "decoding" not in err
+    (tmp_path / "own/images/000_1.png").write_bytes(b"")
+    status, _, err = contml(*arguments)
+    assert status == 2
+    assert "own/images/000_1.png: cannot be decoded (empty file), one of 1 of the 60 images" in err
+
+
+def test_boxes_in_a_cache(tmp_path):
+    root = write_cub(tmp_path)
+    options = ["task.complete=false", "task.crop_boxes=true"]
+    found = prepare("classes/cub", root, options, size=32, cache=tmp_path / "kept")
+    assert (found.images, found.broken, found.kept) == (60, [], 60 * 32 * 32 * 3)
+    both = prepare("classes/cub", root, options[:1], size=32, cache=tmp_path / "kept")
+    assert both.kept == 2 * found.kept  # whole images are others than those cut to their boxes
 
 
 def test_json(contml, tmp_path):

@@ -97,7 +97,7 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     """The images of each class, by the path of its folder."""
     found: dict[str, list[Item]] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != _LEFT_OUT)
+        folders[:] = sorted(name for name in folders if not _passed_over(Path(place), name))
         images = sorted(n for n in files if not n.startswith(".") and n.lower().endswith(ENDINGS))
         parts = Path(place).relative_to(folder).parts
         if len(parts) < depth:
@@ -117,6 +117,13 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     if not found:
         raise InputError(f"{folder}: has no folders of images, {depth} deep; each class has a folder of its own")
     return found
+
+
+def _passed_over(place: Path, name: str) -> bool:
+    """Whether a folder takes no part: hidden, a Mac's, or a link back to a folder around it."""
+    if name.startswith(".") or name == _LEFT_OUT:
+        return True
+    return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())
 
 
 def _make(folder: Path, part: str, items: list[Item], roles: list[str] | None = None) -> ClassSplit:

@@ -20,7 +20,8 @@ class InShop:
     """In-Shop Clothes Retrieval: 25,882 images to train on; 14,218 queries are searched among 12,612 of a gallery.
 
     The folder holds `Eval/list_eval_partition.txt` and, unpacked, `Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg`
-    and so on; a list beside `img/` and no folders around them do as well. Some garments to train on have one image.
+    and so on; the list and `img` side by side, with no folders around them, do as well. Some garments to train on
+    have one image.
 
     Args:
         root: the folder of the data set.

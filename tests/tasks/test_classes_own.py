@@ -99,6 +99,10 @@ def test_links_to_folders_are_followed(tmp_path):
         (tmp_path / f"here/{name}1").symlink_to(tmp_path / "there" / name)
         (tmp_path / f"here/{name}2").symlink_to(tmp_path / "there" / name)
     assert list(classes_of(ClassFolder(str(tmp_path / "here"), split="half").train)) == ["a1", "a2"]
+    (tmp_path / "there/a/around").symlink_to(tmp_path / "there")
+    for name in ("c", "d"):
+        save(tmp_path / "there" / name / "0.jpg", 0, 0)
+    assert classes_of(ClassFolder(str(tmp_path / "there"), split="half").train) == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize(
