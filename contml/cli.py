@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -187,6 +188,9 @@ def compare(
         files[save / "plot.png" if save else Path("plot.png")] = png(comparison_figure(found, metric or ()))
     if save is not None:
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
+    for path, content in files.items():
+        with _file_errors(path):
+            write(path, methodcaller("write_bytes", content))
     if as_json:
         print(json.dumps(as_data(found)))  # noqa: T201
     for part in [] if as_json else found.groups:
@@ -195,9 +199,7 @@ def compare(
         print(*remarks(part), "", sep="\n")  # noqa: T201
     for line in () if as_json else (*found.notes, *found.left_out):
         print(line)  # noqa: T201
-    for path, content in files.items():
-        with _file_errors(path):
-            write(path, lambda temporary, content=content: temporary.write_bytes(content))
+    for path in files:
         print(path, file=sys.stderr if as_json else sys.stdout)
 
 

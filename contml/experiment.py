@@ -368,6 +368,7 @@ def check(
         ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
         ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
         ("label distance", task.test.labels.unit),
+        *_unknown_words(task),
         ("in a batch", f"{apart.min():.4g} to {apart.max():.4g}, mean {apart.mean():.4g} ({trainer.labels.unit})"),
         ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
         ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
@@ -386,6 +387,18 @@ def _dropped(split: Split) -> str:
     words = {"dropped": "left out", "missing": "left out, their files are not there"}
     told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
     return f" ({', '.join(told)})" if told else ""
+
+
+def _unknown_words(task: Task) -> list[tuple[str, str]]:
+    """What caption labels could not use: words without a vector, and captions that had no other."""
+    facts = []
+    for name, split in (("training", task.train), ("test", task.test)):
+        words, captions = getattr(split.labels, "unknown", {}), getattr(split.labels, "dropped", 0)
+        if words:
+            most, dropped = next(iter(words)), f"; {captions:,} captions dropped" if captions else ""
+            text = f"{sum(words.values()):,}, {len(words):,} different, most often '{most}'{dropped}"
+            facts.append((f"{name} words without a vector", text))
+    return facts
 
 
 def _experiment(document: Document, name: str) -> Experiment:
@@ -424,7 +437,8 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
-    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing)
+    recall_at = getattr(test, "recall_at", None)
+    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=recall_at)
 
 
 def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:

@@ -48,9 +48,9 @@ def split_form(metric: str) -> str:
 
 
 def usual(evaluation: Evaluation) -> list[str]:
-    """The metrics that papers report: Recall@1, 2, 4, 8 and all without a K for classes, else label distance, nDCG."""
+    """The metrics that papers report: Recall at four K and all without a K for classes, else label distance, nDCG."""
     if "recall" in evaluation.curves:
-        names = [*(f"recall@{k}" for k in (1, 2, 4, 8)), *evaluation.scores]
+        names = [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
     else:
         k = evaluation.headline[1]
         names = [f"label_distance@{k}", f"label_distance@{k}/random", f"ndcg@{k}", *evaluation.scores, "spearman"]

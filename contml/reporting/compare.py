@@ -68,13 +68,17 @@ class Group:
         return next((score for score in found if score is not None), None)
 
     def label(self, row: Row) -> str:
-        """What tells a row from others at the same place of the axis: few keys, or the config where it says as much."""
-        told = {key: cell for key, cell in zip(self.keys, row.cells, strict=True) if key != self.axis}
-        config = told.pop(CONFIG, "")
-        words = [
-            cell if named(key) else f"{short(key, self.keys)} {cell}" for key, cell in told.items() if cell != ABSENT
-        ]
-        return config if not words or (config and len(told) > 2) else ", ".join(words)
+        """What tells a row from others at the same place of the axis; the name of its config, where that does."""
+        alike = [self._told(other) for other in self.rows if self._told(other)[0] == self._told(row)[0]]
+        config, words = self._told(row)
+        return config if config and len(set(alike)) == 1 else words
+
+    def _told(self, row: Row) -> tuple[str, str]:
+        """The cells of a row but for the axis: the name of its config, where it has a column, and all others."""
+        cells = {key: cell for key, cell in zip(self.keys, row.cells, strict=True) if key != self.axis}
+        config = cells.pop(CONFIG, "")
+        titles = {key: "" if named(key) else f"{short(key, self.keys)} " for key in cells}
+        return config, ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT)
 
 
 @dataclass(frozen=True)
@@ -118,9 +122,7 @@ def compare(
         notes.append(f"{len(sets)} different test sets, a table each: figures cannot be compared across them")
     if len({run.checkpoint for run in runs}) > 1:
         best = sum(run.checkpoint == "best" for run in runs)
-        notes.append(
-            f"{best} of the {len(runs)} runs were evaluated with their best weights, the others with their last"
-        )
+        notes.append(f"{best} of {len(runs)} runs were evaluated with their best weights, the others with their last")
     for test_set in sets:
         kept, twice = once(test_set)
         rows, columns = _rows(kept, by, chosen)
@@ -165,9 +167,7 @@ def _mixed(rows: Sequence[Row]) -> list[str]:
     notes = [f"{count} of {len(rows)} rows average runs that differ in {keys}" for keys, count in mixed.items() if keys]
     published = [{json.dumps(vars(run.published)) for run in row.runs if run.published is not None} for row in rows]
     if several := sum(len(figures) > 1 for figures in published):
-        notes.append(
-            f"{several} of {len(rows)} rows hold different published figures; those of their first run are shown"
-        )
+        notes.append(f"{several} of {len(rows)} rows hold different published figures; the first are shown")
     return notes
 
 
@@ -215,10 +215,13 @@ def _known(key: str, keys: Sequence[str]) -> str:
         return key
     if f"{key}.name" in keys:
         return f"{key}.name"
+    section, _, option = key.partition(".")
     sections = dict.fromkeys(known.partition(".")[0] for known in keys)
+    inside = [known for known in keys if option and known.partition(".")[0] == section]
     near = [known for known in keys if known.rpartition(".")[2] == key]
-    near = near or difflib.get_close_matches(key, [*keys, *sections], 1)
-    if near:
-        raise InputError(f"the configs of these runs have no key '{key}'; did you mean '{near[0]}'?")
-    inside = [known for known in keys if known.partition(".")[0] == key.partition(".")[0]]
-    raise InputError(f"the configs of these runs have no key '{key}'; there are {', '.join(inside or sections)}")
+    if inside:
+        options = {known.partition(".")[2]: known for known in inside}
+        near = [options[close] for close in difflib.get_close_matches(option, options, 1)]
+    near = near or ([] if inside else difflib.get_close_matches(key, [*keys, *sections], 1))
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(inside or sections)}"
+    raise InputError(f"the configs of these runs have no key '{key}'; {hint}")

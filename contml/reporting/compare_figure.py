@@ -35,7 +35,7 @@ def comparison_figure(comparison: Comparison, metrics: Sequence[str] = ()) -> Fi
     ]
     columns = min(len(panels), 2)
     lines = -(-len(panels) // columns)
-    labels = dict.fromkeys(group.label(row) for group in comparison.groups for row in group.rows)
+    labels = dict.fromkeys(_label(group, row) for group in comparison.groups for row in group.rows)
     styles = {label: _style(n) for n, label in enumerate(labels)}
     with matplotlib.rc_context(STYLE):
         width = WIDTH if columns > 1 or max(map(len, labels)) > 24 else 0.78 * WIDTH
@@ -55,6 +55,10 @@ def comparison_figure(comparison: Comparison, metrics: Sequence[str] = ()) -> Fi
     return figure
 
 
+def _label(group: Group, row: Row) -> str:
+    return group.label(row) or "ours"
+
+
 def _style(n: int) -> dict[str, Any]:
     colors = len(_COLORS)
     return {
@@ -70,17 +74,16 @@ def _entries(axes: Axes) -> list[tuple[Any, str]]:
 
 def _panel(axes: Axes, group: Group, metric: str, styles: dict[str, dict[str, Any]], *, several: bool) -> None:
     score = group.score(metric)
-    words = metric if score is None else score.title
-    words = words.capitalize() if words.islower() else words
+    words = metric if score is None else score.title.capitalize() if score.title.islower() else score.title
     axes.set_title(plain(f"{group.title.partition(':')[0]}\n{words}" if several else words))
     axes.set_ylabel("" if score is None else f"{score.better} is better", color=GREY)
     rows = [row for row in group.rows if row.values(metric) or _published(row, metric) is not None]
     ordered = numeric(group.rows)
     rows = [row for row in rows if row.at is not None or not ordered]
     places = _numbers(axes, rows) if ordered else _categories(axes, rows)
-    labels = list(dict.fromkeys(group.label(row) for row in rows))
+    labels = list(dict.fromkeys(_label(group, row) for row in rows))
     for n, label in enumerate(labels):
-        of = [row for row in rows if group.label(row) == label]
+        of = [row for row in rows if _label(group, row) == label]
         # Words have no order to draw a line along; their points stand side by side.
         aside = 0.0 if ordered else 0.6 * ((n + 0.5) / len(labels) - 0.5)
         _series(axes, [(places[said(row.at)] + aside, row) for row in of], metric, label, styles[label], line=ordered)
@@ -111,10 +114,15 @@ def _series(
         else:
             axes.vlines(x, low, high, color=style["color"], linewidth=1.4)
         each = [(place, value) for place, row in drawn for value in row.values(metric) if len(row.values(metric)) > 1]
-        axes.scatter(*zip(*each, strict=True), s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
+        places, values = zip(*each, strict=True)
+        axes.scatter(places, values, s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
     theirs = [(place, value) for place, row in points if (value := _published(row, metric)) is not None]
     if theirs:
-        hollow = {"markerfacecolor": "white", "markersize": 7.5, "linestyle": (0, (1, 1)) if line else "none"}
+        hollow: dict[str, Any] = {
+            "markerfacecolor": "white",
+            "markersize": 7.5,
+            "linestyle": (0, (1, 1)) if line else "none",
+        }
         places, values = zip(*sorted(theirs), strict=True)
         axes.plot(places, values, color=style["color"], marker=style["marker"], linewidth=1.2, zorder=4, **hollow)
         axes.plot([], [], color=GREY, marker="o", linewidth=1.2, label="published", **hollow)

@@ -67,6 +67,7 @@ def _read(run: Run) -> Trained | str:
         return f"cannot be read ({error})"
     section = replace(document, values={"published": document.values.get("published")})
     part = validate(section, {"published": Section(Published, required=False)}).parts.get("published")
+    published = None if part is None else part.build()
     config = {CONFIG: run.name, **flat({key: v for key, v in document.values.items() if key != "published"})}
     path = run.folder / "evaluation.json"
     total, done = config.get("training.epochs", 0), max(epochs, default=0.0)
@@ -77,7 +78,7 @@ def _read(run: Run) -> Trained | str:
         saved = json.loads(path.read_text(encoding="utf-8"))
         checkpoint = saved.pop("checkpoint", "last")
         evaluation = Evaluation.from_dict(saved)
-        return Trained(run.folder, config, None if part is None else part.build(), evaluation, checkpoint)
+        return Trained(run.folder, config, published, evaluation, checkpoint)
     except FileNotFoundError:
         return f"finished, but not evaluated; run: contml evaluate {run.folder}"
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -14,9 +14,11 @@ CONFIG = "config"
 ABSENT = "-"
 #: Keys that change nothing of what is learned, and the seed, over which figures are averaged.
 _NO_MATTER = {
-    *(CONFIG, "seed", "images.workers", "labels.cache", "sampler.cache"),
+    *(CONFIG, "seed", "images.cache", "images.workers", "labels.cache", "sampler.cache"),
     *("training.checkpoint_minutes", "training.evaluate_every"),
 }
+#: From more columns than these on, the names of the configs come first.
+_MANY = 3
 #: Longer texts are cut from the left, as paths are told apart by their ends.
 _WIDEST = 32
 
@@ -56,7 +58,8 @@ def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str
     """Columns that tell configs from each other: a text for each config under a key, or under a section.
 
     Where configs choose different parts (`loss.name`), one column has the part, and those of its options that differ
-    between configs with this part: "triplet_margin, margin 0.1". Words come before numbers.
+    between configs with this part: "triplet_margin, margin 0.1". Words come before numbers. The names of the configs
+    stand where nothing else differs, and before many columns.
 
     Args:
         configs: flat configs.
@@ -64,9 +67,6 @@ def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str
     """
     keys = [key for key in differing(configs) if key not in apart]
     columns: dict[str, list[str]] = {}
-    names = [said(config.get(CONFIG)) for config in configs]
-    if CONFIG not in apart and (len(set(names)) > 1 or not keys):
-        columns[CONFIG] = names
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
         inner = [key for key in keys if key.partition(".")[0] == section]
         kinds = [_kind(config, section) for config in configs]
@@ -82,6 +82,9 @@ def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str
                 ", ".join([kind, *(f"{key.partition('.')[2]} {said(config.get(key))}" for key in of)])
                 for kind, config, of in zip(kinds, configs, own, strict=True)
             ]
+    names = [said(config.get(CONFIG)) for config in configs]
+    if CONFIG not in apart and (not (columns or apart) or (len(set(names)) > 1 and len(columns) > _MANY)):
+        columns = {CONFIG: names, **columns}
     words = {key: texts for key, texts in columns.items() if not all(map(_numeric, texts))}
     return {key: _shortened(texts) for key, texts in (words | columns).items()}
 

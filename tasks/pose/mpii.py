@@ -24,9 +24,9 @@ class PoseMPII:
     images. "Deep Metric Learning Beyond Binary Supervision" has 12,366 training and 9,919 test people, 1,919 of whom
     query; which they are is not published. Here a person is kept whose 16 joints are all marked, hidden ones included:
     about 19,700 people, as 68 % of Tompson's 2,958 validation people have all 16 (72 % have 15, 82 % have 14, which
-    would be 23,700). Videos are drawn for the test split, with all their people, until it has 44.5 % of them, and the
-    first people of the videos drawn query the others: the same on every machine. 'contml check' tells how many are
-    left, and why others are not.
+    would be 23,700). Each video is drawn for the test split, with all its people, at a chance of 44.5 %, and the people
+    of the first videos drawn query the others: the same on every machine. 'contml check' tells how many are left, and
+    why others are not.
 
     Args:
         root: the folder of the data set.
@@ -39,7 +39,7 @@ class PoseMPII:
             annotated, which arms may leave.
         margin: side of a crop, in sides of that.
         side: crops have this many pixels, square; label distances are in these pixels.
-        test: share of the videos that is drawn for the test split.
+        test: chance of a video to be drawn for the test split.
         queries: how many test people query the others; 0: each queries all others.
         seed: of that draw.
         missing: what to do with people whose image is not there: "refuse", or "drop" them.
@@ -67,10 +67,15 @@ class PoseMPII:
         options = Options(min_joints, occluded, margin, side, squared, normalize, missing, by_place=box == "scale")
         options.check(len(MPII.names))
         if not 0 < test < 1:
-            raise InputError(f"task.test={test}: a share of the videos, above 0 and below 1")
+            raise InputError(f"task.test={test}: the chance of a video to be tested on, above 0 and below 1")
         folder = a_folder(root)
         path = folder / annotations
-        if path.is_file() and path.stat().st_size > _LONG:
+        if not path.is_file():
+            raise InputError(
+                f"{path}: no such file; task.annotations names the annotation file in task.root (its archive unpacks "
+                "it to mpii_human_pose_v1_u12_2/)"
+            )
+        if path.stat().st_size > _LONG:
             print(f"reading {path}: half a minute for the whole file", file=sys.stderr)  # noqa: T201
         release = read_release(path)
         chosen = choose(path, [_person(folder / images, marked) for marked in release.people], options)

@@ -46,7 +46,7 @@ class CaptionsLabel(Label):
         first, second = ([self.values[row] for row in rows] for rows in (train, test))
         self.vectors = word_vectors(path, first, second, options.dim, options.seed)
         known = [any(word in self.vectors for said in row for word in tokens(said)) for row in self.values]
-        return self.present & np.array(known)
+        return np.asarray(self.present & np.array(known))
 
     def fit(self, train: Array) -> None:
         """The range and the unit of the training rows."""
@@ -77,7 +77,7 @@ class MapLabel(Label):
     def _read(self, cells: list[list[str]]) -> None:
         self.paths = [self.options.files.place(cell) for cell in cells[0]]
         self.present = np.array([bool(cell.strip()) for cell in cells[0]])
-        for row in np.flatnonzero(self.present):
+        for row in np.flatnonzero(self.present).tolist():
             if not self.options.files.has(self.paths[row]):
                 raise InputError(
                     f"{self.table.where(row)}: {self.name} names {self.paths[row]}, and there is no such file; paths "

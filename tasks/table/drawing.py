@@ -5,38 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import matplotlib
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from contml.reporting.table import number as number_of
 
+from ..layout.drawing import class_colours
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
 #: Below this side lines could not be read: the picture fills the square.
-_LEAST = 120
+READABLE = 120
 _PAPER, _INK, _SUBDUED, _RULE, _BAR = "#f4f3ef", "#222222", "#6a6a6a", "#d8d8d8", (0, 114, 178)
+_IGNORED = (225, 225, 225)
 _MOST = 0.42  # of the square, for the lines
 
 
-def beside(picture: Image.Image, maps: Sequence[Image.Image]) -> Image.Image:
-    """A picture with its label maps beside it, of one height."""
+def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
+    """A picture with its label maps beside it, each as large: `[H, W]` class ids, -1 where ignored, which is grey."""
     if not maps:
         return picture
-    height = maps[0].height
+    height = 240
     width = max(1, round(picture.width * height / picture.height))
-    parts = [picture.resize((width, height), Image.Resampling.BICUBIC)]
-    parts += [one.resize((width, height), Image.Resampling.BICUBIC) for one in maps]
-    gap = max(2, height // 40)
-    canvas = Image.new("RGB", (len(parts) * (width + gap) - gap, height), _PAPER)
-    for place, part in enumerate(parts):
+    gap = height // 40
+    canvas = Image.new("RGB", ((1 + len(maps)) * (width + gap) - gap, height), _PAPER)
+    canvas.paste(picture.resize((width, height), Image.Resampling.BICUBIC), (0, 0))
+    for place, one in enumerate(maps, start=1):
+        colours = np.concatenate((class_colours(int(one.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
+        part = Image.fromarray(colours[one]).resize((width, height), Image.Resampling.NEAREST)
         canvas.paste(part, (place * (width + gap), 0))
     return canvas
 
 
 def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.Image:
     """A picture with texts below, `size` pixels square; each text wraps to two lines at most, what is over is cut."""
-    if size < _LEAST:
+    if size < READABLE:
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
-    points = round(9.5 + 0.02 * size)
+    points = round(9 + 0.03 * size)
     font, step, left = _font(points), round(1.3 * points), round(0.6 * points)
     room = int(_MOST * size) // step
     lines: list[str] = []
@@ -73,16 +81,10 @@ def draw_parts(
         canvas.paste(_PAPER, (0, top, side, top + side))
         canvas.paste(fitted, ((side - fitted.width) // 2, top + (side - fitted.height) // 2))
     left = side + 2 * gap
-    edges = [
-        left,
-        left + round(170 * unit),
-        left + round(470 * unit),
-        left + round(770 * unit),
-        left + round(900 * unit),
-    ]
+    edges = [left + round(x * unit) for x in (0, 150, 385, 620, 740)]
     font, bold = _font(round(21 * unit)), _font(round(21 * unit), bold=True)
-    total = sum(part for *_, part in parts)
-    for x, title in zip(edges, ("label", "above", "below", "distance", "share of the sum"), strict=True):
+    total, largest = sum(part for *_, part in parts), max(part for *_, part in parts)
+    for x, title in zip(edges, ("label", "above", "below", "distance", "part of the sum"), strict=True):
         pen.text((x, row // 2), title, fill=_SUBDUED, font=font, anchor="lm")
     for place, (name, told, distance, part) in enumerate(parts, start=1):
         y = place * row
@@ -91,7 +93,7 @@ def draw_parts(
         for column, (x, text) in enumerate(zip(edges, cells, strict=False)):
             one = bold if column == 0 else font
             pen.text((x, y + row // 2), _cut(text, one, edges[column + 1] - x - gap // 2), _INK, one, anchor="lm")
-        length = round((width - edges[4] - 90 * unit) * (part / total if total else 0))
+        length = round((width - edges[4] - 90 * unit) * (part / largest if largest else 0))
         pen.rectangle((edges[4], y + row // 2 - 9 * unit, edges[4] + max(1, length), y + row // 2 + 9 * unit), _BAR)
         pen.text((edges[4] + length + gap // 2, y + row // 2), number_of(part), _INK, font, anchor="lm")
     y = (len(parts) + 1) * row

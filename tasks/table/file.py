@@ -29,8 +29,8 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Rows whose label distances to each other tell a label's mean label distance.
 _SAMPLE = 300
-#: Up to so many training rows the nearest by label are found in minutes; with these kinds in a sum, up to fewer.
-_NEAREST, _SLOWER = 50_000, {"captions": 3_000, "map": 10_000}
+#: Up to so many training rows the nearest by label are found in minutes; of these kinds fewer, alone and in a sum.
+_NEAREST, _SLOWER = 50_000, {"captions": (20_000, 3_000), "map": (20_000, 10_000)}
 
 
 class TableFile:
@@ -135,7 +135,8 @@ class TableFile:
             if isinstance(label, MapLabel):
                 label.images = paths
             self.rows.without(~label.usable(parts.train, parts.test), f"{label.name} {label.lacking}")
-        parts = Parts(*(rows[self.rows.usable[rows]] for rows in parts[:3]), parts.how)
+        left = [rows[self.rows.usable[rows]] for rows in (parts.train, parts.test, parts.query)]
+        parts = Parts(left[0], left[1], left[2], parts.how)
         self._check_sizes(parts)
         for label in read:
             label.fit(parts.train)
@@ -146,6 +147,7 @@ class TableFile:
         asking = choose_queries(parts, queries, seed)
         self.test = TableSplit(paths, parts.test, read, self.weights, self._space(parts.test), asking)
         table.columns.clear()  # the labels have what they need
+        files.forget()
 
     def _parts(self, units: Sequence[str], test: float, seed: int) -> Parts:
         # An image on both sides would be found by its pixels: without groups, rows of one image stay together.
@@ -192,8 +194,8 @@ class TableFile:
             sizes = {"classes": several, "instances": min(6, rows // several)}
             return "table/classes", [*changes, *(f"sampler.{name}={size}" for name, size in sizes.items())]
         batch, neighbours = min(100, rows), min(5, rows - 1)
-        limits = [_SLOWER.get(label.kind, _NEAREST) for label in self.read]
-        if rows > (min(limits) if len(limits) > 1 else _NEAREST):
+        limits = [_SLOWER.get(label.kind, (_NEAREST, _NEAREST))[len(self.read) > 1] for label in self.read]
+        if rows > min(limits):
             return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch}, batches: 25}}"]
         sizes = {
             "batch_size": batch,

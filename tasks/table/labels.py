@@ -68,7 +68,7 @@ class Label:
             raise InputError(
                 f"task.labels: {self.name}={self.kind} names {len(columns)} columns; a {self.kind} takes {allowed}"
             )
-        self.present = np.ones(len(table), dtype=bool)
+        self.present: Array = np.ones(len(table), dtype=bool)
         self._read([table.column(column, f"the label {self.name}") for column in columns])
         del self.table  # its other columns need not stay in memory
 
@@ -187,7 +187,7 @@ class VectorLabel(NumberLabel):
             super()._read(cells)
             return
         self.values = _lists(self, cells[0])
-        self.present = ~np.isnan(self.values).any(1)
+        self.present = np.asarray(~np.isnan(self.values).any(1))
 
     def _spread(self, values: Array) -> Array:
         each = _spreads(values, self.options.scale)

@@ -25,6 +25,7 @@ class Files:
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
+        self._start = "" if self.root == "." else self.root
         self._listed: dict[str, frozenset[str]] = {}
 
     def place(self, cell: str) -> str:
@@ -32,7 +33,7 @@ class Files:
         cell = cell.strip()
         if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
             cell = cell.replace("\\", "/")
-        return os.path.join(self.root, os.path.expanduser(cell) if cell.startswith("~") else cell)  # noqa: PTH111, PTH118
+        return os.path.join(self._start, os.path.expanduser(cell) if cell.startswith("~") else cell)  # noqa: PTH111, PTH118
 
     def has(self, path: str) -> bool:
         """Whether there is a file."""
@@ -46,6 +47,10 @@ class Files:
                 names = frozenset()
             self._listed[folder] = names
         return name in names
+
+    def forget(self) -> None:
+        """Let go of the lists of folders."""
+        self._listed.clear()
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:

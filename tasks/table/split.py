@@ -16,7 +16,7 @@ from ..captions.drawing import draw_captions, draw_match
 from ..classes.split import class_colour, draw_class
 from ..layout.drawing import draw_label_map
 from .described import CaptionsLabel, MapLabel
-from .drawing import beside, draw_lines, draw_parts
+from .drawing import READABLE, beside, draw_lines, draw_parts
 from .labels import ClassLabel, Label
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -43,7 +43,8 @@ class TableSplit:
         space: LabelSpace,
         queries: Array,
     ) -> None:
-        self.files, self.rows = [files[row] for row in rows], rows
+        self.files: list[str] = [files[row] for row in rows]
+        self.rows = rows
         self.read, self.weights, self.labels = tuple(labels), tuple(weights), space
         asks = np.zeros(len(rows), dtype=bool)
         asks[queries] = True
@@ -75,7 +76,8 @@ class TableSplit:
                 return draw_captions(picture, label.values[at], size)
             if isinstance(label, MapLabel):
                 return draw_label_map(picture, label.map(at), size)
-        return draw_lines(self._with_maps(picture, at), [line for label in self.read for line in label.said(at)], size)
+        shown = picture if size < READABLE else self._with_maps(picture, at)
+        return draw_lines(shown, [line for label in self.read for line in label.said(at)], size)
 
     def _class(self, row: int) -> int:
         classes: torch.Tensor = self.labels.classes  # type: ignore[attr-defined]
@@ -96,14 +98,19 @@ class TableSplit:
         parts = []
         for label, weight in zip(self.read, self.weights, strict=True):
             distance = float(label.space(np.array(at)).pairwise([0], [1]))
-            told = (" / ".join(label.said(at[0])), " / ".join(label.said(at[1])))
-            parts.append((label.name, told, distance, weight * distance))
+            above, below = (_values(label, place) for place in at)
+            parts.append((label.name, (above, below), distance, weight * distance))
         return draw_parts((self._with_maps(first, at[0]), self._with_maps(second, at[1])), parts, size)
 
     def _with_maps(self, picture: Image.Image, at: int) -> Image.Image:
-        maps = [draw_label_map(picture, label.map(at), 240) for label in self.read if isinstance(label, MapLabel)]
-        return beside(picture, maps)
+        return beside(picture, [label.map(at) for label in self.read if isinstance(label, MapLabel)])
 
     def _picture(self, row: int) -> Image.Image:
         with Image.open(self.files[row]) as file:
             return ImageOps.exif_transpose(file).convert("RGB")
+
+
+def _values(label: Label, row: int) -> str:
+    if isinstance(label, MapLabel):
+        return "its label map"
+    return " / ".join(line.removeprefix(f"{label.name}: ") for line in label.said(row))

@@ -200,6 +200,17 @@ def test_batches_fit_the_rows(folder):
     assert changes[-3:] == ["sampler.batch_size=48", "sampler.anchors_per_batch=8", "sampler.neighbours=5"]
 
 
+def test_above_a_number_of_rows_batches_are_drawn_uniformly(folder, monkeypatch):
+    monkeypatch.setattr("contml.tasks.table.file._NEAREST", 47)
+    assert (
+        table(folder, {"reading": "number"}).suited()[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
+    )
+    assert table(folder, {"map": "map"}).suited()[1][-1] == "sampler.neighbours=5"
+    monkeypatch.setattr("contml.tasks.table.file._SLOWER", {"map": (48, 47)})
+    assert table(folder, {"map": "map"}).suited()[1][-1] == "sampler.neighbours=5"
+    assert "uniform" in table(folder, {"map": "map", "colour": "class"}).suited()[1][-1]
+
+
 # Splits
 
 

@@ -76,6 +76,14 @@ def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
     assert status == 0, err
 
 
+def test_names_of_columns_in_any_alphabet(contml, tmp_path):
+    rows = [{'Größe, m: "x" 😀': row["reading"], "image": row["image"]} for row in dials(tmp_path)]
+    write_table(tmp_path / "items.csv", rows)
+    status, out, err = contml("check", "--data", "items.csv", "--label", 'Größe, m: "x" 😀=number:2', *TINY)
+    assert status == 0, err
+    assert "Größe" in out
+
+
 def test_one_class_label_takes_the_class_way(contml, tmp_path):
     status, out, err = contml("train", "--data", "items.csv", "--label", "colour", "task.group=maker", *TINY)
     assert status == 0, err
