@@ -121,7 +121,8 @@ class TableFile:
         self.rows.without_images(column, paths, files)
         read = [KINDS[spec.kind](spec.columns, spec.weight, table, options) for spec in self.specs]
         for label in read:
-            self.rows.without(~label.present, f"no {label.name}")
+            told = label.lack(int(label.present.argmin())) if missing == "refuse" else f"no {label.name}"
+            self.rows.without(~label.present, told)
         units = paths
         if group is not None:
             units = [cell.strip() for cell in table.column(group, "task.group")]
