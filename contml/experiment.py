@@ -23,6 +23,7 @@ from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Images
 from contml.labels import VIEWS
 from contml.losses import LOSSES
+from contml.losses.levels import LevelLosses
 from contml.losses.memory import CrossBatchMemory
 from contml.losses.outside import outside
 from contml.mining import MINERS
@@ -154,7 +155,7 @@ class Experiment:
             for part in ("loss", "step"):  # before they ask for a number of classes
                 if part in parts:
                     check_labels(parts[part].constructor, labels.kind)
-        loss = self._build_loss(data)
+        loss = self._build_loss(data, model.parts if model.levels else [])
         # Neighbours are found among the labels themselves, not among their view as 0 / 1.
         sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
         data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
@@ -185,8 +186,16 @@ class Experiment:
             quiet=quiet,
         )
 
-    def _build_loss(self, data: dict[str, Any]) -> Loss:
+    def _build_loss(self, data: dict[str, Any], levels: list[int]) -> Loss:
         parts = self.config.parts
+        if levels:  # how long the part of each in an embedding is
+            if "step" in parts:
+                raise InputError(
+                    f"{self.document.where(('model', 'levels'))}: 'model.levels' has a loss for each level, and step "
+                    f"'{parts['step'].name}' takes one for the whole embedding; leave one of them away"
+                )
+            losses: list[Any] = [self._build_loss({**data, "embedding_dim": part}, []) for part in levels]
+            return LevelLosses(losses, levels)
         if "miner" in parts:
             data = {**data, "miner": parts["miner"].build(**data)}
         loss: Loss = parts["loss"].build(**data)

@@ -13,7 +13,7 @@ from strategies import batches, label_matrices
 
 from contml.contracts import InputError
 from contml.distances import cosine, dot, euclidean, nearest, pairwise, pose_distance, search, squared_euclidean
-from contml.distances.euclidean import pair_by_pair
+from contml.distances.euclidean import pair_by_pair, pairs
 from contml.labels import ClassLabels, NearestLabels, PackedLabels, PoseLabels, VectorLabels
 
 PAIRWISE = {
@@ -105,6 +105,20 @@ def test_half_precision_and_autocast_are_computed_in_float32(name):
         ours = function(x, x)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, function(x.double(), x.double()).float(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["squared_euclidean", "euclidean"])
+def test_going_backward_inside_autocast_changes_nothing(kind):
+    torch.manual_seed(0)
+    x = torch.randn(12, 2)
+    x[1] = x[0] + 1e-3  # a pair that a matrix product cancels
+    x.requires_grad_()
+    for other in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            (inside,) = torch.autograd.grad(pairs(kind, x, x * 1 if other else x).sum(), x)
+        (outside,) = torch.autograd.grad(pairs(kind, x, x * 1 if other else x).sum(), x)
+        assert inside.dtype == torch.float32
+        assert torch.equal(inside, outside)
 
 
 @pytest.mark.parametrize("offset", [30.0, 3000.0])

@@ -13,7 +13,8 @@ from torch import nn
 from torchvision import models as torchvision_models
 
 from contml.contracts import InputError
-from contml.models import BACKBONES, EmbeddingModel, _build, backbone_names
+from contml.models import BACKBONES, EmbeddingModel, backbone_names
+from contml.models.backbones import build
 
 TORCHVISION = torchvision_models.list_models(module=torchvision_models)
 
@@ -50,7 +51,7 @@ def message(**options: object) -> str:
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_every_torchvision_model_gives_features(name):
     with init_empty_weights():
-        built = _build(name, "none")
+        built = build(name, "none")
     for training in (True, False):  # auxiliary outputs appear in training only
         backbone = built.backbone.to("meta").train(training)
         size = 299 if name == "inception_v3" else 224
@@ -197,8 +198,8 @@ def test_imagenet_normalisation():
 
 def test_the_one_torchvision_model_with_other_statistics():
     with init_empty_weights():
-        assert _build("efficientnet_v2_l", "none").statistics[0] == (0.5, 0.5, 0.5)
-        assert _build("efficientnet_v2_s", "none").statistics[0] == (0.485, 0.456, 0.406)
+        assert build("efficientnet_v2_l", "none").statistics[0] == (0.5, 0.5, 0.5)
+        assert build("efficientnet_v2_s", "none").statistics[0] == (0.485, 0.456, 0.406)
 
 
 def test_normalize():
@@ -282,7 +283,7 @@ def test_a_file_that_does_not_fit(tmp_path):
     file = tmp_path / "net.safetensors"
     save_file(EmbeddingModel("small_cnn").state_dict(), file)
     text = message(backbone="resnet18", weights=str(file))
-    assert "does not fit the backbone ResNet" in text
+    assert "does not fit the backbone resnet18" in text
     assert "missing (conv1.weight, bn1.weight, bn1.bias, ...)" in text
     assert "unexpected (" in text
     save_file(Tiny(7).state_dict(), file)

@@ -267,7 +267,13 @@ class _SquaredEuclidean(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        x, y, i, j, offset = ctx.saved_tensors
+        with _no_autocast(gradient):  # somebody may go backward inside of it
+            return _SquaredEuclidean._gradients(gradient, *ctx.saved_tensors)
+
+    @staticmethod
+    def _gradients(
+        gradient: Tensor, x: Tensor, y: Tensor | None, i: Tensor, j: Tensor, offset: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         if offset is not None:
             x, y = x - offset, None if y is None else y - offset
         # sum_j 2 g_ij (x_i - y_j), where cancelled pairs are taken by subtraction here too.
