@@ -251,6 +251,8 @@ def prepare(
     if as_json:
         print(json.dumps(asdict(found)))  # noqa: T201
     else:
+        for what, words in found.told:
+            print(f"{what}: {words}")  # noqa: T201
         _show(found.facts)
     if found.broken:
         for name, cause in found.broken[1:]:
