@@ -76,7 +76,7 @@ def write_report(
         inline["match"] = [(inline["match"][0][0], match.words)]
     told = _captions(len(strips), classes)
     if pair is not None:
-        told = [_CHOSEN if name == "match" else (name, *words) for name, *words in told]
+        told = [_CHOSEN if section[0] == "match" else section for section in told]
     sections = [
         Section(name, heading, caption, [(data, words or heading) for data, words in inline[name]])
         for name, heading, caption in told
