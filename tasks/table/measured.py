@@ -22,6 +22,8 @@ class NumberLabel(Label):
     """A number a row, or a vector: the label distance is the difference, in units of the training rows' spread."""
 
     kind = "number"
+    #: Whether its decimals follow a comma.
+    comma = False
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values = np.stack([_column(self, *pair) for pair in zip(self.columns, cells, strict=True)], 1)  # [N,D]
@@ -67,7 +69,8 @@ class NumberLabel(Label):
         """The values in words."""
         told = f"{_plain(self.low[0])} to {_plain(self.high[0])}, mean {self.middle[0]:.4g}"
         by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
-        return f"{told}; a label distance of 1 is {self.scales[0]:.4g}{by}"
+        sign = "; decimal comma" if self.comma else ""
+        return f"{told}{sign}; a label distance of 1 is {self.scales[0]:.4g}{by}"
 
 
 class VectorLabel(NumberLabel):
@@ -110,6 +113,7 @@ class PlaceLabel(Label):
 
     kind = "place"
     takes = (1, 2)
+    comma = False
 
     def _read(self, cells: list[list[str]]) -> None:
         if len(cells) == 2:
@@ -152,9 +156,10 @@ class PlaceLabel(Label):
         return f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}; distance in km"
 
 
-def _column(label: Label, column: str, cells: Sequence[str]) -> Array:
+def _column(label: NumberLabel | PlaceLabel, column: str, cells: Sequence[str]) -> Array:
     """Numbers `[N]` of a column, NaN where there is none."""
     comma = decimal_comma(cells, label.options.decimal, label.table.delimiter)
+    label.comma = label.comma or comma
     values = np.full(len(cells), np.nan)
     for row, cell in enumerate(cells):
         found = number(cell, comma)
@@ -165,7 +170,7 @@ def _column(label: Label, column: str, cells: Sequence[str]) -> Array:
     return values
 
 
-def _lists(label: Label, cells: Sequence[str]) -> Array:
+def _lists(label: VectorLabel | PlaceLabel, cells: Sequence[str]) -> Array:
     """Lists of numbers `[N, D]`, a row of NaN where there is none."""
     comma = label.options.decimal == "comma"
     found = [None if is_nothing(cell) else numbers(cell, comma) for cell in cells]

@@ -94,7 +94,7 @@ def test_numbers_come_in_units_of_the_training_rows_spread(folder, rows):
         size = unit([float(rows[number]["reading"]) for number in numbers_of(task.train)])
         torch.testing.assert_close(task.test.labels.pairwise() * size, plain, rtol=1e-5, atol=1e-4)
         assert f"{size:.4g}" in task.test.labels.unit
-        assert f"a label distance of 1 is {size:.4g}" in task.described()[2][3]
+        assert f"a label distance of 1 is {size:.4g}" in task.described()[3][3]
 
 
 def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows):
