@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from operator import methodcaller
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from contml.contracts import InputError
+
+if TYPE_CHECKING:
+    from contml.experiment import Experiment
+    from contml.reporting.compare_table import Cell
 
 app = typer.Typer(
     help="Train embeddings whose distances follow the distances between labels.",
@@ -28,11 +35,26 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'c
 Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 ConfigName = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file.")
+    str | None,
+    typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file."),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
 ]
+_COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
+contml compare runs/pose/synthetic/* --by model.dim"""
+Data = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A table of your own, .csv or .parquet; then no config is needed.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME[=KIND[:WEIGHT]]",
+        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age' (its kind is guessed); repeatable.",
+    ),
+]
+ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images of --data.")]
 
 
 def main() -> None:
@@ -56,11 +78,17 @@ def main() -> None:
 def train(
     config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A config's name or a YAML file.")] = None,
     overrides: Overrides = None,
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="Where run folders are made.")] = Path("runs"),
     trust: Trust = False,
 ) -> None:
-    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there."""
+    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there.
+
+    A table of your own needs no config: contml train --data items.csv --label age=number
+    """
     from contml import experiment
     from contml.runs import Run
     from contml.training import Interrupted
@@ -73,13 +101,15 @@ def train(
 
     try:
         if resume is not None:
-            if config is not None:
-                raise InputError(f"--resume goes on with {resume} as it is; leave '{config}' away, or start a new run")
+            if config is not None or data is not None:
+                extra = f"'{config}'" if config is not None else "--data"
+                raise InputError(f"--resume goes on with {resume} as it is; leave {extra} away, or start a new run")
             run = experiment.resume(resume, trust=trust)
         else:
-            if config is None:
-                raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
-            run = experiment.train(experiment.load(config, overrides or []), runs, started=started)
+            chosen = _chosen(config, overrides, data, label, image)
+            run = experiment.train(
+                chosen, runs, started=started, described=lambda rows: _show(rows, words=len(rows[0]), stderr=True)
+            )
     except Interrupted as stop:
         how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
         print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201
@@ -111,16 +141,130 @@ def report(run: Folder, trust: Trust = False) -> None:
     print(experiment.report_run(run, trust=trust))  # noqa: T201
 
 
+@app.command(epilog=_COMPARE_EXAMPLE)
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; several times."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Draw the metric against this config key, such as 'model.dim'.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", help="Average runs that agree in this config key; several times. Default: all but the seed."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write table.md and table.csv there, and plot.png with --by.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put runs side by side: a table of what differs in their configs and what they reached.
+
+    Runs that differ in nothing but the seed share a row, with mean and standard deviation. Where a config has a section
+    'published', the paper's figures stand beside ours. Runs tested on different data get a table each; runs without
+    figures are listed under the tables, and why.
+
+    Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
+    behind it (label_distance@10/random) a metric is a share of a random ranking's, with '/way' how far it is on the
+    way from random to the oracle.
+
+    --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
+    """
+    from contml.reporting.compare import compare as compare_runs
+    from contml.reporting.compare_figure import comparison_figure
+    from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
+    from contml.reporting.figures import png
+    from contml.runs import write
+
+    found = compare_runs(runs, metric or (), by, group or ())
+    files: dict[Path, bytes] = {}
+    if by is not None:
+        files[save / "plot.png" if save else Path("plot.png")] = png(comparison_figure(found, metric or ()))
+    if save is not None:
+        files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
+    for path, content in files.items():
+        with _file_errors(path):
+            write(path, methodcaller("write_bytes", content))
+    if as_json:
+        print(json.dumps(as_data(found)))  # noqa: T201
+    for part in [] if as_json else found.groups:
+        print(part.title)  # noqa: T201
+        _show([header(part), *body(part)], words=len(part.keys))
+        print(*remarks(part), "", sep="\n")  # noqa: T201
+    for line in () if as_json else (*found.notes, *found.left_out):
+        print(line)  # noqa: T201
+    for path in files:
+        print(path, file=sys.stderr if as_json else sys.stdout)
+
+
 @app.command()
-def check(config: ConfigName, overrides: Overrides = None, as_json: Json = False) -> None:
+def check(
+    config: ConfigName = None,
+    overrides: Overrides = None,
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
+    as_json: Json = False,
+) -> None:
     """Read the data, build everything, take one batch; train nothing."""
     from contml import experiment
 
-    facts = experiment.check(experiment.load(config, overrides or []))
+    columns: list[list[str]] = []
+    chosen = _chosen(config, overrides, data, label, image)
+    facts = experiment.check(chosen, described=columns.extend)
     if as_json:
-        print(json.dumps(dict(facts)))  # noqa: T201
+        told = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
+        print(json.dumps({**dict(facts), **told}))  # noqa: T201
         return
+    if columns:
+        _show(columns, words=len(columns[0]))
     _show([["", ""], *([name, value] for name, value in facts)], header=False)
+
+
+@app.command()
+def prepare(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.")],
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.complete=false'.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image.
+
+    With --cache the decoded and resized images are kept in a folder, and a training reads them from there.
+    """
+    from contml.preparation import prepare as prepared
+
+    found = prepared(task, root, overrides or [], size=size, workers=workers, cache=cache)
+    if as_json:
+        print(json.dumps(asdict(found)))  # noqa: T201
+    else:
+        _show(found.facts)
+    if found.broken:
+        for name, cause in found.broken[1:]:
+            print(f"{name}: cannot be decoded ({cause})", file=sys.stderr)  # noqa: T201
+        name, cause = found.broken[0]
+        raise InputError(
+            f"{name}: cannot be decoded ({cause}), one of {len(found.broken):,} of the {found.images:,} images; get "
+            "them again, or train with images.broken=skip"
+        )
+    if not as_json:
+        print(f"{task}: all {found.images:,} images are there and can be decoded")  # noqa: T201
+        if cache is not None:
+            taken = f"images.cache={cache} images.resize={size}"
+            print(f"{cache} has {found.kept / 1e9:.3g} GB of resized images; train with {taken}")  # noqa: T201
 
 
 @app.command(name="list")
@@ -201,6 +345,22 @@ def weights(
     print(output)  # noqa: T201
 
 
+def _chosen(
+    config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
+) -> Experiment:
+    from contml import experiment
+
+    if data is not None:
+        changes = [*([config] if config is not None and "=" in config else []), *(overrides or [])]
+        named = None if config is None or "=" in config else config
+        return experiment.load_table(data, label or [], image, named, changes)
+    if label or image is not None:
+        raise InputError("--label and --image tell of a table of your own; name it: --data FILE")
+    if config is None:
+        raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
+    return experiment.load(config, overrides or [])
+
+
 def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     from contml import experiment, labels, losses, mining, models, sampling, training
     from contml.config import Section
@@ -278,15 +438,16 @@ def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     print(sentence(evaluation))  # noqa: T201
 
 
-def _show(rows: list[list[str]], *, header: bool = True) -> None:
+def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: int = 1, stderr: bool = False) -> None:
+    """words: how many columns from the left on are no numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
-        table.add_column(title, justify="right" if header and column else "left", overflow="fold")
+        table.add_column(str(title), justify="right" if header and column >= words else "left", overflow="fold")
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*(cell if isinstance(cell, str) else Text(cell.text, "bold" * cell.best) for cell in row))
     # A piped table is not folded to some terminal's width.
-    console = Console(highlight=False, markup=False)
-    console.width = console.width if console.is_terminal else 200
+    console = Console(highlight=False, markup=False, stderr=stderr)
+    console.width = console.width if console.is_terminal else 400
     console.print(table)
 
 

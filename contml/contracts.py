@@ -175,7 +175,10 @@ class Split(Protocol):
 
 @runtime_checkable
 class Task(Protocol):
-    """A training split and a test split with one kind of label."""
+    """A training split and a test split with one kind of label.
+
+    A task may have `facts`, pairs of words that `contml check` prints: what was found, what was left out and why.
+    """
 
     train: Split
     test: Split

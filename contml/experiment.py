@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,7 @@ from contml.config import Config, Document, Scalar, Section, data_arguments, dif
 from contml.contracts import InputError, LabelSpace, Loss, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
+from contml.evaluation.published import Published
 from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Images
 from contml.labels import VIEWS
@@ -27,25 +29,18 @@ from contml.losses.outside import outside
 from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.reporting import write_report
-from contml.runs import Run, create, open_run, write
+from contml.runs import HEAD, Run, create, open_run, write
 from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Trainer, Training, check_labels, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
-#: First line of a run's config, before the name of the config that it was made from.
-_HEAD = "# contml run of "
 #: What may be put right in a run's config before it goes on: where things are and who reads them, not what they are.
 _WHERE = (
-    *(
-        "task.root",
-        "model.weights",
-        "labels.cache",
-        "sampler.cache",
-        "images.cache",
-        "images.workers",
-        "training.checkpoint_minutes",
-    ),
+    *("task.root", "task.data", "model.weights", "labels.cache", "sampler.cache", "images.cache", "images.workers"),
+    "training.checkpoint_minutes",
 )
+#: The config of a table of one's own where nothing else is named.
+_TABLE = "table/default"
 
 
 def task_table() -> dict[str, Callable[..., Task]]:
@@ -72,6 +67,7 @@ def schema() -> dict[str, Section | Scalar]:
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
         "seed": Scalar(int, 0, "of the weights, the batches and the augmentation"),
+        "published": Section(Published, required=False),
     }
 
 
@@ -102,11 +98,12 @@ def config_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated config, its name, and its document for the origin of errors."""
+    """A validated config, its name, and its document for the origin of errors. `task` is its data if read already."""
 
     name: str
     config: Config
     document: Document
+    task: Task | None = field(default=None, compare=False, repr=False)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -115,7 +112,7 @@ class Experiment:
 
     def build_task(self) -> Task:
         """The data."""
-        task: Task = self.config.parts["task"].build()
+        task: Task = self.config.parts["task"].build() if self.task is None else self.task
         return task
 
     def build_model(self, weights: bool = True) -> EmbeddingModel:
@@ -147,8 +144,10 @@ class Experiment:
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
-        labels: LabelSpace = parts["labels"].build(space=own) if "labels" in parts else own
-        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed}
+        # Of several processes each searches for neighbours, and the first shows how far it is.
+        silent = quiet or os.environ.get("RANK", "0") != "0"
+        labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
         classes = getattr(labels, "classes", None)
         if isinstance(classes, Tensor):
             data["num_classes"] = int(classes.max()) + 1
@@ -217,20 +216,69 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
     return _experiment(document, config)
 
 
+def load_table(
+    data: Path,
+    labels: Sequence[str] = (),
+    image: str | None = None,
+    config: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Experiment:
+    """The experiment of a table of one's own: where no config is named, that which suits its labels and its size.
+
+    Args:
+        data: a CSV or Parquet file.
+        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` whose kind is guessed.
+        image: the column of images.
+        config: a config of the task table/file.
+        overrides: changes to the config, which come after all these.
+
+    Raises:
+        InputError: something is wrong in the table or in what is said of it: one line that points at it.
+    """
+    given = [f"task.data={_quoted(str(data))}"]
+    if labels:
+        named = [label.rpartition("=") if "=" in label else (label, "", "auto") for label in labels]
+        kinds = {name.strip(): kind for name, _, kind in named}
+        if len(kinds) < len(named):
+            twice = [name.strip() for name, *_ in named]
+            raise InputError(f"--label names '{next(n for n in twice if twice.count(n) > 1)}' twice; give each once")
+        given.append(f"task.labels={_quoted(kinds)}")
+    if image is not None:
+        given.append(f"task.image={_quoted(image)}")
+    experiment = load(config or _TABLE, [*given, *overrides])
+    task = experiment.build_task()
+    if config is None:
+        suited, changes = task.suited()  # type: ignore[attr-defined]
+        if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
+            changes = [change for change in changes if not change.startswith("sampler")]
+        experiment = load(suited, [*given, *changes, *overrides])
+    return replace(experiment, task=task)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
     """The experiment of a run folder; names of code to import are honoured only with trust."""
     run = open_run(folder)
-    experiment = _experiment(read(run.config, trusted=trust), folder.resolve().parent.name)
-    first = run.config.read_text(encoding="utf-8").partition("\n")[0]
-    return (replace(experiment, name=first.removeprefix(_HEAD)) if first.startswith(_HEAD) else experiment), run
+    return _experiment(read(run.config, trusted=trust), run.name), run
 
 
-def train(experiment: Experiment, root: Path, *, started: Callable[[Run], None] = lambda _: None) -> Run | None:
+def train(
+    experiment: Experiment,
+    root: Path,
+    *,
+    started: Callable[[Run], None] = lambda _: None,
+    described: Callable[[list[list[str]]], None] = lambda _: None,
+) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder.
 
+    `described` gets what a task tells of its data in `task.described()`, if it does: rows of texts, a header first.
     Of several processes the main one has the run folder; the others return None.
     """
     task = experiment.build_task()
+    _describe(task, described)
     trainer = experiment.build_trainer(task)
     if trainer.accelerator.is_main_process:
         trainer.run = _create(root, experiment)
@@ -251,7 +299,7 @@ def resume(folder: Path, *, trust: bool = False) -> Run | None:
         changed = [
             change
             for change in difference(load_state(state)[2]["config"], experiment.values)
-            if change.split(":")[0] not in _WHERE
+            if change.split(":")[0] not in _WHERE and not change.startswith("published.")
         ]
         if changed:
             raise InputError(
@@ -299,10 +347,16 @@ def report_run(folder: Path, *, trust: bool = False) -> Path:
     return _report(experiment, run, task, evaluation, ranking)
 
 
-def check(experiment: Experiment) -> list[tuple[str, str]]:
-    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words."""
+def check(
+    experiment: Experiment, *, described: Callable[[list[list[str]]], None] = lambda _: None
+) -> list[tuple[str, str]]:
+    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words.
+
+    `described` as in `train`.
+    """
     task = experiment.build_task()
-    trainer = experiment.build_trainer(task, quiet=True)
+    _describe(task, described)
+    trainer = experiment.build_trainer(task)
     trainer.images.cache = None  # one batch needs no other image
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
@@ -319,9 +373,11 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
     return [
+        *getattr(task, "facts", []),
         ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
         ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
         ("label distance", task.test.labels.unit),
+        *_unknown_words(task),
         ("in a batch", f"{apart.min():.4g} to {apart.max():.4g}, mean {apart.mean():.4g} ({trainer.labels.unit})"),
         ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
         ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
@@ -330,9 +386,28 @@ def check(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
+def _describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
+    tell = getattr(task, "described", None)
+    if tell is not None:
+        described(tell())
+
+
 def _dropped(split: Split) -> str:
-    dropped = getattr(split, "dropped", 0)
-    return f" ({dropped} dropped for their labels)" if dropped else ""
+    words = {"dropped": "left out", "missing": "left out, their files are not there"}
+    told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _unknown_words(task: Task) -> list[tuple[str, str]]:
+    """What caption labels could not use: words without a vector, and captions that had no other."""
+    facts = []
+    for name, split in (("training", task.train), ("test", task.test)):
+        words, captions = getattr(split.labels, "unknown", {}), getattr(split.labels, "dropped", 0)
+        if words:
+            most, dropped = next(iter(words)), f"; {captions:,} captions dropped" if captions else ""
+            text = f"{sum(words.values()):,}, {len(words):,} different, most often '{most}'{dropped}"
+            facts.append((f"{name} words without a vector", text))
+    return facts
 
 
 def _experiment(document: Document, name: str) -> Experiment:
@@ -340,6 +415,8 @@ def _experiment(document: Document, name: str) -> Experiment:
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
         raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+    if "published" in config.parts:
+        config.parts["published"].build()
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
@@ -352,7 +429,7 @@ def _experiment(document: Document, name: str) -> Experiment:
 
 def _create(root: Path, experiment: Experiment) -> Run:
     run = create(root, experiment.name)
-    text = f"{_HEAD}{experiment.name}\n{dump(experiment.values)}"
+    text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
     write(run.config, lambda path: path.write_text(text, encoding="utf-8"))
     return run
 
@@ -369,7 +446,8 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
-    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing)
+    recall_at = getattr(test, "recall_at", None)
+    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=recall_at)
 
 
 def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:

@@ -16,6 +16,9 @@ from typing import Any, BinaryIO
 
 from contml.contracts import InputError
 
+#: First line of a run's config, before the name of the config that it was made from.
+HEAD = "# contml run of "
+
 
 class Run:
     """The folder of one training."""
@@ -27,6 +30,12 @@ class Run:
     def config(self) -> Path:
         """The resolved config."""
         return self.folder / "config.yaml"
+
+    @property
+    def name(self) -> str:
+        """The name of the config that it was made from."""
+        first = self.config.read_text(encoding="utf-8").partition("\n")[0]
+        return first.removeprefix(HEAD) if first.startswith(HEAD) else self.folder.resolve().parent.name
 
     @property
     def metrics(self) -> Path:
@@ -112,6 +121,14 @@ def open_run(folder: Path) -> Run:
     if not run.config.is_file():
         raise InputError(f"{folder}: not a run folder, it has no config.yaml; give a folder that 'contml train' made")
     return run
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The run folders in a folder, by name; itself where it is one."""
+    if (folder / "config.yaml").is_file():
+        return [folder]
+    inner = (path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith("."))
+    return [run for path in inner if not path.is_symlink() for run in find_runs(path)]
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from contml.contracts import InputError, LabelSpace
-from contml.distances import nearest
+from contml.distances import nearest, progress_bar
 
 #: Streams of random numbers, so that an epoch's order and a batch's fill never share one.
 _ORDER, _FILL = 1, 2
@@ -105,6 +106,7 @@ class DenseSampler(BatchSampler):
         *,
         labels: LabelSpace,
         seed: int = 0,
+        quiet: bool = True,
     ) -> None:
         super().__init__(len(labels), batch_size, seed)
         if anchors_per_batch < 1 or neighbours < 1:
@@ -120,7 +122,9 @@ class DenseSampler(BatchSampler):
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
         self.batches = _at_least_one("batches", batches)
-        self.neighbours = nearest(labels, neighbours, cache=cache).rows.cpu().numpy()  # [N,k]
+        with nullcontext() if quiet else progress_bar(len(labels)) as progress:
+            found = nearest(labels, neighbours, progress=progress, cache=cache)
+        self.neighbours = found.rows.cpu().numpy()  # [N,k]
 
     def __len__(self) -> int:
         return self.batches or -(-self.items // self.anchors_per_batch)

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from caption_sets import write_coco, write_csv, write_flickr
+from class_layouts import write_cars_old, write_class_table, write_cub, write_folders, write_inshop, write_sop
 from layouts import write_label_maps, write_lsun
 from PIL import Image
+from pose_sets import write_keypoints, write_lsp, write_mpii
+from tables import write_items
 
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
@@ -18,7 +21,16 @@ from contml.experiment import check, config_names, config_text, load, schema, ta
 SMALL = {
     "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
     "pose/files": ["task.root=own", "task.split=null"],
+    "pose/mpii": ["task.root=own", "task.queries=4", "task.side=40"],
+    "pose/coco": ["task.root=own", "task.min_size=20", "task.side=40"],
+    "pose/lsp": ["task.root=own", "task.min_joints=9", "task.side=40"],
     "classes/synthetic": ["task.classes=8", "task.per_class=5", "task.test_classes=4", "task.test_per_class=5"],
+    "classes/cub": ["task.root=own", "task.complete=false"],
+    "classes/cars": ["task.root=own", "task.complete=false"],
+    "classes/sop": ["task.root=own", "task.complete=false"],
+    "classes/inshop": ["task.root=own", "task.complete=false"],
+    "classes/folder": ["task.root=own"],
+    "classes/csv": ["task.root=own", "task.image=file", "task.label=class_name"],
     "layout/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
     "layout/lsun": ["task.root=own", "task.complete=false"],
     "layout/files": ["task.root=own"],
@@ -32,13 +44,23 @@ SMALL = {
         "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],
+    "table/file": ["task.data=own/items.csv"],
 }
 BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
     "classes": ["sampler.classes=4", "sampler.instances=3"],
+    "uniform": ["sampler.batch_size=12"],
 }
 #: Further changes of one config.
-OWN = {"captions/synthetic_threshold": ["labels.threshold=1.0"]}  # so few captions teach words little
+OWN = {
+    "captions/synthetic_threshold": ["labels.threshold=1.0"],  # so few captions teach words little
+    "captions/coco_threshold": ["labels.threshold=0.6"],
+    "pose/mpii_threshold": ["labels.threshold=500.0"],  # squared pixels of a smaller crop
+    # The miniature's classes are too far apart for a triplet to break a margin, but on the unit sphere.
+    **{f"classes/hdml_triplet_{name}": ["model.normalize=true"] for name in ("cub", "cars", "sop")},
+    "table/default": ["task.labels={reading: number}"],
+    "table/classes": ["task.labels={colour: class}"],
+}
 
 
 def miniature_pose_files(folder):
@@ -54,11 +76,21 @@ def miniature_pose_files(folder):
 #: What writes that data, where it is read from files.
 FILES = {
     "pose/files": miniature_pose_files,
+    "pose/mpii": lambda folder: write_mpii(folder, images=40, frames_a_video=3),
+    "pose/coco": lambda folder: write_keypoints(folder, train=20),
+    "pose/lsp": write_lsp,
+    "classes/cub": write_cub,
+    "classes/cars": write_cars_old,
+    "classes/sop": write_sop,
+    "classes/inshop": write_inshop,
+    "classes/folder": write_folders,
+    "classes/csv": write_class_table,
     "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
     "layout/files": write_label_maps,
     "captions/coco": write_coco,
     "captions/flickr": write_flickr,
     "captions/files": write_csv,
+    "table/file": write_items,
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contml.config import options
+from contml.experiment import config_names, load
 from contml.labels import LABELS
 from contml.losses import LOSSES
 from contml.mining import MINERS
@@ -49,3 +50,15 @@ def test_what_is_your_label_names_every_loss_and_label_space():
     for space in LABELS.values():
         assert inspect.isclass(space)
         assert space.__name__ in table, space.__name__
+
+
+def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_figure():
+    page = (Path(__file__).parents[1] / "docs" / "classes.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `(classes/\w+_\w+)` \| [^|]+ \| ([\d.]+|to be looked up)", page, re.MULTILINE))
+    published = {}
+    for name in config_names():
+        parts = load(name).config.parts
+        if parts["task"].name in ("classes/cub", "classes/cars", "classes/sop", "classes/inshop"):
+            figures = parts["published"].options if "published" in parts else {}
+            published[name] = str(figures.get("recall@1", "to be looked up"))
+    assert told == published

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from operator import mul
+from statistics import fmean
 
 import faiss
 import pytest
 import reference
+import reference_metrics
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,13 +66,21 @@ def assert_curves_equal_the_loops(found, distances, labels):
     curve, ndcg = found.curves["label_distance"], found.curves["ndcg"]
     for name in ("model", "random", "oracle"):
         assert len(getattr(curve, name)) == len(getattr(ndcg, name)) == size
+    rows = list(zip(distances.tolist(), labels.tolist(), strict=True))
+    at_place = [reference_metrics.shared_places(near, values) for near, values in rows]
+    gain_at_place = [reference_metrics.shared_places(near, [1 / (1 + v) for v in values]) for near, values in rows]
+    discount = [1 / math.log2(place + 2) for place in range(size)]
     for k in range(1, size + 1):
-        expected = reference.mean_label_distance_at_k(distances, labels, k)
+        expected = fmean(fmean(values[:k]) for values in at_place)
         assert curve.model[k - 1] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        ndcg_of = [
+            sum(map(mul, gain[:k], discount)) / sum(map(mul, [1 / (1 + v) for v in sorted(values)[:k]], discount))
+            for gain, (_, values) in zip(gain_at_place, rows, strict=True)
+        ]
         best = reference.mean_label_distance_at_k(labels, labels, k)
         assert curve.oracle[k - 1] == pytest.approx(best, rel=1e-6, abs=1e-12)
         assert curve.random[k - 1] == pytest.approx(labels.mean().item(), rel=1e-6, abs=1e-12)
-        assert ndcg.model[k - 1] == pytest.approx(reference.ndcg_at_k(distances, labels, k), rel=1e-6)
+        assert ndcg.model[k - 1] == pytest.approx(fmean(ndcg_of), rel=1e-6)
         assert ndcg.oracle[k - 1] == 1
     expected = reference.spearman(distances.flatten(), labels.flatten())
     assert found.spearman == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
@@ -260,17 +271,17 @@ def test_rank_equals_brute_force_with_ties_and_copies(seed, levels, items, data)
     gallery = torch.randint(0, levels, (items, 3), generator=generator).float()
     queries = torch.randint(0, levels, (7, 3), generator=generator).float()
     k = data.draw(st.integers(1, items))
-    assert torch.equal(rank(queries, gallery, k), brute_force(queries, gallery, k))
+    assert torch.equal(rank(queries, gallery, k).positions, brute_force(queries, gallery, k))
     itself = torch.randint(-1, items, (7,), generator=generator)
     k = data.draw(st.integers(1, items - 1))
-    assert torch.equal(rank(queries, gallery, k, itself=itself), brute_force(queries, gallery, k, itself))
+    assert torch.equal(rank(queries, gallery, k, itself=itself).positions, brute_force(queries, gallery, k, itself))
 
 
 @pytest.mark.parametrize("queries", [3, 300])
 @pytest.mark.parametrize("k", [1, 10, 500])
 def test_rank_of_a_gallery_that_is_one_point(queries, k):
     gallery = torch.ones(500, 4)
-    assert torch.equal(rank(torch.zeros(queries, 4), gallery, k), torch.arange(k).expand(queries, k))
+    assert torch.equal(rank(torch.zeros(queries, 4), gallery, k).positions, torch.arange(k).expand(queries, k))
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
@@ -278,13 +289,13 @@ def test_rank_of_a_gallery_that_is_one_point(queries, k):
 def test_rank_with_a_large_common_offset(offset, k):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(450, 8, generator=generator, dtype=torch.float64) + offset
-    assert torch.equal(rank(x[:50], x[50:], k), brute_force(x[:50], x[50:], k))
-    assert torch.equal(rank(x[:50].float(), x[50:].float(), k), brute_force(x[:50].float(), x[50:].float(), k))
+    assert torch.equal(rank(x[:50], x[50:], k).positions, brute_force(x[:50], x[50:], k))
+    assert torch.equal(rank(x[:50].float(), x[50:].float(), k).positions, brute_force(x[:50].float(), x[50:].float(), k))
 
 
 def test_ties_go_to_the_lower_position_whatever_the_mean_of_the_gallery_is():
     gallery = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0])[:, None]  # the mean 0.6 is no binary fraction
-    assert rank(torch.ones(1, 1), gallery, 5).tolist() == [[3, 0, 1, 2, 4]]
+    assert rank(torch.ones(1, 1), gallery, 5).positions.tolist() == [[3, 0, 1, 2, 4]]
 
 
 @pytest.mark.parametrize("blas_from", [20, 128_000])
@@ -295,13 +306,13 @@ def test_rank_within_tight_clusters_far_apart(blas_from, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     centres = 30 * torch.nn.functional.normalize(torch.randn(4, 64, generator=generator))
     x = centres.repeat(300, 1) + 1e-3 * torch.randn(1200, 64, generator=generator)
-    assert torch.equal(rank(x[:100], x[100:], 10), brute_force(x[:100], x[100:], 10))
+    assert torch.equal(rank(x[:100], x[100:], 10).positions, brute_force(x[:100], x[100:], 10))
 
 
 def test_rank_puts_the_nearest_first():
     gallery = torch.tensor([[5.0], [1.0], [3.0], [1.0]])
-    assert rank(torch.zeros(1, 1), gallery, 4).tolist() == [[1, 3, 2, 0]]
-    assert rank(torch.zeros(2, 1), gallery, 2, itself=torch.tensor([1, -1])).tolist() == [[3, 2], [1, 3]]
+    assert rank(torch.zeros(1, 1), gallery, 4).positions.tolist() == [[1, 3, 2, 0]]
+    assert rank(torch.zeros(2, 1), gallery, 2, itself=torch.tensor([1, -1])).positions.tolist() == [[3, 2], [1, 3]]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -305,6 +305,19 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "ends in .safetensors, .pth, .pt" in message(weights=str(tmp_path / "net.bin"))
 
 
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_published_weights_that_come_with_auxiliary_classifiers(monkeypatch, name):
+    whole = torchvision_models.get_model(name, weights=None, init_weights=False, aux_logits=True)
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: whole.state_dict())
+    model = EmbeddingModel(name, dim=4, weights="IMAGENET1K_V1").eval()
+    state = whole.state_dict()
+    assert model.backbone.transform_input
+    for key, value in model.backbone.state_dict().items():
+        assert not key.lower().startswith("aux")
+        assert torch.equal(value, state[key])
+    assert model.train()(torch.zeros(2, 3, 96, 96)).shape == (2, 4)
+
+
 @pytest.mark.parametrize("error", [URLError("no route to host"), OSError("disk full"), RuntimeError("invalid hash")])
 def test_no_network(monkeypatch, error):
     def fail(*_: object, **__: object) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import label_vectors
 
 from contml.contracts import InputError
-from contml.distances import nearest, nearest_vectors, progress_bar, search, vectors
+from contml.distances import nearest, nearest_vectors, progress, progress_bar, search, vectors
 from contml.distances.cache import fingerprint
 from contml.labels import (
     LABELS,
@@ -140,16 +140,85 @@ def test_a_space_that_searches_by_itself_is_held_to_the_rules():
         nearest(Own([1.0, 2.0, 3.0]), 1, among=[2, 0, 1, 1])
 
 
-def test_progress_counts_rows(capsys):
+def test_progress_counts_rows():
     for space in (VectorLabels(torch.arange(700.0)), ClassLabels(list(range(700)))):
         told = []
         nearest(space, 2, progress=told.append, memory=1 << 20)
         assert told == sorted(told)
         assert told[-1] == 700
         assert len(told) > 1
-    with progress_bar(700) as progress:
-        nearest(space, 2, progress=progress)
-    assert capsys.readouterr().out == ""
+
+
+class Clock:
+    """Time that passes by a given number of seconds whenever it is asked for."""
+
+    def __init__(self, step):
+        self.now, self.step = 1000.0, step
+
+    def monotonic(self):
+        self.now += self.step
+        return self.now
+
+
+def test_a_long_search_tells_how_far_it_is_when_piped(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "time", Clock(6.0))
+    with progress_bar(60, "neighbours") as tell:
+        for finished in range(10, 61, 10):
+            tell(finished)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "neighbours: 40 of 60, 0.2 min left\n"  # 24 seconds later, so 12 to go
+        "neighbours: all 60 after 0.6 min\n"
+    )
+
+
+def test_the_time_left_is_told_by_what_was_not_in_the_cache(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "time", Clock(30.0))
+    with progress_bar(1000, "rows") as tell:
+        for finished in (900, 901, 902):
+            tell(finished)
+    assert [line.split(", ")[1] for line in capsys.readouterr().err.splitlines()] == [
+        "0.1 min left",
+        "49.5 min left",
+        "49.0 min left",
+    ]
+
+
+@pytest.mark.parametrize("piped", [True, False])
+def test_a_short_search_shows_nothing(capsys, monkeypatch, piped):
+    if not piped:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with progress_bar(700) as tell:
+        nearest(VectorLabels(torch.arange(700.0)), 2, progress=tell)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_search_has_a_bar_at_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "time", Clock(6.0))
+    with progress_bar(60, "neighbours") as tell:
+        for finished in range(10, 61, 10):
+            tell(finished)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "neighbours" in err
+    assert "60/60" in err
+    assert "min left" not in err
+
+
+def test_a_search_that_fails_ends_its_bar(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "time", Clock(6.0))
+
+    def search(tell):
+        tell(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), progress_bar(60) as tell:
+        search(tell)
+    assert capsys.readouterr().err.endswith("\x1b[?25h"), "the cursor is back"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

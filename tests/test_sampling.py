@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -9,10 +10,12 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from miniature import TINY
 from strategies import label_vectors
 
 from contml.contracts import InputError
-from contml.labels import ClassLabels, ThresholdLabels, VectorLabels
+from contml.experiment import load
+from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
 from contml.sampling import ClassSampler, DenseSampler, UniformSampler
 
 
@@ -258,3 +261,38 @@ def test_bad_options_are_told_in_one_line(make, message):
     with pytest.raises(InputError) as error:
         make()
     assert str(error.value) == message
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Half a minute passes whenever somebody looks at the clock."""
+    now = itertools.count(0.0, 30.0)
+    monkeypatch.setattr("contml.distances.progress.time.monotonic", lambda: next(now))
+
+
+@pytest.mark.parametrize("make", [DenseSampler, NearestLabels])
+def test_a_long_search_for_neighbours_shows_how_far_it_is(make, slow, capsys, tmp_path):
+    space = VectorLabels(torch.arange(2100.0))
+    given = {"labels": space} if make is DenseSampler else {"space": space}
+
+    def shown(**options):
+        make(**given, **options)
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    assert shown() == ""
+    assert "nearest neighbours: 1,024 of 2,100, " in shown(quiet=False, cache=tmp_path)
+    assert list(tmp_path.iterdir())
+    # What the cache has is there at once: one call, and nothing to tell.
+    assert shown(quiet=False, cache=tmp_path) == ""
+
+
+def test_a_training_shows_how_far_the_neighbours_are_once(slow, capsys, monkeypatch):
+    experiment = load("captions/synthetic", [*TINY, "sampler.all_anchors=false", "model.backbone=small_cnn"])
+    task = experiment.build_task()
+    for quiet, rank, lines in ((False, "0", 1), (True, "0", 0), (False, "1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        capsys.readouterr()
+        experiment.build_trainer(task, quiet=quiet)
+        assert capsys.readouterr().err.count("nearest neighbours: all 40") == lines

@@ -25,6 +25,7 @@ from contml.config.schema import (
     check,
     data_arguments,
     details,
+    further_option,
     options,
     plain,
     summary,
@@ -148,6 +149,7 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     assert callable(constructor)
     try:
         takes, data = options(constructor), data_arguments(constructor)
+        further = further_option(constructor)
     except (NameError, TypeError, ValueError) as error:
         raise wrong(document.where((key, "name")), f"the signature of {key} '{name}' cannot be read: {error}") from None
     names = [option.name for option in takes]
@@ -157,16 +159,18 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     for option in given:
         if option in data:
             raise wrong(document.where((key, option)), f"'{key}.{option}' is filled from the data; remove it")
-        if option not in names:
+        if option not in names and further is None:
             hint = _near(option, names) or f"'{name or key}' takes {', '.join(names) or 'no options'}"
             raise wrong(document.where((key, option)), f"unknown key '{key}.{option}'; {hint}")
-        given[option] = _checked(document, (key, option), takes[names.index(option)], given[option])
+        kind = takes[names.index(option)] if option in names else further
+        assert kind is not None
+        given[option] = _checked(document, (key, option), kind, given[option])
     for o in takes:
         if o.required and o.name not in given:
             raise wrong(document.where((key,)), f"'{key}.{o.name}' is missing; '{name or key}' needs it")
     mixed = document.line((key,)) and any(document.line((key, option)) == COMMAND_LINE for option in given)
     origin = document.where((key,)) + (" and command line" if mixed else "")
-    return Part(key, name, constructor, {o.name: given.get(o.name, o.default) for o in takes}, origin)
+    return Part(key, name, constructor, {o.name: o.default for o in takes} | given, origin)
 
 
 def _renamed(document: Document, key: str, section: Section, name: str) -> bool:

@@ -45,6 +45,15 @@ def options(part: Constructor) -> list[Option]:
     ]
 
 
+def further_option(part: Constructor) -> Option | None:
+    """What a config may set under names of its own choice: `**figures: float`. Arguments of no said type take none."""
+    help_of = _help(part)
+    for p in inspect.signature(part, eval_str=True).parameters.values():
+        if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any):
+            return Option(p.name, p.annotation, None, False, help_of.get(p.name, ""))
+    return None
+
+
 def data_arguments(part: Constructor) -> dict[str, bool]:
     """What only the data can tell a part: its keyword-only arguments, and whether each is required."""
     parameters = inspect.signature(part).parameters.values()

@@ -8,13 +8,10 @@ float32 rounding, and nearest neighbours of equal distance come in order of thei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from contml.contracts import InputError, LabelSpace, Rows, as_rows
@@ -66,7 +63,7 @@ def nearest(
         rows: whose neighbours are wanted.
         among: rows that may be neighbours.
         memory: bytes that a block of label distances may take with its temporaries.
-        progress: called with the number of rows finished so far; `progress_bar` makes one.
+        progress: called with the number of rows finished so far; `progress_bar` shows it.
         cache: a folder where the result is kept under a key of the labels' content and the options of their distance;
             an interrupted search goes on where it stopped. The space needs a `fingerprint`, as `PackedLabels` has.
 
@@ -82,18 +79,6 @@ def nearest(
         return _search(space, k, r, c, memory, progress)
     kept = Cache(Path(cache).expanduser(), space, k, r, c)
     return Neighbours(*kept.get(lambda part, tell: _search(space, k, part, c, memory, tell), progress))
-
-
-@contextmanager
-def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for `progress` of `nearest`, nothing where stderr is no terminal.
-
-    with progress_bar(len(space)) as progress: nearest(space, 30, progress=progress)
-    """
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda finished: bar.update(task, completed=finished)
 
 
 def _search(

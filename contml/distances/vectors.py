@@ -14,6 +14,8 @@ import faiss
 import torch
 from torch import Tensor
 
+from contml.distances.exact import ExactDistances, squared_norms
+
 #: Candidates beyond k that are ranked again: rounding may have swapped near ties at k.
 _SPARE = 32
 #: Queries ranked at a time, and the bytes that their `[queries, candidates, d]` differences may take.
@@ -60,6 +62,7 @@ def nearest_vectors(
     q32, g32 = (((x - center) / scale).float() for x in (q, g))
     rounding = _Rounding(q, g, g32, scale)
     search = _faiss(g32) if g.device.type == "cpu" else _products(g32)
+    whole = ExactDistances(g)
     count = min(len(g), k + _SPARE + 1)
     step = max(1, min(_QUERIES, memory // (24 * count * max(g.shape[1], 1))))
     out = Nearest(q.new_empty(len(q), k), torch.empty(len(q), k, dtype=torch.int64, device=q.device))
@@ -67,7 +70,7 @@ def nearest_vectors(
         part = slice(start, min(start + step, len(q)))
         approximate, found = search(q32[part], count)
         found = found.sort(dim=1).values
-        d = order((g[found] - q[part, None]).square().sum(2))
+        d = order(squared_norms(g[found] - q[part, None]))
         d.masked_fill_(found == own[part, None], torch.inf)
         values, at = d.sort(dim=1, stable=True)
         out.values[part], out.positions[part] = values[:, :k], found.gather(1, at[:, :k])
@@ -75,7 +78,7 @@ def nearest_vectors(
             last = approximate.max(dim=1).values.double()
             beyond = order((last - rounding.of(q32[part], last)).clamp(min=0) * scale**2)
             for row in (start + (~(out.values[part, -1] < beyond)).nonzero()[:, 0]).tolist():
-                out.values[row], out.positions[row] = _whole(q[row], g, int(own[row]), k, order)
+                out.values[row], out.positions[row] = _whole(order(whole.of(q[row])), int(own[row]), k)
         if progress is not None:
             progress(part.stop)
     return out
@@ -132,9 +135,8 @@ def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]
     return search
 
 
-def _whole(q: Tensor, g: Tensor, own: int, k: int, order: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Values and positions `[k]` of the nearest of the whole gallery to one query `[d]`."""
-    d = order((g - q).square().sum(1))
+def _whole(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
+    """Values and positions `[k]` of the nearest of the whole gallery, given what is ranked `[G]` of one query."""
     if own >= 0:
         d[own] = torch.inf
     last = d.kthvalue(k).values

@@ -1,83 +1,77 @@
-"""Metrics of rankings by class: Recall@K, and MAP@R.
+"""Metrics of rankings by class: Recall@K, MAP@R and R-precision.
 
-    Recall@K = share of the queries with an item of their own class among the K nearest
-    MAP@R    = mean over queries of 1/R sum_{i = 1..R} P(i),   P(i) = precision at i if the i-th is relevant, else 0
+    Recall@K    = share of the queries with an item of their own class among the K nearest
+    MAP@R       = mean over queries of 1/R sum_{i = 1..R} P(i),  P(i) = precision at i if the i-th is relevant, else 0
+    R-precision = mean over queries of the share of relevant items among the R nearest
 
 Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via Lifted Structured Feature Embedding", CVPR 2016; Musgrave,
 Belongie, Lim: "A Metric Learning Reality Check", ECCV 2020. R is the number of items of the query's class in the
-gallery, itself left out. A query that is alone in its class finds nothing: it counts, as a miss.
+gallery, itself left out. A query that is alone in its class finds nothing: it counts, as a miss. Items at equal
+distance: the expectation over their orders, as in `contml.evaluation.ties`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from contml.evaluation.result import Curve, Score
+from contml.evaluation.ties import Ties, prefix_sums
+
+#: Rows of a `[rows, K]` table of probabilities at a time.
+_ROWS = 1 << 12
 
 
-class ClassFigures:
-    """Recall@K and MAP@R of a ranking that comes in parts, since MAP@R reads as many places as a class has items.
+@dataclass(frozen=True)
+class FirstRelevant:
+    """Where the nearest item of its own class stands in the ranking of each query: all that Recall@K asks."""
 
-    Args:
-        query_class: class ids of the queries `[Q]`.
-        gallery_class: class ids of the gallery `[G]`.
-        own: where each query stands in the gallery, or -1, `[Q]`.
-    """
+    nearer: Tensor  # [Q] items that are nearer
+    tied: Tensor  # [Q] items exactly as near, itself among them
+    relevant: Tensor  # [Q] those of them of the query's class; 0: the gallery has none of its class
 
-    def __init__(self, query_class: Tensor, gallery_class: Tensor, own: Tensor) -> None:
-        self.query_class, self.gallery_class = query_class, gallery_class
-        self.relevant = relevant_items(query_class, gallery_class, own)
-        self.others = len(gallery_class) - (own >= 0).long() - self.relevant
-        #: How many places of each ranking MAP@R reads.
-        self.depth = int(self.relevant.max())
-        self._precision = torch.zeros(len(query_class), dtype=torch.float64)
+    def recall(self, k: int) -> Tensor:
+        """Recall@K `[k]` for K = 1 ... k."""
+        # Once the place is beyond k it does not matter by how much, and most queries have no ties.
+        nearer = torch.where(self.relevant > 0, self.nearer.clamp(max=k), k)
+        cases, count = torch.stack((nearer, self.tied, self.relevant), 1).unique(dim=0, return_counts=True)
+        found = torch.zeros(k, dtype=torch.float64)
+        for part, weight in zip(cases.split(_ROWS), count.split(_ROWS), strict=True):
+            found += weight.double() @ _chance_of_a_hit(*part.unbind(1), k)
+        return found / len(self.nearer)
 
-    def add(self, part: slice, positions: Tensor) -> None:
-        """The ranking of some queries: positions in the gallery `[q, depth or more]`, best first."""
-        self._precision[part] = average_precision_at_r(self._same(part, positions), self.relevant[part])
 
-    def recall(self, positions: Tensor) -> Curve:
-        """Recall@K of the ranking of all queries `[Q, K]`."""
-        k = positions.shape[1]
-        model = recall_at(self._same(slice(None), positions))
-        random = recall_by_chance(self.relevant, self.others, k)
-        return Curve("Recall", "higher", model.tolist(), random.tolist(), [self._possible] * k)
-
-    def map_at_r(self) -> Score:
-        """MAP@R of what was added."""
-        random = average_precision_at_r_by_chance(self.relevant, self.others)
-        return Score("MAP@R", "higher", float(self._precision.mean()), float(random.mean()), self._possible)
-
-    @property
-    def _possible(self) -> float:
-        return float((self.relevant > 0).double().mean())
-
-    def _same(self, part: slice, positions: Tensor) -> Tensor:
-        return self.gallery_class[positions] == self.query_class[part, None]
+def _chance_of_a_hit(before: Tensor, tied: Tensor, relevant: Tensor, k: int) -> Tensor:
+    """Chance `[n, k]` that the first K = 1 ... k places hold a relevant item: some of the tied that follow `before`."""
+    place = torch.arange(k) - before[:, None]  # [n,K] among the tied, from 0
+    misses = (tied - relevant)[:, None] - place
+    chance = misses.clamp(min=0).double() / (tied[:, None] - place).clamp(min=1)
+    return 1 - torch.where((place >= 0) & (relevant > 0)[:, None], chance, 1.0).cumprod(1)
 
 
 def relevant_items(query_class: Tensor, gallery_class: Tensor, own: Tensor) -> Tensor:
-    """How many of the gallery `[G]` are of each query's class, itself left out, `[Q]`; own as in `ClassFigures`."""
+    """How many of the gallery `[G]` are of each query's class, itself left out, `[Q]`.
+
+    own `[Q]`: where each query stands in the gallery, or -1.
+    """
     largest = max((int(ids.max()) for ids in (query_class, gallery_class) if len(ids)), default=0)
     of_class = torch.bincount(gallery_class, minlength=largest + 1)
     return of_class[query_class] - (own >= 0).long()
 
 
-def recall_at(same: Tensor) -> Tensor:
-    """Recall@K `[K]` for K = 1, 2, ... of a ranking `[Q, K]` bool, best first: which items are of the query's class."""
-    return same.cummax(1).values.double().mean(0)
-
-
 def recall_by_chance(relevant: Tensor, others: Tensor, k: int) -> Tensor:
-    """Expected Recall@K `[K]` of a random ranking, K = 1 ... k.
+    """Expected Recall@K `[K]` of a random ranking, K = 1 ... k: all items tie.
 
     relevant `[Q]`: how many of the gallery are of the query's class; others `[Q]`: how many are not; itself in neither.
     """
-    drawn = torch.arange(k)  # before each draw
-    left = (relevant + others)[:, None] - drawn
-    misses = ((others[:, None] - drawn).double() / left.clamp(min=1)).clamp(min=0)  # [Q,K]
-    return (1 - misses.cumprod(1)).mean(0)
+    return FirstRelevant(torch.zeros_like(relevant), relevant + others, relevant).recall(k)
+
+
+def precision_at_r(same: Tensor, relevant: Tensor) -> Tensor:
+    """Share `[Q]` of the first R that are relevant, 0 where R is 0; same and relevant as in `average_precision_at_r`."""
+    inside = torch.arange(same.shape[1]) < relevant[:, None]
+    return (same * inside).double().sum(1) / relevant.clamp(min=1)
 
 
 def average_precision_at_r(same: Tensor, relevant: Tensor) -> Tensor:
@@ -91,6 +85,43 @@ def average_precision_at_r(same: Tensor, relevant: Tensor) -> Tensor:
     return (precision * hits).sum(1) / relevant.clamp(min=1)
 
 
+def expected_precision_at_r(same: Tensor, relevant: Tensor, ties: Ties, beyond: Tensor) -> tuple[Tensor, Tensor]:
+    """R-precision and average precision at R `[c]` of rankings with ties: expectations over the orders of equals.
+
+    Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; given one,
+    the j places of the group before it hold j (p - 1)/(t - 1) others on average.
+
+    Args:
+        same: of these rankings `[c, D]`.
+        relevant: R, `[c]`.
+        ties: of these rankings.
+        beyond: relevant items of the last group that the rankings leave out `[c]`.
+    """
+    place = torch.arange(same.shape[1])
+    size, found = ties.size.double(), ties.sums(same, beyond)
+    chance = found / size
+    again = (found - 1).clamp(min=0) / (size - 1).clamp(min=1)
+    before = ties.before(same) + (place - ties.first) * again
+    inside = place < relevant[:, None]
+    r = relevant.clamp(min=1)
+    average = chance * (before + 1) / (place + 1)
+    return (chance * inside).sum(1) / r, (average * inside).sum(1) / r
+
+
+def first_relevant(same: Tensor, ties: Ties, beyond: Tensor) -> FirstRelevant:
+    """Where the first relevant item of each ranking `[q, D]` stands; not in the ranking: D nearer, one tied."""
+    at = torch.where(same.any(1), same.int().argmax(1), same.shape[1])
+    found = FirstRelevant(at, torch.ones_like(at), torch.ones_like(at))
+    if len(ties.rows):
+        of_group = ties.sums(same[ties.rows], beyond)
+        shown = (of_group > 0).any(1).nonzero()[:, 0]
+        first, rows = (of_group > 0).int().argmax(1)[shown, None], ties.rows[shown]
+        found.nearer[rows] = ties.first[shown].gather(1, first)[:, 0]
+        found.tied[rows] = ties.size[shown].gather(1, first)[:, 0]
+        found.relevant[rows] = of_group[shown].gather(1, first)[:, 0].long()
+    return found
+
+
 def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor:
     """Its expectation `[Q]` over random rankings.
 
@@ -98,6 +129,11 @@ def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor
     """
     r, n = relevant.double(), (relevant + others).double().clamp(min=1)
     inverse = 1 / torch.arange(1, int(relevant.max()) + 1, dtype=torch.float64)
-    harmonic = torch.nn.functional.pad(inverse.cumsum(0), (1, 0))[relevant]  # [Q] sum of 1/i to R
+    harmonic = prefix_sums(inverse[None])[0][relevant]  # [Q] sum of 1/i to R
     again = (r - 1) / (n - 1).clamp(min=1)
     return torch.where(relevant > 0, (harmonic * (1 - again) + r * again) / n, 0.0)
+
+
+def precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor:
+    """Its expectation `[Q]` over random rankings: R/n."""
+    return relevant.double() / (relevant + others).clamp(min=1)

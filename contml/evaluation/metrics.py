@@ -23,13 +23,13 @@ def discounts(k: int) -> Tensor:
     return 1 / torch.arange(2, k + 2, dtype=torch.float64).log2()
 
 
-def ndcg_at(label_distances: Tensor, ideal: Tensor) -> Tensor:
+def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
     """Normalised discounted cumulative gain `[K]` for K = 1, 2, ...: mean over queries.
 
-    label_distances `[Q, K]`: of the ranking, best first; ideal `[Q, K]`: of the best ranking of the same gallery.
+    gain `[Q, K]`: of the ranking, best first; ideal `[Q, K]`: of the best ranking of the same gallery.
     """
-    discount = discounts(label_distances.shape[1])
-    return ((gains(label_distances) * discount).cumsum(1) / (gains(ideal) * discount).cumsum(1)).mean(0)
+    discount = discounts(gain.shape[1])
+    return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 
 
 def spearman(x: Tensor, y: Tensor) -> float:

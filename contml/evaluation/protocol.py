@@ -1,24 +1,31 @@
 """The protocol of retrieval: the model's ranking beside a random one and the oracle's.
 
-Metrics of label distances are for labels of any degree; where labels are classes, Recall@K and MAP@R come first.
+Metrics of label distances are for labels of any degree; where labels are classes, Recall@K, MAP@R, R-precision, NMI
+and F1 come first. Items at equal distance share their places: figures are expectations over the orders of equals
+(`contml.evaluation.ties`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from contml.contracts import InputError, LabelSpace
-from contml.distances import pairwise, smallest
-from contml.evaluation.class_metrics import ClassFigures, relevant_items
+from contml.distances import ExactDistances, pairwise, smallest
+from contml.distances.vectors import Nearest
+from contml.evaluation.class_figures import ClassFigures, cluster_scores
+from contml.evaluation.class_metrics import relevant_items
+from contml.evaluation.class_ranks import own_class_first
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.ranking import check_finite, rank
-from contml.evaluation.result import Curve, Evaluation, Ranking, Score
+from contml.evaluation.ranking import check_finite, rank, search_device
+from contml.evaluation.result import RECALL_AT, Curve, Evaluation, Ranking, Score
+from contml.evaluation.ties import cut_off, find_ties, members_beyond
 
-#: The largest K of the curves.
+#: The largest K of the curves, save Recall's.
 LARGEST_K = 100
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
@@ -36,6 +43,8 @@ def evaluate(
     *,
     missing: Tensor | None = None,
     exclude_singletons: bool = False,
+    recall_at: Sequence[int] | None = None,
+    clusters: bool = True,
 ) -> tuple[Evaluation, Ranking]:
     """Rank the gallery for each query by embedding distance, and hold the ranking to the label distances.
 
@@ -47,11 +56,18 @@ def evaluate(
         missing: rows without an embedding (images that could not be read): they neither query nor are ranked.
         exclude_singletons: where labels are classes, leave out the queries that are alone in theirs: no embedding can
             find anything for them, and they count as misses.
+        recall_at: the K at which Recall@K is told, where labels are classes; of any size: items beyond the 100th place
+            are counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
+        clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
+            they have classes.
 
     Raises:
-        InputError: fewer than one query or two gallery items, or an embedding that is not finite.
+        InputError: fewer than one query or two gallery items, an embedding that is not finite, or a K below 1.
     """
     embeddings = embeddings.detach().cpu()
+    told = sorted(set(RECALL_AT if recall_at is None else recall_at))
+    if not told or told[0] < 1:
+        raise InputError(f"recall_at is {list(recall_at or [])}; give whole numbers from 1 on, such as [1, 10, 100]")
     everything = torch.arange(len(labels))
     q, g = (everything if rows is None else rows for rows in (queries, gallery))
     if missing is not None and len(missing):
@@ -64,61 +80,144 @@ def evaluate(
         q = q[relevant_items(classes[q], classes[g], place[q]) > 0]
     if len(q) < 1 or len(g) < 2:
         raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
-    own = place[q]  # [Q] where a query stands in the gallery, or -1
-    itself = own if bool((own >= 0).any()) else None
-    k = min(LARGEST_K, len(g) - (itself is not None))
     check_finite(embeddings[q], embeddings[g])
-    by_class = None if classes is None else ClassFigures(classes[q], classes[g], own)
-    depth = k if by_class is None else max(k, by_class.depth)
-    model = torch.empty(len(q), k, dtype=torch.int64)  # positions in the gallery
-    for part in _parts(len(q), depth):
-        left_out = None if itself is None else itself[part]
-        positions = rank(embeddings[q[part]], embeddings[g], depth, itself=left_out, device=labels.device)
-        model[part] = positions[:, :k]
-        if by_class is not None:
-            by_class.add(part, positions)
+    sides = _Sides(embeddings, q, g, place[q])
+    k = min(LARGEST_K, sides.available)
+    pair_query, pair_item = _sample_pairs(len(q), len(g), place[q])
+    curves: dict[str, Curve] = {}
+    scores: dict[str, Score] = {}
+    if classes is None:
+        found = _by_degree(sides, labels, k, pair_query, pair_item)
+    else:
+        found, figures = _by_class(sides, classes, k, pair_query, pair_item, labels.device)
+        largest = min(max(k, told[-1]), sides.available)
+        curves["recall"], scores = figures.recall(largest), figures.scores()
+        if clusters:
+            members = torch.cat((q, g)).unique()
+            scores |= cluster_scores(embeddings[members].to(search_device(labels.device)), classes[members])
 
-    pair_query, pair_item = _sample_pairs(len(q), len(g), itself)
-    found, best, pair_labels, mean_distance, mean_gain = [], [], [], [], []
-    for part in _parts(len(q), len(g)):
-        d = pairwise(labels, q[part], g).cpu()  # [q,G]
-        out = None if itself is None else own[part, None] == torch.arange(len(g))
-        found.append(d.gather(1, model[part]))
-        best.append(smallest(d, torch.arange(len(g)), k, out=out))
-        inside = torch.ones_like(d, dtype=torch.float64) if out is None else (~out).double()
-        mean_distance.append((d * inside).sum(1) / inside.sum(1))
-        mean_gain.append((gains(d) * inside).sum(1) / inside.sum(1))
-        low, high = torch.searchsorted(pair_query, torch.tensor([part.start, part.stop])).tolist()
-        pair_labels.append(d[pair_query[low:high] - part.start, pair_item[low:high]])
-
-    retrieved, oracle = torch.cat(found), torch.cat([b.distances for b in best])
     apart = [
         torch.linalg.vector_norm(embeddings[a].double() - embeddings[b].double(), dim=1)
         for a, b in zip(torch.split(q[pair_query], _CHUNK), torch.split(g[pair_item], _CHUNK), strict=True)
     ]
-    pairs = torch.stack((torch.cat(pair_labels).double(), torch.cat(apart)), 1)
-    by_chance = torch.cat(mean_distance).mean().expand(k)
-    ideal = (gains(oracle) * discounts(k)).cumsum(1)  # [Q,K]
-    ndcg_by_chance = (torch.cat(mean_gain)[:, None] * discounts(k).cumsum(0) / ideal).mean(0)
-    curves: dict[str, Curve] = {}
-    scores: dict[str, Score] = {}
-    if by_class is not None:
-        curves["recall"], scores["map_at_r"] = by_class.recall(model), by_class.map_at_r()
+    pairs = torch.stack((found.pair_labels.double(), torch.cat(apart)), 1)
+    ideal = gains(found.oracle)
+    ndcg_by_chance = (found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)).mean(0)
     curves |= {
         "label_distance": Curve(
             "mean label distance",
             "lower",
-            mean_label_distance_at(retrieved).tolist(),
-            by_chance.tolist(),
-            mean_label_distance_at(oracle).tolist(),
+            mean_label_distance_at(found.expected).tolist(),
+            found.random_distance.mean().expand(k).tolist(),
+            mean_label_distance_at(found.oracle).tolist(),
         ),
-        "ndcg": Curve("nDCG", "higher", ndcg_at(retrieved, oracle).tolist(), ndcg_by_chance.tolist(), [1.0] * k),
+        "ndcg": Curve("nDCG", "higher", ndcg_at(found.gain, ideal).tolist(), ndcg_by_chance.tolist(), [1.0] * k),
     }
     skipped = 0 if missing is None else len(missing)
     correlation = spearman(pairs[:, 1], pairs[:, 0])
-    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores)
-    oracle_rows = g[torch.cat([b.rows for b in best])]
-    return evaluation, Ranking(q, g[model], oracle_rows, retrieved, oracle, pairs, embeddings)
+    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, told)
+    ranking = Ranking(q, g[found.model], g[found.best], found.retrieved, found.oracle, pairs, embeddings)
+    return evaluation, ranking
+
+
+class _Sides(NamedTuple):
+    """Who queries whom: rows of the embeddings."""
+
+    embeddings: Tensor
+    q: Tensor  # [Q]
+    g: Tensor  # [G]
+    own: Tensor  # [Q] where a query stands in the gallery, or -1
+
+    @property
+    def available(self) -> int:
+        """Items that every query can find."""
+        return len(self.g) - int(bool((self.own >= 0).any()))
+
+    def rank(self, part: slice, places: int, device: torch.device) -> Nearest:
+        """The nearest of the gallery to some queries; a query itself comes last, infinitely far, where all are asked."""
+        own = self.own[part] if bool((self.own >= 0).any()) else None
+        return rank(self.embeddings[self.q[part]], self.embeddings[self.g], places, itself=own, device=device)
+
+
+class _Found(NamedTuple):
+    """The rankings and their label distances."""
+
+    model: Tensor  # [Q,k] positions in the gallery, ties to the lower one
+    retrieved: Tensor  # [Q,k] label distances of these
+    expected: Tensor  # [Q,k] label distance expected at each place, over the orders of equals
+    gain: Tensor  # [Q,k] gain expected
+    best: Tensor  # [Q,k] positions of the oracle's ranking
+    oracle: Tensor  # [Q,k] label distances of these
+    random_distance: Tensor  # [Q] of a random item
+    random_gain: Tensor  # [Q]
+    pair_labels: Tensor  # [P]
+
+
+def _by_class(
+    sides: _Sides, classes: Tensor, k: int, pair_query: Tensor, pair_item: Tensor, device: torch.device
+) -> tuple[_Found, ClassFigures]:
+    q, g = sides.q, sides.g
+    of_query, of_gallery = classes[q], classes[g]
+    figures = ClassFigures(sides.embeddings[q], sides.embeddings[g], of_query, of_gallery, sides.own, k, device)
+    places = min(figures.depth + 1, len(g))
+    model = torch.empty(len(q), k, dtype=torch.int64)
+    for part in _parts(len(q), places):
+        ranked = sides.rank(part, places, device)
+        model[part] = ranked.positions[:, :k]
+        figures.add(part, ranked)
+    found = _Found(
+        model,
+        (of_gallery[model] != of_query[:, None]).float(),
+        figures.label_distances,
+        1 - figures.label_distances / 2,  # a gain is 1 within a class, 1/2 between classes
+        own_class_first(of_query, of_gallery, sides.own, k),
+        figures.oracle(),
+        *figures.by_chance(),
+        (of_query[pair_query] != of_gallery[pair_item]).float(),
+    )
+    return found, figures
+
+
+def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pair_item: Tensor) -> _Found:
+    q, g, own = sides.q, sides.g, sides.own
+    places = min(k + 1, len(g))
+    whole = ExactDistances(sides.embeddings[g])
+    ranked = [sides.rank(part, places, labels.device) for part in _parts(len(q), places)]
+    distances, positions = (torch.cat(parts) for parts in zip(*ranked, strict=True))
+    blocks: list[tuple[Tensor, ...]] = []
+    for part in _parts(len(q), len(g)):
+        d = pairwise(labels, q[part], g).cpu()  # [q,G]
+        out = own[part, None] == torch.arange(len(g))
+        retrieved = d.gather(1, positions[part])
+        expected, gain = retrieved.double(), gains(retrieved)
+        ties = find_ties(distances[part])
+        cut = cut_off(distances[part], ties)
+        rows = ties.rows[cut]
+        beyond = torch.zeros(2, len(ties.rows), dtype=torch.float64)
+        vectors = sides.embeddings[q[part][rows]]
+        theirs = distances[part][rows], positions[part][rows], own[part][rows]
+        for those, equal in members_beyond(vectors, whole, *theirs, len(g)):
+            ties.beyond[cut[those]] = equal.sum(1)
+            beyond[0, cut[those]] = (d[rows[those]] * equal).double().sum(1)
+            beyond[1, cut[those]] = (gains(d[rows[those]]) * equal).sum(1)
+        for values, past in zip((expected, gain), beyond, strict=True):
+            values[ties.rows] = ties.sums(values[ties.rows], past) / ties.size
+        best = smallest(d, torch.arange(len(g)), k, out=out)
+        inside = (~out).double()
+        low, high = torch.searchsorted(pair_query, torch.tensor([part.start, part.stop])).tolist()
+        blocks.append(
+            (
+                retrieved[:, :k],
+                expected[:, :k],
+                gain[:, :k],
+                best.rows,
+                best.distances,
+                (d * inside).sum(1) / inside.sum(1),
+                (gains(d) * inside).sum(1) / inside.sum(1),
+                d[pair_query[low:high] - part.start, pair_item[low:high]],
+            )
+        )
+    return _Found(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
 def _parts(queries: int, width: int) -> Iterator[slice]:
@@ -128,7 +227,7 @@ def _parts(queries: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + step, queries))
 
 
-def _sample_pairs(queries: int, gallery: int, itself: Tensor | None) -> tuple[Tensor, Tensor]:
+def _sample_pairs(queries: int, gallery: int, own: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
     total = queries * gallery
     if total <= _PAIRS:
@@ -136,7 +235,5 @@ def _sample_pairs(queries: int, gallery: int, itself: Tensor | None) -> tuple[Te
     else:
         flat = torch.from_numpy(np.unique(np.random.default_rng(0).integers(0, total, _PAIRS)))
     query, item = flat // gallery, flat % gallery
-    if itself is not None:
-        apart = itself[query] != item
-        query, item = query[apart], item[apart]
-    return query, item
+    apart = own[query] != item
+    return query[apart], item[apart]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from contml.contracts import InputError
 from contml.distances import nearest_vectors
+from contml.distances.vectors import Nearest
 
 
 def rank(
@@ -16,10 +17,10 @@ def rank(
     *,
     itself: Tensor | None = None,
     device: torch.device | str = "cpu",
-) -> Tensor:
-    """Positions `[Q, k]` of the k nearest of the gallery `[G, d]` to each query `[Q, d]`, nearest first.
+) -> Nearest:
+    """The k nearest of the gallery `[G, d]` to each query `[Q, d]`: squared distances and positions `[Q, k]`.
 
-    By Euclidean distance in float64; ties go to the lower position. The result is on the CPU.
+    By Euclidean distance in float64, nearest first; ties go to the lower position. The result is on the CPU.
 
     Args:
         queries: embeddings, on any device.
@@ -32,8 +33,14 @@ def rank(
         InputError: an embedding is not finite.
     """
     check_finite(queries, gallery)
-    where = device if torch.device(device).type == "cuda" else "cpu"
-    return nearest_vectors(queries.to(where), gallery.to(where), k, itself=itself).positions.cpu()
+    where = search_device(device)
+    found = nearest_vectors(queries.to(where), gallery.to(where), k, itself=itself)
+    return Nearest(found.values.cpu(), found.positions.cpu())
+
+
+def search_device(device: torch.device | str) -> torch.device:
+    """Where to search for those whose labels are there: CUDA devices themselves, else the CPU."""
+    return torch.device(device if torch.device(device).type == "cuda" else "cpu")
 
 
 def check_finite(queries: Tensor, gallery: Tensor) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+#: The K at which Recall@K is told unless the data or the caller say which.
+RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -29,7 +32,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Score:
-    """One metric that has no K, such as MAP@R: of the model, of a random ranking (its expectation), of the oracle."""
+    """One metric that has no K, such as MAP@R: of the model, by chance (its expectation), and the best possible.
+
+    Chance is a random ranking, or clusters of the same sizes with items drawn at random.
+    """
 
     title: str
     better: str  # "lower" or "higher"
@@ -52,7 +58,8 @@ class Evaluation:
     """The figures of one evaluation, as they are written to `evaluation.json`.
 
     `curves` are by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
-    value at K. `scores` are those without a K (for classes "map_at_r").
+    value at K. `scores` are those without a K (for classes "map_at_r", "r_precision", "nmi", "f1"). `recall_at` are the
+    K at which tables tell Recall@K.
     `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of them,
     or a uniform sample of a million.
     """
@@ -64,6 +71,7 @@ class Evaluation:
     spearman: float
     skipped: int = 0
     scores: dict[str, Score] = field(default_factory=dict)
+    recall_at: list[int] = field(default_factory=lambda: list(RECALL_AT))
 
     @property
     def headline(self) -> tuple[str, int]:

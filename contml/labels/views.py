@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, LabelSpace, Rows, as_rows
-from contml.distances import nearest, pairwise
+from contml.distances import nearest, pairwise, progress_bar
 from contml.distances.cache import fingerprint
 from contml.labels.base import SpaceView
 
@@ -88,10 +89,11 @@ class NearestLabels(_BinaryView):
         cache: a folder that keeps what was found, for the next run on these labels; none: found anew.
     """
 
-    def __init__(self, k: int = 30, cache: Path | None = None, *, space: LabelSpace) -> None:
+    def __init__(self, k: int = 30, cache: Path | None = None, *, space: LabelSpace, quiet: bool = True) -> None:
         super().__init__(space)
         self.k = k
-        self.neighbours = nearest(space, k, cache=cache).rows  # [N,k]
+        with nullcontext() if quiet else progress_bar(len(space)) as progress:
+            self.neighbours = nearest(space, k, progress=progress, cache=cache).rows  # [N,k]
         self.index = torch.arange(len(space), device=space.device)
         self.unit = f"not among the {k} nearest"
 

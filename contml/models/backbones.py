@@ -113,15 +113,17 @@ def _torchvision(name: str, weights: str) -> Built:
     entry = None if weights == "none" else registry[weights]
     # Auxiliary classifiers only help to train a classifier, and make the output of these two a tuple. Their published
     # weights were trained on inputs of other statistics, which transform_input restores.
-    special = {"aux_logits": False, "transform_input": True} if name in ("googlenet", "inception_v3") else {}
+    special = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}
     if special and entry is None:
-        special["init_weights"] = True
+        special |= {"aux_logits": False, "init_weights": True}
     try:
         module = torchvision_models.get_model(name, weights=entry, **special)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a broken download is a RuntimeError
         if entry is None:
             raise
         raise _not_downloaded(f"weights {weights} of {name} from {entry.url}", torch.hub.get_dir(), error) from error
+    if special:  # published weights come with auxiliary classifiers, and torchvision keeps one of the two models'
+        module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
     return Built(module, _cut_classifier(module), (tuple(preset.mean), tuple(preset.std)))
 

@@ -8,8 +8,6 @@ from contml.evaluation.result import Curve, Evaluation
 
 #: The K that tables print, as far as a curve reaches.
 TABLE_K = (1, 5, 10, 20, 50, 100)
-#: Those of Recall@K, as papers print them.
-RECALL_K = (1, 2, 4, 8, 10, 20, 50, 100)
 
 #: What stands where there is no number.
 MISSING = "-"
@@ -34,13 +32,13 @@ def percent(fraction: float) -> str:
 def summary(evaluation: Evaluation) -> list[list[str]]:
     """The header and the rows of the result table, as strings.
 
-    One row for each metric and each K of 1, 5, 10, 20, 50, 100 (Recall: 1, 2, 4, 8, 10, ...) that its curve reaches;
+    One row for each metric and each K of 1, 5, 10, 20, 50, 100 (Recall: those that the data ask for) that its curve reaches;
     `way` is how far the model is on the way from random (0 %) to oracle (100 %). Metrics without a K follow, the last
     row is the Spearman correlation.
     """
     rows = [["metric", "K", "model", "random", "oracle", "way"]]
     for name, curve in evaluation.curves.items():
-        for k in RECALL_K if name == "recall" else TABLE_K:
+        for k in evaluation.recall_at if name == "recall" else TABLE_K:
             if k <= len(curve.model):
                 values = [number(line[k - 1]) for line in (curve.model, curve.random, curve.oracle)]
                 rows.append([curve.title, str(k), *values, percent(curve.fraction(k))])

@@ -45,8 +45,6 @@ from contml.training.progress import TrainingProgress
 _ROWS = 2000
 #: K of the figures in an evaluation row.
 _ROW_K = (1, 10, 100)
-#: And of Recall@K: those that papers print.
-_ROW_RECALL_K = (1, 2, 4, 8, 10, 100)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -265,7 +263,14 @@ class Trainer:
             missing = torch.cat([part[1] for part in parts])
         self.missing = missing
         labels = self.test.labels.to(self.device)
-        return evaluate(embeddings, labels, self.test.queries, self.test.gallery, missing=missing)
+        return evaluate(
+            embeddings,
+            labels,
+            self.test.queries,
+            self.test.gallery,
+            missing=missing,
+            recall_at=getattr(self.test, "recall_at", None),
+        )
 
     def save(self) -> None:
         """Write the state from which `resume` goes on, and the weights as `last`.
@@ -362,7 +367,7 @@ class Trainer:
         for name, split in (("training", self.split), ("test", self.test)):
             dropped = getattr(split, "dropped", 0)
             if split is not None and dropped:
-                progress.line(f"{dropped} {name} items were dropped for their labels; {len(split)} are left")
+                progress.line(f"{dropped:,} {name} items are left out: no file, or no label; {len(split):,} are there")
 
     def _tell_left_out(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)
@@ -378,7 +383,7 @@ class Trainer:
         evaluation = self.result[0]
         row: dict[str, float] = {"spearman": evaluation.spearman}
         for name, curve in evaluation.curves.items():
-            ks = _ROW_RECALL_K if name == "recall" else _ROW_K
+            ks = evaluation.recall_at if name == "recall" else _ROW_K
             row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
         self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
         name, k = evaluation.headline

@@ -26,7 +26,7 @@ class CaptionFiles:
     for one, or an object {"a.jpg": ["...", "..."]}. The split is a column of the file: train, test, query (a test
     image that queries) or val (left out); or lists of names in a JSON file: {"train": [...], "test": [...],
     "queries": [...]}, queries being a part of test. Where none query, every test image queries all others, or
-    `queries` of them do.
+    `queries` of them do. The label distance adds up over captions, so give every image about as many.
 
     Args:
         root: the folder of the data set.

@@ -89,6 +89,11 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
         # A name may hold a '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
         name, mark, place = key.strip().rpartition("#")
         if not (tab and mark and name and place.isdecimal()):
+            if number == 1 and "#" not in line and line.lower().startswith("image"):
+                raise InputError(
+                    f"{path}:1: a header ({line[:60]!r}), so no token file; read it with task=captions/files "
+                    f"task.captions={path.name}, and task.delimiter, task.image, task.caption, task.lists as it needs"
+                )
             lacks = "no tab after the key" if not tab else "a key without '#' and a number"
             raise InputError(f"{path}:{number}: {lacks} ({line[:60]!r}); a line is NAME.jpg#K, a tab, the caption")
         if key.strip() in lines:

@@ -53,10 +53,10 @@ PLACES = {
 }
 VERBS = {
     "ball": ("lies", "is", "rests", "has rolled to a stop"),
-    "box": ("stands", "is", "has been left"),
+    "box": ("stands", "is", "has been put down"),
     "cone": ("stands", "is", "has been put up"),
-    "mug": ("stands", "is", "has been left"),
-    "bottle": ("stands", "is", "has been left"),
+    "mug": ("stands", "is", "has been put down"),
+    "bottle": ("stands", "is", "has been put down"),
     "lamp": ("stands", "is", "shines"),
     "balloon": ("floats", "hovers", "hangs"),
     "cat": ("sits", "is sitting", "waits"),

@@ -53,8 +53,7 @@ def make_splits(
         raise InputError(f"{source}: {min(both)} is in train and in test ({len(both)} such images)")
     parts = [_whole(root, source, part, records, options) for part, records in (("training", train), ("test", test))]
     captions = [[record.captions for record in part] for part in parts]
-    # Beside the data set, or anywhere: a path that begins with / or ~ leaves the folder.
-    path = None if options.vectors is None else root / Path(options.vectors).expanduser()
+    path = None if options.vectors is None else _vectors_file(root, options.vectors)
     vectors = word_vectors(path, captions[0], captions[1], options.dim, options.seed)
     named = set(asking)
     first, second = (
@@ -80,6 +79,15 @@ def make_splits(
         )
     )
     return first, second
+
+
+def _vectors_file(root: Path, given: str) -> Path:
+    """The file of word vectors: in the data set's folder, or anywhere."""
+    own = Path(given).expanduser()
+    if not (places := [place for place in (root / own, own) if place.is_file()]):
+        where = str(own) if own.is_absolute() else f"{given}, in {root} or in the current folder"
+        raise InputError(f"task.vectors: no such file {where}; give a file of word vectors, or null to train them")
+    return places[0]
 
 
 def _whole(root: Path, source: Path, part: str, records: Sequence[Record], options: Options) -> list[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from contml.contracts import InputError
+from contml.distances import progress_bar
 
 from .grammar import captions as say
 from .painting import Pixels, paint_scene
@@ -52,8 +53,13 @@ class SyntheticCaptions:
                 raise InputError(f"task.{name}={value}: allowed are {least} and more")
         if scenes_seed < 0:
             raise InputError(f"task.scenes_seed={scenes_seed}: allowed are 0 and more")
-        learned = [draw_scene(scenes_seed, index, size, captions) for index in range(train)]
-        asked = [draw_scene(scenes_seed, _TEST + index, size, captions) for index in range(test)]
+        places = [*range(train), *range(_TEST, _TEST + test)]
+        drawn = []
+        with progress_bar(len(places), "drawing scenes") as progress:
+            for index in places:
+                drawn.append(draw_scene(scenes_seed, index, size, captions))
+                progress(len(drawn))
+        learned, asked = drawn[:train], drawn[train:]
         vectors = word_vectors(None, [texts for _, texts in learned], [texts for _, texts in asked], dim, scenes_seed)
         self.train, self.test = (
             CaptionSplit(

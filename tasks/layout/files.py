@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from contml.contracts import InputError
+from contml.distances import progress_bar
 
 from .class_numbers import read_groups, to_classes
 from .maps import check_shape, read_image_map, shrink
@@ -71,7 +72,11 @@ class LabelMaps:
                 raise InputError(f"{folder}: nothing says what is for training; name lists with task.split")
             parts = listed_split(folder / split, pairs_by_name(folder / images, folder / labels))
         train, test = parts["train"], parts["query"] + parts["test"]
-        maps = [_read(pair, side) for pair in train + test]
+        maps = []
+        with progress_bar(len(train + test), "label maps") as progress:
+            for pair in train + test:
+                maps.append(_read(pair, side))
+                progress(len(maps))
         if odd := [k for k, one in enumerate(maps) if one.shape != maps[0].shape]:
             raise InputError(
                 f"{(train + test)[odd[0]].label}: is {list(maps[odd[0]].shape)}, {train[0].label} is "

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from contml.contracts import InputError
+from contml.distances import progress_bar
 
-from .maps import check_shape, image_size, load_matlab, read_matlab_map, shrink
+from .maps import as_whole, check_shape, image_size, load_matlab, read_matlab_map, shrink
 from .split import LabelMapSplit
 from .surfaces import TYPES, draw_surfaces, name_components
 
@@ -116,11 +117,13 @@ def _split(
             "complete the copy, or set task.complete=false to leave their images out"
         )
     kept, labels = [], []
-    for item in items:
-        found = _layout(item, side)
-        if found is not None:
-            kept.append(item)
-            labels.append(found)
+    with progress_bar(len(items), f"layouts of {records_name}") as progress:
+        for done, item in enumerate(items, start=1):
+            found = _layout(item, side)
+            if found is not None:
+                kept.append(item)
+                labels.append(found)
+            progress(done)
     if len(kept) < 3:
         raise InputError(f"{source}: {len(kept)} images with a layout ({len(records)} named); a split needs at least 3")
     querying = len(kept) // 5 or 1 if queries is None else queries
@@ -160,7 +163,7 @@ def _layout(item: _Item, side: int) -> Array | None:
         return None if corners is None else draw_surfaces(corners.type, _places(corners, item.image), side, side)
     labels = read_matlab_map(item.map, "layout")
     check_shape(item.map, labels, item.image)
-    labels = shrink(labels, side)
+    labels = as_whole(item.map, shrink(labels, side))  # first small: a map may have millions of pixels
     if corners is None:  # the corrected copy
         return np.where((labels >= 1) & (labels < _CLASSES), labels, _UNKNOWN).astype(np.uint8)
     named, agreement = name_components(corners.type, _places(corners, item.image), labels)
@@ -173,7 +176,8 @@ def _places(corners: _Corners, image: Path) -> Array:
     size = image_size(image)
     if size is not None and abs(size[0] * height - size[1] * width) > 0.04 * size[1] * width:
         raise InputError(
-            f"{image}: is {size[0]} x {size[1]} pixels, but its record says height {height}, width {width}"
+            f"{image}: is {size[0]} x {size[1]} pixels, but its record says height {height}, width {width}; "
+            "move the image away and set task.complete=false to do without it"
         )
     return np.asarray((np.clip(np.rint(corners.points), 1, (width, height)) - 0.5) / (width, height))
 

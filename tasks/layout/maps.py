@@ -52,10 +52,10 @@ def read_image_map(path: Path) -> Array:
 
 
 def read_matlab_map(path: Path, key: str) -> Array:
-    """Whole numbers `[H, W]` of one matrix in a MATLAB file, of any number type.
+    """One matrix `[H, W]` in a MATLAB file, of any number type: `as_whole` makes class numbers of it.
 
     Raises:
-        InputError: no such file, not a MATLAB file, no such matrix, or one that holds no label map.
+        InputError: no such file, not a MATLAB file, no such matrix, or one that holds no numbers.
     """
     found = load_matlab(path, [key])
     if key not in found:
@@ -63,10 +63,21 @@ def read_matlab_map(path: Path, key: str) -> Array:
     values = np.asarray(found[key])
     if values.ndim != 2 or values.dtype.kind not in "buif" or not values.size:
         raise InputError(f"{path}: '{key}' is {values.dtype} {list(values.shape)}; a label map is a matrix of numbers")
-    whole = np.nan_to_num(values.astype(np.float64)).astype(np.int64) if values.dtype.kind == "f" else values
-    if values.dtype.kind == "f" and not (np.isnan(values) | (whole == values)).all():
-        raise InputError(f"{path}: '{key}' holds numbers that are not whole; a label map is one class number a pixel")
-    return whole.astype(np.int64)
+    return values
+
+
+def as_whole(path: Path, values: Array) -> Array:
+    """Class numbers of a map that MATLAB may have saved as floats; NaN becomes 0.
+
+    Raises:
+        InputError: numbers that are not whole.
+    """
+    if values.dtype.kind != "f":
+        return values.astype(np.int64)
+    known = np.where(np.isnan(values), 0, values.astype(np.float64))
+    if (known != np.rint(known)).any() or (np.abs(known) > np.iinfo(np.int32).max).any():
+        raise InputError(f"{path}: holds numbers that are not whole; a label map is one class number a pixel")
+    return known.astype(np.int64)
 
 
 def load_matlab(path: Path, keys: list[str] | None = None) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class LabelMapSplit:
         return np.where(bits.any(0), bits.argmax(0), -1)
 
     def draw(self, row: int, size: int) -> Image.Image:
-        """The image of a row, `size` pixels square, tinted by its label map."""
+        """The image of a row, `size` pixels square, with its label map in a corner."""
         return draw_label_map(_picture(self.images[row]), self.map(row), size)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from contml.contracts import InputError
+from contml.distances import progress_bar
 
 from .interiors import draw_room
 from .split import LabelMapSplit
@@ -47,7 +48,11 @@ class SyntheticLayout:
 
 
 def _draw(seed: int, first: int, count: int, size: int, queries: int) -> LabelMapSplit:
-    rooms = [draw_room(seed, first + index, size) for index in range(count)]
+    rooms = []
+    with progress_bar(count, "drawing rooms") as progress:
+        for index in range(count):
+            rooms.append(draw_room(seed, first + index, size))
+            progress(index + 1)
     return LabelMapSplit(
         [image for image, _ in rooms],
         [f"room {first + index}" for index in range(count)],

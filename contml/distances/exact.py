@@ -1,0 +1,78 @@
+"""Squared distances of vectors that are the same to the last bit wherever they are computed: what a tie is.
+
+    D(x, y) = sum_i (x_i - y_i)^2   in float64, by subtraction, added up in an order that only the dimension decides
+
+Two items are tied when these numbers are equal. A matrix product will not do: the last bits of its entries depend on
+where in the matrix they stand, so that two copies of a vector may come out at different distances.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Bytes of differences in memory at a time.
+_BYTES = 64 << 20
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """Squared Euclidean norms of the last dimension of x `[..., d]` in float64, which is used up."""
+    x.square_()
+    n = x.shape[-1]
+    if not n:
+        return x.sum(-1)
+    while n > 1:  # halves upon halves: the order of a library's own sum depends on the shape and the device
+        half = (n + 1) // 2
+        x[..., : n - half] += x[..., half:n]
+        n = half
+    return x[..., 0].clone()
+
+
+def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """Squared distances `[P]` in float64 of the pairs `x[rows[p]]`, `y[cols[p]]` of x `[N, d]` and y `[M, d]`."""
+    out = torch.empty(len(rows), dtype=torch.float64, device=x.device)
+    step = max(1, _BYTES // (16 * max(x.shape[1], 1)))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        out[part] = squared_norms(x[rows[part]].double() - y[cols[part]].double())
+    return out
+
+
+class Distinct(NamedTuple):
+    """The different rows of a matrix, in an order that only their values decide."""
+
+    at: Tensor  # [U] where each stands first
+    inverse: Tensor  # [N] which of them each row is
+    counts: Tensor  # [U] how often each occurs
+
+
+def distinct(x: Tensor) -> Distinct:
+    """The different rows of x `[N, d]`; 0 and -0 are one."""
+    x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().float()
+    values = np.ascontiguousarray((x + 0.0).cpu().numpy())
+    if not values.size:
+        n = len(values)
+        first = torch.zeros(min(n, 1), dtype=torch.int64, device=x.device)
+        return Distinct(first, torch.zeros(n, dtype=torch.int64, device=x.device), first + n)
+    packed = values.view(np.dtype((np.void, values.itemsize * values.shape[1])))[:, 0]
+    _, *found = np.unique(packed, return_index=True, return_inverse=True, return_counts=True)
+    return Distinct(*(torch.from_numpy(part.reshape(-1)).to(x.device) for part in found))
+
+
+class ExactDistances:
+    """Squared distances of a query to a whole gallery `[G, d]`; copies of a vector are computed once."""
+
+    def __init__(self, gallery: Tensor) -> None:
+        self._gallery = gallery
+        self._distinct: tuple[Tensor, Tensor] | None = None
+
+    def of(self, query: Tensor) -> Tensor:
+        """`[G]` in float64."""
+        if self._distinct is None:
+            found = distinct(self._gallery)
+            self._distinct = self._gallery[found.at].double(), found.inverse
+        vectors, inverse = self._distinct
+        return squared_norms(vectors - query.double())[inverse]

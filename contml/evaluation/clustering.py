@@ -1,0 +1,188 @@
+"""Clusters of embeddings held to classes: k-means, normalised mutual information and pairwise F1.
+
+    NMI = 2 I(clusters; classes) / (H(clusters) + H(classes))
+    F1  = 2 P R / (P + R) over pairs of items: P = pairs of a cluster that are of one class, R = pairs of a class that
+          are in one cluster, each as a share
+
+with k = the number of classes. Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via Lifted Structured Feature
+Embedding", CVPR 2016, Section 5; Manning, Raghavan, Schuetze: "Introduction to Information Retrieval", 16.3.
+
+Copies of an embedding are one point with a weight, so that they never part; the points come in an order that their
+values decide, so that the order of the items changes nothing.
+"""
+
+from __future__ import annotations
+
+import faiss
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml.distances import distinct
+
+#: Rounds of k-means, as FAISS has them.
+ITERATIONS = 25
+#: First centres are drawn in this many rounds, or one by one where k is smaller.
+_ROUNDS = 64
+#: Entries of a `[points, centres]` block.
+_ENTRIES = 1 << 24
+
+
+def cluster(embeddings: Tensor, k: int, *, seed: int = 0) -> Tensor:
+    """Clusters `[N]`, 0 ... k - 1, of embeddings `[N, d]` by k-means; fewer than k where fewer points are distinct.
+
+    The first centres are drawn as in k-means++ (Arthur, Vassilvitskii, SODA 2007), k/64 of them at a time where k is
+    larger. On the CPU by FAISS, on a CUDA device by torch. The same seed gives the same clusters on the same machine,
+    whatever the order of the items.
+    """
+    found = distinct(embeddings)
+    points = embeddings.detach()[found.at].float()
+    weights = found.counts
+    center = (points.double() * weights[:, None]).sum(0) / weights.sum()
+    points = (points - center).float()
+    points = (points / points.abs().max().clamp(min=torch.finfo(torch.float32).tiny)).contiguous()
+    k = min(k, len(points))
+    if k == len(points):
+        return found.inverse
+    centres = _first_centres(points, weights, k, np.random.default_rng(seed))
+    run = _torch if points.is_cuda else _faiss
+    return run(points, weights, centres)[found.inverse]
+
+
+def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Generator) -> Tensor:
+    """`[k, d]`: points drawn with a chance that grows as the squared distance to those drawn before."""
+    chance = weights.double()
+    nearest = torch.full((len(points),), torch.inf, device=points.device)
+    chosen: list[int] = []
+    at_a_time = max(1, k // _ROUNDS)
+    while len(chosen) < k:
+        p = (chance / chance.sum()).cpu().numpy()
+        few = min(at_a_time, k - len(chosen), int(np.count_nonzero(p)))
+        drawn = random.choice(len(points), few, replace=False, p=p)
+        chosen += drawn.tolist()
+        new = points[torch.from_numpy(drawn).to(points.device)]
+        nearest = torch.minimum(nearest, _assign(points, new)[1])
+        nearest[torch.tensor(chosen, device=points.device)] = 0
+        chance = weights * nearest.double()
+        if not bool(chance.sum() > 0):  # all that is left is too near for float32
+            chance = weights.double()
+            chance[torch.tensor(chosen, device=points.device)] = 0
+    return points[torch.tensor(chosen, device=points.device)]
+
+
+def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest centre of each point `[N]` and its squared distance, never an N x k matrix."""
+    squared = centres.square().sum(1)
+    at = torch.empty(len(points), dtype=torch.int64, device=points.device)
+    distance = torch.empty(len(points), device=points.device)
+    step = max(1, _ENTRIES // len(centres))
+    for start in range(0, len(points), step):
+        part = slice(start, start + step)
+        score = torch.addmm(squared, points[part], centres.T, alpha=-2)
+        distance[part], at[part] = score.min(1)
+        distance[part] += points[part].square().sum(1)
+    return at, distance.clamp_(min=0)
+
+
+def _faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
+    x = points.numpy()
+    kmeans = faiss.Kmeans(
+        x.shape[1], len(centres), niter=ITERATIONS, seed=0, min_points_per_centroid=1, max_points_per_centroid=len(x)
+    )
+    kmeans.train(x, weights=weights.float().numpy(), init_centroids=centres.numpy())
+    return torch.from_numpy(kmeans.index.search(x, 1)[1][:, 0])
+
+
+def _torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
+    weight = weights.double()
+    for _ in range(ITERATIONS):
+        at = _assign(points, centres)[0]
+        # Sorted by cluster, sums are differences of running sums: the same on every run, as atomic adds are not.
+        order = at.argsort(stable=True)
+        ends = torch.searchsorted(at[order], torch.arange(len(centres), device=at.device), right=True)
+        running = torch.nn.functional.pad((points[order].double() * weight[order, None]).cumsum(0), (0, 0, 1, 0))
+        mass = torch.nn.functional.pad(weight[order].cumsum(0), (1, 0))
+        sums = running[ends].diff(dim=0, prepend=running[:1])
+        size = mass[ends].diff(prepend=mass[:1])
+        # An empty cluster keeps its centre.
+        moved = (sums / size.clamp(min=1)[:, None]).float()
+        centres = torch.where(size[:, None] > 0, moved, centres)
+    return _assign(points, centres)[0]
+
+
+def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sizes of the groups of x `[N]`, of y `[N]`, and of the intersections that are not empty, each in float64."""
+    x, y = (ids.unique(return_inverse=True)[1].cpu() for ids in (x, y))
+    both = (x * (int(y.max()) + 1) + y).unique(return_counts=True)[1]
+    return x.bincount().double(), y.bincount().double(), both.double()
+
+
+def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
+    """NMI of two labellings `[N]` by integers, normalised by the arithmetic mean of the entropies; 1 where both are one.
+
+    scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI" are the same number.
+    """
+    a, b, both = contingency(classes, clusters)
+    h = _entropy(a) + _entropy(b)
+    return 2 * (h - _entropy(both)) / h if h > 0 else 1.0
+
+
+def pairwise_f1(classes: Tensor, clusters: Tensor) -> float:
+    """F1 of "in one cluster" as a guess of "in one class" over all pairs of items; 1 where no pair is either."""
+    a, b, both = contingency(classes, clusters)
+    total = _pairs(a) + _pairs(b)
+    return 2 * _pairs(both) / total if total > 0 else 1.0
+
+
+def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
+    """NMI expected of clusters of the same sizes whose items are drawn at random.
+
+    (NMI - this) / (1 - this) is the adjusted mutual information of Vinh, Epps, Bailey: "Information Theoretic Measures
+    for Clusterings Comparison", JMLR 2010, whose equation 24a gives the sum.
+    """
+    a, b, _ = contingency(classes, clusters)
+    h = _entropy(a) + _entropy(b)
+    return 2 * _expected_information(a, b) / h if h > 0 else 1.0
+
+
+def f1_by_chance(classes: Tensor, clusters: Tensor) -> float:
+    """Pairwise F1 expected of clusters of the same sizes whose items are drawn at random."""
+    a, b, _ = contingency(classes, clusters)
+    n = float(a.sum())
+    total = _pairs(a) + _pairs(b)
+    return 2 * _pairs(a) * _pairs(b) / (n * (n - 1) / 2) / total if total > 0 else 1.0
+
+
+def _entropy(sizes: Tensor) -> float:
+    share = sizes / sizes.sum()
+    return float(-(share * share.log()).sum())
+
+
+def _pairs(sizes: Tensor) -> float:
+    return float((sizes * (sizes - 1) / 2).sum())
+
+
+def _expected_information(a: Tensor, b: Tensor) -> float:
+    n = a.sum()
+    log_factorial = torch.arange(int(n) + 1, dtype=torch.float64).add(1).lgamma()
+    total = 0.0
+    sizes_b, count_b = b.unique(return_counts=True)
+    for size, count in zip(*a.unique(return_counts=True), strict=True):
+        # The intersection of a group of `size` with groups of sizes_b is hypergeometric.
+        m = torch.arange(1, int(torch.minimum(size, sizes_b.max())) + 1, dtype=torch.float64)  # [m]
+        s, others = sizes_b[:, None], n - size
+        possible = (m <= s) & (s - m <= others)
+        i, j, rest = m.long(), (s - m).clamp(min=0).long(), (others - (s - m)).clamp(min=0).long()
+        log_chance = (
+            _choose(log_factorial, size.long(), i)
+            + (log_factorial[others.long()] - log_factorial[j] - log_factorial[rest])
+            - _choose(log_factorial, n.long(), s.long())
+        )
+        chance = torch.where(possible, log_chance, -torch.inf).exp()
+        each = (chance * (m / n) * (n * m / (size * s)).log()).sum(1)
+        total += float(count * (count_b * each).sum())
+    return total
+
+
+def _choose(log_factorial: Tensor, n: Tensor, k: Tensor) -> Tensor:
+    return log_factorial[n] - log_factorial[k] - log_factorial[(n - k).clamp(min=0)]

@@ -1,0 +1,143 @@
+"""The kinds of labels that are files or texts: label maps and captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from contml.contracts import InputError, LabelSpace
+from contml.labels import CaptionLabels, RegionLabels
+from contml.labels.captions import tokens
+
+from ..captions.split import word_vectors
+from ..layout.class_numbers import to_classes
+from ..layout.maps import check_shape, read_image_map, shrink
+from .cells import texts
+from .labels import Array, ClassLabel, Label, NumberLabel, OrdinalLabel, PlaceLabel, TagsLabel, VectorLabel
+
+#: Maps of which more is labelled always have pixels in common: with less, a label distance may not exist.
+_LABELLED = 0.5
+
+
+class CaptionsLabel(Label):
+    """Texts, in one or several columns or a JSON list: the label distance is that of the words' vectors."""
+
+    kind = "captions"
+    takes = (1, None)
+    lacking = "has no word that has a vector"
+
+    def _read(self, cells: list[list[str]]) -> None:
+        self.values: list[list[str]] = []
+        for row in zip(*cells, strict=True):
+            listed = [texts(cell) if len(row) == 1 else None for cell in row]
+            said = [text for cell, found in zip(row, listed, strict=True) for text in (found or [cell])]
+            self.values.append([text.strip() for text in said if text.strip() and text.strip() != "[]"])
+        self.present = np.array([bool(said) for said in self.values])
+
+    def merge(self, row: int, more: int) -> None:
+        """Give a row the captions of another."""
+        self.values[row] = [*self.values[row], *self.values[more]]
+
+    def usable(self, train: Array, test: Array) -> Array:
+        """Rows with a word that has a vector."""
+        options = self.options
+        path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
+        first, second = ([self.values[row] for row in rows] for rows in (train, test))
+        self.vectors = word_vectors(path, first, second, options.dim, options.seed)
+        known = [any(word in self.vectors for said in row for word in tokens(said)) for row in self.values]
+        return np.asarray(self.present & np.array(known))
+
+    def fit(self, train: Array) -> None:
+        """The range and the unit of the training rows."""
+        self.example = self.values[train[0]][0]
+        self.most = max(len(self.values[row]) for row in train)
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        return CaptionLabels([self.values[row] for row in rows], self.vectors, self.options.normalize)
+
+    def said(self, row: int) -> list[str]:
+        """What stands under a picture."""
+        return self.values[row]
+
+    def extent(self) -> str:
+        """The values in words."""
+        shown = self.example if len(self.example) <= 40 else self.example[:39] + "…"
+        where = self.options.vectors or "trained on the training rows"
+        return f"up to {self.most} a row, {len(self.vectors)} words with a vector ({where}): '{shown}'"
+
+
+class MapLabel(Label):
+    """Paths of label maps, PNG files of class numbers: the label distance is 1 - mean IoU."""
+
+    kind = "map"
+    lacking = "is a label map of which at most half is labelled"
+
+    def _read(self, cells: list[list[str]]) -> None:
+        self.paths = [self.options.files.place(cell) for cell in cells[0]]
+        self.present = np.array([bool(cell.strip()) for cell in cells[0]])
+        for row in np.flatnonzero(self.present).tolist():
+            if not self.options.files.has(self.paths[row]):
+                raise InputError(
+                    f"{self.table.where(row)}: {self.name} names {self.paths[row]}, and there is no such file; paths "
+                    f"are relative to {self.options.files.root} (task.root); leave the cell empty where there is none"
+                )
+
+    def usable(self, train: Array, test: Array) -> Array:
+        """Rows of whose map more than half is labelled; reads the maps."""
+        rows = np.concatenate((train, test))
+        paths, side = [self.paths[row] for row in rows], self.options.side
+        maps = []
+        for row, path in zip(rows, paths, strict=True):
+            one = read_image_map(Path(path))
+            if self.images:
+                check_shape(Path(path), one, Path(self.images[row]))
+            maps.append(shrink(one, side))
+            if maps[-1].shape != maps[0].shape:
+                raise InputError(
+                    f"{path}: is {list(maps[-1].shape)}, {paths[0]} is {list(maps[0].shape)}; maps of "
+                    "several sizes are compared at one: set task.side"
+                )
+        found = to_classes(paths, np.stack(maps), self.options.classes, self.options.ignore, None)
+        self.classes, self.ignore = found.classes, found.ignore
+        self.maps = found.maps  # [T,H,W]
+        self.position = {int(row): place for place, row in enumerate(rows)}
+        shares = [1.0 if self.ignore is None else float(np.mean(one != self.ignore)) for one in self.maps]
+        enough = self.present.copy()
+        enough[rows] &= np.array(shares) > _LABELLED
+        return enough
+
+    #: The images of all rows, whose shapes the maps must have.
+    images: list[str] | None = None
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        return RegionLabels(self._of(rows), self.classes, self.ignore, side=None)
+
+    def map(self, row: int) -> Array:
+        """The label map of a row `[H, W]` as it is compared: class ids, -1 where ignored."""
+        one = self.maps[self.position[row]].astype(np.int64)
+        return one if self.ignore is None else np.where(one == self.ignore, -1, one)
+
+    def _of(self, rows: Array) -> Array:
+        return np.asarray(self.maps[[self.position[int(row)] for row in rows]])
+
+    def said(self, row: int) -> list[str]:  # noqa: ARG002
+        """What stands under a picture."""
+        return []
+
+    def extent(self) -> str:
+        """The values in words."""
+        side = f", compared at {self.maps.shape[2]} x {self.maps.shape[1]} pixels"
+        return f"{self.classes} classes{'' if self.ignore is None else f', {self.ignore} ignored'}{side}; 1 - mean IoU"
+
+
+#: Every kind by its name in a config.
+KINDS: dict[str, type[Label]] = {
+    kind.kind: kind
+    for kind in (
+        *(ClassLabel, NumberLabel, VectorLabel, PlaceLabel),
+        *(OrdinalLabel, TagsLabel, CaptionsLabel, MapLabel),
+    )
+}

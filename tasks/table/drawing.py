@@ -1,0 +1,131 @@
+"""Draw a row of a table: its image, label maps beside it, and its other labels as lines of text below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from contml.reporting.table import number as number_of
+
+from ..layout.drawing import class_colours
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: Below this side lines could not be read: the picture fills the square.
+READABLE = 120
+_PAPER, _INK, _SUBDUED, _RULE, _BAR = "#f4f3ef", "#222222", "#6a6a6a", "#d8d8d8", (0, 114, 178)
+_IGNORED = (225, 225, 225)
+_MOST = 0.42  # of the square, for the lines
+
+
+def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
+    """A picture with its label maps beside it, each as large: `[H, W]` class ids, -1 where ignored, which is grey."""
+    if not maps:
+        return picture
+    height = 240
+    width = max(1, round(picture.width * height / picture.height))
+    gap = height // 40
+    canvas = Image.new("RGB", ((1 + len(maps)) * (width + gap) - gap, height), _PAPER)
+    canvas.paste(picture.resize((width, height), Image.Resampling.BICUBIC), (0, 0))
+    for place, one in enumerate(maps, start=1):
+        colours = np.concatenate((class_colours(int(one.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
+        part = Image.fromarray(colours[one]).resize((width, height), Image.Resampling.NEAREST)
+        canvas.paste(part, (place * (width + gap), 0))
+    return canvas
+
+
+def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.Image:
+    """A picture with texts below, `size` pixels square; each text wraps to two lines at most, what is over is cut."""
+    if size < READABLE:
+        return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
+    points = round(9 + 0.03 * size)
+    font, step, left = _font(points), round(1.3 * points), round(0.6 * points)
+    room = int(_MOST * size) // step
+    lines: list[str] = []
+    for text in texts:
+        wrapped = _wrapped(" ".join(text.split()), font, size - 2 * left, 2 if len(texts) <= room else 1)
+        lines += wrapped[: max(room - len(lines), 0)]
+    height = size - (len(lines) * step + left if lines else 0)
+    canvas = Image.new("RGB", (size, size), _PAPER)
+    fitted = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
+    canvas.paste(fitted, ((size - fitted.width) // 2, (height - fitted.height) // 2))
+    pen = ImageDraw.Draw(canvas)
+    for place, line in enumerate(lines):
+        pen.text((left, height + left // 2 + place * step), line, fill=_INK, font=font)
+    return canvas
+
+
+def draw_parts(
+    pictures: tuple[Image.Image, Image.Image],
+    parts: Sequence[tuple[str, tuple[str, str], float, float]],
+    width: int,
+) -> Image.Image:
+    """Two pictures, and of what their label distance is made.
+
+    parts: the name of each label, what it is in both, its label distance, and how much of the sum that makes.
+    """
+    unit = width / 1500
+    side, gap, row = round(360 * unit), round(30 * unit), round(74 * unit)
+    height = max(2 * side + gap, (len(parts) + 2) * row)
+    canvas = Image.new("RGB", (width, height), "white")
+    pen = ImageDraw.Draw(canvas)
+    for place, picture in enumerate(pictures):
+        fitted = ImageOps.contain(picture, (side, side), Image.Resampling.BICUBIC)
+        top = place * (side + gap)
+        canvas.paste(_PAPER, (0, top, side, top + side))
+        canvas.paste(fitted, ((side - fitted.width) // 2, top + (side - fitted.height) // 2))
+    left = side + 2 * gap
+    edges = [left + round(x * unit) for x in (0, 150, 385, 620, 740)]
+    font, bold = _font(round(21 * unit)), _font(round(21 * unit), bold=True)
+    total, largest = sum(part for *_, part in parts), max(part for *_, part in parts)
+    for x, title in zip(edges, ("label", "above", "below", "distance", "part of the sum"), strict=True):
+        pen.text((x, row // 2), title, fill=_SUBDUED, font=font, anchor="lm")
+    for place, (name, told, distance, part) in enumerate(parts, start=1):
+        y = place * row
+        pen.line((left, y, width, y), fill=_RULE, width=max(1, round(unit)))
+        cells = (name, *told, number_of(distance))
+        for column, (x, text) in enumerate(zip(edges, cells, strict=False)):
+            one = bold if column == 0 else font
+            pen.text((x, y + row // 2), _cut(text, one, edges[column + 1] - x - gap // 2), _INK, one, anchor="lm")
+        length = round((width - edges[4] - 90 * unit) * (part / largest if largest else 0))
+        pen.rectangle((edges[4], y + row // 2 - 9 * unit, edges[4] + max(1, length), y + row // 2 + 9 * unit), _BAR)
+        pen.text((edges[4] + length + gap // 2, y + row // 2), number_of(part), _INK, font, anchor="lm")
+    y = (len(parts) + 1) * row
+    pen.line((left, y, width, y), fill=_SUBDUED, width=max(1, round(2 * unit)))
+    pen.text((left, y + row // 2), f"Label distance {number_of(total)}", _INK, bold, anchor="lm")
+    return canvas
+
+
+def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -> list[str]:
+    """The text in at most so many lines, broken between words."""
+    lines: list[str] = []
+    words = text.split(" ")
+    while words and len(lines) < most:
+        count = len(words)
+        if len(lines) < most - 1:
+            while count > 1 and font.getlength(" ".join(words[:count])) > width:
+                count -= 1
+        lines.append(_cut(" ".join(words[:count]), font, width))
+        words = words[count:]
+    return lines
+
+
+def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+    """The text, its end left out where it is too long."""
+    shown = text
+    while len(shown) > 2 and font.getlength(shown) > width:
+        shown = shown[: max(1, min(len(shown) - 2, int(len(shown) * width / font.getlength(shown))))].rstrip() + "…"
+    return shown
+
+
+@cache
+def _font(points: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    # The font that matplotlib brings: the same on every machine, with most alphabets.
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

@@ -1,0 +1,108 @@
+"""Which rows train, which are tested, and which of these query: by a column, or by a draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from contml.contracts import InputError
+
+from .reading import Table
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: What the cells of a split column mean.
+_PARTS = {
+    **dict.fromkeys(("train", "training", "fit"), "train"),
+    **dict.fromkeys(("test", "testing", "gallery", "eval", "evaluation"), "test"),
+    **dict.fromkeys(("query", "queries"), "query"),
+    **dict.fromkeys(("val", "validation", "valid", "dev"), "val"),
+}
+#: More test rows than this, and so many of them query the others where nothing is said.
+_MANY, _QUERIES = 5_000, 1_000
+
+
+class Parts(NamedTuple):
+    """Rows of a table, and how they were found, in words."""
+
+    train: Array
+    test: Array
+    query: Array  # those of test that query; none: all do
+    how: str
+
+
+def part_of(cell: str) -> str:
+    """What a cell of a split column means; "" where it means nothing."""
+    return _PARTS.get(cell.strip().lower(), "")
+
+
+def split_by_column(table: Table, column: str, rows: Array) -> Parts:
+    """The parts that a column tells; empty cells and validation rows are left out.
+
+    Raises:
+        InputError: a cell that is no part.
+    """
+    cells = table.column(column, "task.split")
+    told = np.array([part_of(cells[row]) for row in rows])
+    for row, part in zip(rows, told, strict=True):
+        if not part and cells[row].strip():
+            raise InputError(
+                f"{table.where(row)}: {column} is '{cells[row].strip()}'; it takes train, test, query (a test row that "
+                "queries), val or an empty cell (left out)"
+            )
+    rest = int((told == "val").sum() + (told == "").sum())
+    how = f"by the column '{column}'" + (f", {rest:,} rows in neither part" if rest else "")
+    return Parts(rows[told == "train"], rows[(told == "test") | (told == "query")], rows[told == "query"], how)
+
+
+def split_by_draw(units: Sequence[str], rows: Array, share: float, seed: int, what: str) -> Parts:
+    """A draw of whole units, such as persons or images, until a share of the rows is for testing.
+
+    Raises:
+        InputError: there are fewer than two units.
+    """
+    number: dict[str, int] = {}
+    unit = np.array([number.setdefault(units[row], len(number)) for row in rows])
+    if len(number) < 2:
+        raise InputError(f"all {len(rows)} rows have one {what}; a split needs at least two")
+    sizes = np.bincount(unit)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    upto = np.cumsum(sizes[order])
+    taken = 1 + int(np.abs(upto[:-1] - share * len(rows)).argmin())
+    testing = np.isin(unit, order[:taken])
+    how = f"drawn, {share:.0%} for testing, no {what} in both (seed {seed})"
+    return Parts(rows[~testing], rows[testing], rows[:0], how)
+
+
+def refuse_shared(table: Table, units: Sequence[str], parts: Parts, what: str) -> None:
+    """Refuse a split that has a unit on both sides."""
+    first = {units[row]: row for row in parts.train}
+    for row in parts.test:
+        if units[row] in first:
+            raise InputError(
+                f"{table.where(row)}: the {what} '{units[row]}' is in test here, and in train in "
+                f"{table.where(first[units[row]])}; a test shows nothing where it was trained on"
+            )
+
+
+def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
+    """Which positions of the test rows query the others; none: all query all others."""
+    count = len(parts.test)
+    if len(parts.query):
+        if queries is not None:
+            raise InputError(f"task.queries={queries}: the split names {len(parts.query)} queries; leave it away")
+        if len(parts.query) > count - 2:
+            raise InputError(
+                f"{len(parts.query)} of {count} test rows query; at least 2 others must be left to find: mark fewer"
+            )
+        return np.flatnonzero(np.isin(parts.test, parts.query))
+    if queries is None:
+        queries = _QUERIES if count > _MANY else 0
+    if not 0 <= queries <= max(count - 2, 0):
+        raise InputError(
+            f"task.queries={queries}: allowed are 0 to {max(count - 2, 0)}, so that two of {count} test rows are left "
+            "to find; 0 lets every row query all others"
+        )
+    return np.sort(np.random.default_rng(seed).choice(count, queries, replace=False))

@@ -1,0 +1,79 @@
+"""Run folders as `contml train` leaves them, of made-up figures."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from contml.config import dump
+from contml.evaluation.result import Curve, Evaluation, Score
+from contml.runs import HEAD
+
+CONFIG: dict[str, Any] = {
+    "task": {"name": "pose/synthetic", "train": 3000, "figures_seed": 0},
+    "model": {"backbone": "small_cnn", "dim": 64, "normalize": False},
+    "images": {"workers": 0},
+    "loss": {"name": "log_ratio", "squared": True},
+    "optimizer": {"name": "adamw", "lr": 0.002},
+    "training": {"epochs": 2, "evaluate_every": 1},
+    "seed": 0,
+}
+TRIPLET = {"name": "dense_triplet", "margin": 0.03}
+
+
+def poses(share: float, random: float = 2000.0, ndcg: float = 0.6, k: int = 20) -> Evaluation:
+    """An evaluation by label distance, `share` of a random ranking's."""
+    curves = {
+        "label_distance": Curve("mean label distance", "lower", [share * random] * k, [random] * k, [0.2 * random] * k),
+        "ndcg": Curve("nDCG", "higher", [ndcg] * k, [0.3] * k, [1.0] * k),
+    }
+    return Evaluation("squared pixels", 200, 800, curves, 0.75)
+
+
+def classes(recall: float, k: int = 10, map_at_r: float = 0.4) -> Evaluation:
+    """An evaluation by class."""
+    curves = {
+        "recall": Curve("Recall", "higher", [recall + (1 - recall) * n / k for n in range(k)], [0.1] * k, [1.0] * k),
+        "label_distance": Curve("mean label distance", "lower", [1 - recall] * k, [0.9] * k, [0.0] * k),
+    }
+    scores = {"map_at_r": Score("MAP@R", "higher", map_at_r, 0.01, 1.0)}
+    return Evaluation("another class", 800, 800, curves, 0.3, scores=scores)
+
+
+def write_run(
+    folder: Path,
+    evaluation: Evaluation | None = None,
+    /,
+    *,
+    config: str = "pose/synthetic",
+    epochs: float | None = 2.0,
+    checkpoint: str = "last",
+    **changes: Any,
+) -> Path:
+    """A run folder; `model__dim=16` sets a key, `loss={...}` a section. epochs: how many are done; None: no metrics."""
+    values = deepcopy(CONFIG)
+    for key, value in changes.items():
+        section, _, option = key.partition("__")
+        if option:
+            values.setdefault(section, {})[option] = value
+        elif value is None:
+            del values[section]
+        else:
+            values[section] = value
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"{HEAD}{config}\n{dump(values)}", encoding="utf-8")
+    if epochs is not None:
+        rows = [{"event": "train", "epoch": epochs / 2, "step": 1}, {"event": "train", "epoch": epochs, "step": 2}]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["epoch"]))
+    if evaluation is not None:
+        saved = {"checkpoint": checkpoint, **evaluation.to_dict()}
+        (folder / "evaluation.json").write_text(json.dumps(saved), encoding="utf-8")
+    return folder
+
+
+def other_test_set(evaluation: Evaluation, queries: int) -> Evaluation:
+    """The same figures on another number of queries."""
+    return replace(evaluation, queries=queries)

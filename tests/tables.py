@@ -1,0 +1,74 @@
+"""Tables of drawn dials with labels of every kind, as a user might have them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+COLOURS = {"red": "#c8321e", "green": "#2f8f4e", "blue": "#2b5fb0", "orange": "#e08a1e"}
+SIZES = ("small", "medium", "large")
+
+
+def dial(reading, colour, side=32):
+    picture = Image.new("RGB", (side, side), "white")
+    pen = ImageDraw.Draw(picture)
+    pen.ellipse((2, 2, side - 3, side - 3), outline=COLOURS[colour], width=3)
+    angle, middle, length = math.radians(135 + 2.7 * reading), side / 2, 0.36 * side
+    tip = (middle + length * math.cos(angle), middle + length * math.sin(angle))
+    pen.line((middle, middle, *tip), fill="black", width=2)
+    return picture
+
+
+def dials(folder, count=60, seed=0):
+    """Images in folder/img, label maps in folder/maps, and rows of every kind of label."""
+    random = np.random.default_rng(seed)
+    (folder / "img").mkdir(parents=True, exist_ok=True)
+    (folder / "maps").mkdir(exist_ok=True)
+    rows = []
+    for number in range(count):
+        reading, colour = float(random.uniform(0, 100)), str(random.choice([*COLOURS]))
+        dial(reading, colour).save(folder / "img" / f"{number:03}.png")
+        halves = np.full((32, 32), 1, np.uint8)
+        halves[:, : 4 + int(0.24 * reading)] = 0
+        halves[:6] = 2
+        Image.fromarray(halves).save(folder / "maps" / f"{number:03}.png")
+        angle = math.radians(135 + 2.7 * reading)
+        rows.append(
+            {
+                "image": f"img/{number:03}.png",
+                "reading": f"{reading:.2f}",
+                "colour": colour,
+                "lat": f"{48 + reading / 50:.4f}",
+                "lon": f"{7 + reading / 30:.4f}",
+                "needle": json.dumps([round(math.cos(angle), 4), round(math.sin(angle), 4)]),
+                "tags": ";".join(["round", colour, "high" if reading > 50 else "low"][: 2 + number % 2]),
+                "text": f"a {colour} dial whose needle stands {'high' if reading > 50 else 'low'} near {reading:.0f}",
+                "map": f"maps/{number:03}.png",
+                "size": SIZES[min(2, int(reading / 34))],
+                "grade": str(1 + int(reading / 20)),
+                "maker": f"maker {number % 10}",
+            }
+        )
+    return rows
+
+
+def write_table(path, rows, columns=None, delimiter=",", encoding="utf-8"):
+    columns = columns or list(rows[0])
+    with path.open("w", newline="", encoding=encoding) as file:
+        lines = csv.DictWriter(file, columns, delimiter=delimiter, extrasaction="ignore")
+        lines.writeheader()
+        lines.writerows(rows)
+    return path
+
+
+def write_items(folder, count=50):
+    """A miniature for the configs: 40 rows to train on, split by a column."""
+    folder.mkdir(parents=True)
+    rows = dials(folder, count)
+    for number, row in enumerate(rows):
+        row["split"] = "train" if number < count - 10 else "test"
+    write_table(folder / "items.csv", rows, ["image", "reading", "colour", "split"])

@@ -1,0 +1,346 @@
+"""Tables as they come: delimiters, encodings, quotes, decimal commas, and what is wrong told with its line."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contml.tasks.table import TableFile
+from contml.tasks.table.cells import decimal_comma, numbers, texts
+from contml.tasks.table.guess import guess_cells
+from contml.tasks.table.reading import read_table
+from tables import dials, write_table
+
+from contml.contracts import InputError
+
+DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("files")
+    write_table(path / "items.csv", dials(path, 20))
+    return path
+
+
+@pytest.fixture
+def write(folder):
+    def save(text, name="own.csv", encoding="utf-8"):
+        (folder / name).write_bytes(text.encode(encoding))
+        return str(folder / name)
+
+    return save
+
+
+AGES = [20 + 7 * k % 23 for k in range(20)]
+
+
+def lines(*cells, count=20, head="image,age"):
+    """A table of `count` rows whose first have these ages."""
+    ages = [*cells, *(str(AGES[k]) for k in range(len(cells), count))]
+    return "\n".join([head, *(f"img/{k:03}.png,{age}" for k, age in enumerate(ages))]) + "\n"
+
+
+def refused(message, path, labels=None, **options):
+    with pytest.raises(InputError, match=message) as caught:
+        TableFile(path, labels, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def ages(task):
+    return sorted(float(value) for value in task.read[0].values[:, 0])
+
+
+PLAIN = sorted([30.5, *map(float, AGES[1:])])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lines("30.5"),
+        "\ufeff" + lines("30.5"),
+        lines("30.5").replace("\n", "\r\n"),
+        lines("30.5").replace("\n", "\r"),
+        lines("30.5") + "\n\n,\n \n",
+        "\n\n" + lines("30.5"),
+        lines("30.5").replace(",", ";"),
+        lines("30.5").replace(",", "\t"),
+        lines("30.5").replace(",", "|"),
+        lines("30.5").replace(",", ";").replace("30.5", "30,5"),
+        lines('"30.5"').replace("image,age", '"image","age"'),
+        lines(" 30.5 ").replace("image,age", " image , age "),
+        lines("3.05e1"),
+        lines("+30.50").rstrip("\n"),
+    ],
+)
+def test_the_same_table_in_other_clothes(write, text):
+    assert ages(TableFile(write(text), {"age": "number"})) == PLAIN
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".txt", ".CSV"])
+def test_other_suffixes(write, suffix):
+    assert ages(TableFile(write(lines("30.5").replace(",", "\t"), "own" + suffix))) == PLAIN
+
+
+def test_encodings(write):
+    text = lines("30.5").replace("age", "größe")
+    message = refused(r"own.csv:1: not utf-8 text \(byte 0xf6\)", write(text, encoding="latin-1"))
+    assert "task.encoding" in message
+    assert ages(TableFile(write(text, encoding="latin-1"), {"größe": "number"}, encoding="latin-1")) == PLAIN
+    assert ages(TableFile(write(text, encoding="utf-16"), {"größe": "number"}, encoding="utf-16")) == PLAIN
+
+
+def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
+    text = "image;age;note\n" + "".join(f'"img/{k:03}.png";{k};"a; b\n""c"" {k}"\n' for k in range(19))
+    table = read_table(Path(write(text)))
+    assert table.columns["note"][3] == 'a; b\n"c" 3'
+    assert table.where(3) == f"{folder / 'own.csv'}:8"
+    message = refused(r"own.csv:40: age is 'x', no number", write(text + "img/019.png;x;y\n"), {"age": "number"})
+    assert "decimal point" in message or "decimal comma" in message
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("old", r"own.csv:3: age is 'old', no number; it must be digits with a decimal point, without a unit"),
+        ("12 kg", r"own.csv:3: age is '12 kg', no number"),
+        ('"1,234"', r"own.csv:3: age is '1,234', no number: leave out thousands separators; for a decimal comma"),
+        ('"30,5"', r"own.csv:3: age is '30,5', no number: for a decimal comma set task.decimal=comma"),
+        ("inf", r"own.csv:3: age is 'inf', no number"),
+        ("1e999", r"own.csv:3: age is '1e999', no number"),
+        ("", r"own.csv:3: no age \(1 such of 20 rows\)"),
+        ("NaN", r"own.csv:3: no age \(1 such of 20 rows\)"),
+        ("3,4", r"own.csv:3: 3 cells, but the header has 2; put cells that hold ',' in double quotes"),
+        ('"3', r"own.csv:3: not readable as CSV \(unexpected end of data\); is a double quote not closed\?"),
+    ],
+)
+def test_a_bad_cell_is_told_with_its_line(write, cell, message):
+    refused(message, write(lines("20", cell)), {"age": "number"}, image="image")
+
+
+def test_a_row_cut_short(write):
+    refused(r"own.csv:4: 1 cells, but the header has 2", write(lines().replace("img/002.png,34", "img/002.png")))
+
+
+def test_decimal_commas(write):
+    text = lines('"30,5"')
+    assert ages(TableFile(write(text), {"age": "number"}, decimal="comma")) == PLAIN
+    refused(r"age is '30,5', no number", write(text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")),
+            {"age": "number"}, decimal="point")  # fmt: skip
+    thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
+    refused(r"age is '0,234', no number: leave out thousands", write(thousands), {"age": "number"}, image="image")
+    assert decimal_comma(["1,5", "2"], "auto", ";")
+    assert not decimal_comma(["1,500", "2"], "auto", ";")  # a thousand?
+    assert not decimal_comma(["1,5", "2.5"], "auto", ";")
+    assert not decimal_comma(["1,5", "2"], "auto", ",")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "own.csv: is empty; the first line names the columns"),
+        ("\n\n", "own.csv: is empty"),
+        ("image,age\n", r"own.csv: has a header \(image, age\), but no rows"),
+        ("image,age,age\na,1,2\n", "columns 2 and 3 are both called 'age'; rename one"),
+        (lines(count=1), r"1 rows to train on and 0 to test"),
+        (lines(count=5), r"5 rows to train on and 0 to test, split not at all; each needs at least 3"),
+        ("a,age\n1,2\n3,4\n", r"no column holds paths of images \(it has a, age\); name it by task.image \(--image\)"),
+        (lines(head="image,ages"), r"no column 'age' \(task.labels\); did you mean 'ages'\? \(it has image, ages\)"),
+        (lines(head="image,Age"), r"no column 'age' \(task.labels\); did you mean 'Age'\?"),
+        (
+            lines().replace("img/", "pics/"),
+            r"own.csv:2: there is no image .*pics/000.png \(20 such of 20 rows\); paths",
+        ),
+        (lines().replace("img/000.png", ""), r"own.csv:2: the cell of 'image' is empty \(1 such of 20 rows\)"),
+        (lines().replace("img/", "https://x.org/"), r"own.csv:2: the image is an address; nothing is downloaded"),
+        (lines(*["7"] * 20), r"task.labels: age is 7 in all of 16 training rows; leave it out"),
+    ],
+)
+def test_tables_that_cannot_be_used(write, text, message):
+    refused(message, write(text), {"age": "number"})
+
+
+def test_splits_that_cannot_be_used(write):
+    def parts(*words):
+        told = [*words, *["train"] * (20 - len(words))]
+        table = lines().splitlines()
+        return write("\n".join([f"{table[0]},split", *(f"{a},{b}" for a, b in zip(table[1:], told, strict=True))]))
+
+    refused(
+        r"20 rows to train on and 0 to test, split by the column 'split'", parts(), {"age": "number"}, split="split"
+    )
+    refused(r"19 rows to train on and 1 to test", parts("test"), {"age": "number"})
+    message = r"3 of 4 test rows query; at least 2 others must be left to find: mark fewer"
+    refused(message, parts("query", "query", "query", "test"), {"age": "number"})
+    refused(r"all 20 rows have one split; a split needs at least two", parts(), {"age": "number"}, group="split")
+    refused(r"no column 'person' \(task.group\)", parts(), {"age": "number"}, group="person")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            {"age": "numbr"},
+            r"task.labels: age=numbr: there is no kind 'numbr'; did you mean 'number'\? Kinds: class, num",
+        ),
+        ({"age": "number:heavy"}, r"age=number:heavy: the weight is 'heavy'; it must be a number above 0"),
+        ({"age": "number:0"}, r"the weight is '0'; it must be a number above 0, as in number:0.5"),
+        ({"age": "number:-1"}, r"the weight is '-1'"),
+        ({"image": "class"}, r"'image' is the column of images"),
+        ({"age,old": "number"}, r"there is no column 'old' \(task.labels\)"),
+        ({"age,size": "number"}, r"age,size=number names 2 columns; a number takes 1"),
+        ({"age,age": "vector"}, r"age,age names a column twice"),
+        ({}, r"task.labels is empty"),
+        ({"age": "map"}, r"own.csv:2: age names .*20, and there is no such file; paths are relative to"),
+        ({"age": "place"}, r"own.csv: age holds lists of 1 numbers; a place is two"),
+    ],
+)
+def test_labels_that_cannot_be_read(write, labels, message):
+    text = "\n".join(f"{line},{'size' if not k else 3}" for k, line in enumerate(lines().splitlines()))
+    refused(message, write(text), labels, image="image")
+
+
+def test_places(write):
+    text = "image,lat,lon\n" + "".join(f"img/{k:03}.png,{k}.5,{100 + k}.5\n" for k in range(20))
+    assert TableFile(write(text)).read[0].kind == "place"
+    refused(r"lon,lat=place: latitude comes first; write lat,lon", write(text), {"lon,lat": "place"})
+    refused(r"own.csv:7: lat is 91, no latitude: it must be -90 to 90", write(text.replace("png,5.5,", "png,91,")))
+    swapped = text.replace("lat,lon", "x,y").replace("png,0.5,", "png,120,")
+    refused(r"own.csv:2: x is 120, no latitude: .*latitude comes first", write(swapped), {"x,y": "place"})
+
+
+def test_lists_of_numbers(write):
+    text = "image,v\n" + "".join(f'img/{k:03}.png,"[{k}, 1.5]"\n' for k in range(20))
+    assert TableFile(write(text)).read[0].kind == "vector"
+    cut = text.replace('"[3, 1.5]"', '"[3]"')
+    refused(r"own.csv:5: v has 1 numbers, but 2 in 2; all need as many", write(cut), {"v": "vector"})
+    odd = text.replace('"[3, 1.5]"', '"[3, a]"')
+    refused(r"own.csv:5: v is '\[3, a\]', no list of numbers; it must be a JSON array", write(odd), {"v": "vector"})
+    for cell in ("[1, 2.5]", "1 2.5", "1;2.5", " [1.  2.5] ", "(1, 2.5)", "1, 2.5"):
+        assert numbers(cell, False) == [1.0, 2.5]
+    assert numbers("1,5 2", True) == [1.5, 2.0]
+    assert numbers("[1, ..., 2]", False) is None
+    assert texts("['a', \"b's\"]") == ["a", "b's"]
+    assert texts("[1, 2]") == ["1", "2"]
+    assert texts("a") is None
+    assert texts("[broken") is None
+    assert texts("[__import__('os')]") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "kind"),
+    [
+        ("age", ["1.5", "2", "3"], "number"),
+        ("stars", ["1", "2", "5", "5", "1", "3"], "number"),
+        ("class_id", ["1", "2", "1", "2"], "class"),
+        ("label", ["0", "1", "1", "0"], "class"),
+        ("id", ["7", "3", "9", "1"], ""),
+        ("x", ["4", "5", "6", "7"], ""),
+        ("name", ["Ann", "Bob", "Cem", "Dee"], ""),
+        ("species", ["owl", "owl", "emu", "emu"], "class"),
+        ("place", ["48.1 11.5", "50.2 8.6", "1 2"], "place"),
+        ("xyz", ["1 2 3", "4 5 6", "7 8 9"], "vector"),
+        ("emb", ["[1, 2]", "[3, 4]"], "vector"),
+        ("tags", ["a;b", "b;c", "a;c", "c;a;b"], "tags"),
+        ("tags", ["red, round", "red, square", "blue, round", "blue, square"], "tags"),
+        ("tags", ["['a', 'b']", "['b']", "[]"], "tags"),
+        ("text", ["a dog runs on grass", "two men at a bar", "the sea in the sun"], "captions"),
+        ("text", ['["a dog runs on grass", "x y z w"]', '["two men at a bar, one old"]'], "captions"),
+        ("day", ["2021-03-04", "2022-01-01", "2021-03-04"], ""),
+        ("same", ["x", "x", "x"], ""),
+        ("nothing", [], ""),
+        ("age", [*(str(k + 0.5) for k in range(30)), "old"], "number"),
+    ],
+)
+def test_guesses(name, cells, kind):
+    guess = guess_cells(name, cells, False)
+    assert guess.kind == kind
+    assert guess.why
+
+
+def test_a_kind_that_cannot_be_guessed_is_asked_for(write):
+    text = "image,name,day\n" + "".join(f"img/{k:03}.png,N{k},2021-01-0{k % 9 + 1}\n" for k in range(20))
+    message = refused(
+        r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: d", write(text)
+    )
+    assert "--label NAME=KIND" in message
+    message = r"the kind of 'name' cannot be guessed \(nearly every row.*\); tell it: name=KIND, one of class"
+    refused(message, write(text), {"name": "auto"})
+
+
+def test_paths_absolute_windows_and_in_another_folder(folder, write, tmp_path):
+    for text in (lines().replace("img/", f"{folder}/img/"), lines().replace("img/", "img\\")):
+        assert len(TableFile(write(text)).train) == 16
+    (tmp_path / "t.csv").write_text(lines())
+    refused(r"there is no image", str(tmp_path / "t.csv"), {"age": "number"})
+    assert len(TableFile(str(tmp_path / "t.csv"), root=str(folder)).train) == 16
+    refused(r"task.root=nowhere: no such folder", str(tmp_path / "t.csv"), root="nowhere")
+
+
+def test_an_index_that_was_saved_along_has_a_name(write):
+    text = "\n".join(f"{k - 1 if k else ''},{line}" for k, line in enumerate(lines().splitlines()))
+    task = TableFile(write(text))
+    assert ["(column 1)", "not used", "it only counts the rows", ""] in task.described()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.csv", r"none.csv: no such file; task.data names it in .*, which has"),
+        ("items.xlsx", r"items.xlsx: a table is read from .csv, .tsv, .txt, .parquet, .pq; save it as one of these"),
+        ("img", r"img: is a folder; task.data is one file, .csv or .parquet"),
+    ],
+)
+def test_what_is_no_table(folder, name, message):
+    refused(message, str(folder / name))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test": 1.0}, r"task.test=1.0: it is a share of the rows, between 0 and 1"),
+        ({"seed": -1}, r"task.seed=-1: allowed are 0 and more"),
+        ({"delimiter": "||"}, r"task.delimiter='\|\|': it is one character"),
+        ({"encoding": "klingon"}, r"task.encoding=klingon: no such encoding"),
+        ({"image": "imag"}, r"no column 'imag' \(task.image\); did you mean 'image'"),
+        ({"split": "splt"}, r"no column 'splt' \(task.split\)"),
+    ],
+)
+def test_options_that_cannot_be(write, options, message):
+    refused(message, write(lines()), {"age": "number"}, **options)
+
+
+def test_a_large_table_is_read_in_seconds(tmp_path):
+    import time
+
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    for number in range(500):
+        (tmp_path / f"{number}.png").hardlink_to(tmp_path / "a.png")
+    with (tmp_path / "items.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["image", "age", "city"])
+        ages = random.uniform(0, 90, 50_000)
+        out.writerows((f"{k % 500}.png", f"{age:.2f}", f"city {k % 40}") for k, age in enumerate(ages))
+    start = time.process_time()
+    task = TableFile(str(tmp_path / "items.csv"), {"age": "number", "city": "class"})
+    assert time.process_time() - start < 10
+    assert len(task.train) + len(task.test) == 50_000
+    assert len(task.test.queries) == 1_000
+    assert task.train.read[1].values[0] is task.train.read[1].values[40]
+
+
+@pytest.mark.skipif(
+    not (DATA / "omniglot_small").is_dir(), reason="no pack omniglot_small: set CONTML_DATA to its folder"
+)
+def test_the_table_of_a_real_pack():
+    task = TableFile(str(DATA / "omniglot_small/images.csv"), {"class_name": "auto"})
+    assert (task.roles.image, task.roles.split, task.read[0].kind) == ("file", "split", "class")
+    assert (len(task.train), len(task.test), task.suited()[0]) == (1000, 820, "table/classes")
+    assert not set(task.train.labels.names) & set(task.test.labels.names)

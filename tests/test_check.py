@@ -1,0 +1,42 @@
+"""`contml check` says what of the labels could not be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from caption_sets import TRAIN, scenes, write_csv
+
+from contml.experiment import check, load
+from contml.labels.captions import tokens
+
+SMALL = [
+    *("task.root=own", "task.vectors=vectors.txt", "images.resize=36", "images.crop=32", "images.scale_jitter=2"),
+    *("images.shift=1", "images.workers=0", "sampler.batch_size=12", "sampler.anchors_per_batch=2"),
+]
+
+
+def test_check_counts_the_words_without_a_vector(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path / "own")
+    captions = [[tokens(caption) for caption in texts] for _, texts in scenes()]
+    counts = Counter(word for texts in captions[:TRAIN] for caption in texts for word in caption)
+    (frequent, often), (other, less) = counts.most_common(2)
+    known = sorted({word for texts in captions for caption in texts for word in caption} - {frequent, other})
+    lines = [f"{word} {number} {number % 7} 1.5" for number, word in enumerate(known)]
+    (tmp_path / "own/vectors.txt").write_text(f"{len(known)} 3\n" + "\n".join(lines) + "\n")
+    facts = dict(check(load("captions/files", SMALL)))
+    said = f"{often + less:,}, 2 different, most often '{frequent}'"
+    assert facts["training words without a vector"] == said
+    assert facts["test words without a vector"].startswith(
+        f"{sum(_uses(t, (frequent, other)) for t in captions[TRAIN:])}"
+    )
+    assert facts["training images"] == str(TRAIN)
+
+    (tmp_path / "own/vectors.txt").write_text(
+        f"{len(known) + 2} 3\n" + "\n".join([*lines, f"{frequent} 1 2 3", f"{other} 1 1 1\n"])
+    )
+    assert not [name for name in dict(check(load("captions/files", SMALL))) if "without a vector" in name]
+
+
+def _uses(texts, words):
+    return sum(word in words for caption in texts for word in caption)
