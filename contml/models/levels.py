@@ -3,7 +3,8 @@
 Wang et al., "Ranked List Loss for Deep Metric Learning" (CVPR 2019), and "Instance Cross Entropy for Deep Metric
 Learning" (2020): L, M and H are the features after a low, a middle and a high block. Each has a head and a loss of its
 own, and the embeddings of the levels are concatenated. In GoogLeNet these are inception 3b, 4e and 5b, the last of each
-size of the feature map, in ResNets the stages 2 to 4.
+size of the feature map, in ResNets the stages 2 to 4. Every level is averaged and goes through one linear layer; in the
+authors' code low and middle have a convolution and a layer of 1,024 before it, as GoogLeNet's auxiliary classifiers.
 """
 
 from __future__ import annotations
