@@ -151,7 +151,8 @@ ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[np.uint8]]
 class Split(Protocol):
     """Images, their labels, and who queries whom.
 
-    `queries` and `gallery` are rows of the split, disjoint; both None: every row queries all the others.
+    `queries` and `gallery` are rows of the split, disjoint; both None: every row queries all the others. A split of
+    classes may have `recall_at`, the K at which papers on its data tell Recall@K: `(1, 10, 100, 1000)`.
     """
 
     labels: LabelSpace
