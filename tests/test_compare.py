@@ -200,6 +200,7 @@ def test_runs_without_figures_are_listed_and_why(tmp_path):
     (tmp_path / "log/metrics.jsonl").write_text('what\n{"epoch": 2}\n')
     write_run(tmp_path / "config", poses(0.3))
     (tmp_path / "config/config.yaml").write_text("a: [1\n")
+    write_run(tmp_path / "foreign", poses(0.3), training=None)
     found = compare([tmp_path, write_run(tmp_path / "result_only", poses(0.4), epochs=None, model__dim=3)])
     assert sum(len(row.runs) for row in found.groups[0].rows) == 2  # good, result_only
     left_out = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in found.left_out}
@@ -211,7 +212,8 @@ def test_runs_without_figures_are_listed_and_why(tmp_path):
         assert left_out[name].startswith("its evaluation.json cannot be read; write it anew with: contml evaluate")
     assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a line of JSON", left_out["log"])
     assert re.match(r"cannot be read \(.*config.yaml:.*not valid YAML", left_out["config"])
-    assert len(left_out) == 8
+    assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
+    assert len(left_out) == 9
     assert all("\n" not in line for line in found.left_out)
     for name in left_out:
         assert f"/{name}: " in markdown(found)
@@ -266,6 +268,10 @@ def test_columns_of_what_differs():
     assert list(columns(base, other)) == ["loss", "model.dim"]
     other |= {"miner": {"name": "m"}, "optimizer": {"lr": 1}}
     assert list(columns(base, other)) == ["config", "loss", "miner", "optimizer", "model.dim"]
+    # A key that an older run lacks, and a newer has without a value.
+    newer = {**base, "model": {"dim": 8, "levels": None}}
+    assert columns(base, newer) == {"config": ["a", "a"]}
+    assert identity(flat(base)) == identity(flat(newer))
     # Words before numbers.
     assert list(columns(base, {**base, "model": {"dim": 9, "weights": "x"}})) == ["model.weights", "model.dim"]
     assert identity(flat(base)) == identity(flat({**base, "seed": 3, "config": "b"})) != identity(flat(triplets[0]))

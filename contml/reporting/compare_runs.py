@@ -70,7 +70,9 @@ def _read(run: Run) -> Trained | str:
     published = None if part is None else part.build()
     config = {CONFIG: run.name, **flat({key: v for key, v in document.values.items() if key != "published"})}
     path = run.folder / "evaluation.json"
-    total, done = config.get("training.epochs", 0), max(epochs, default=0.0)
+    total, done = config.get("training.epochs"), max(epochs, default=0.0)
+    if not isinstance(total, int):
+        return "its config has no training.epochs; give a folder that 'contml train' made"
     # Where only the result was kept, nothing is known of the way there.
     if (run.metrics.exists() or not path.exists()) and done < total:
         return f"not finished, {round(done, 1):g} of {total} epochs; go on with: contml train --resume {run.folder}"

@@ -40,8 +40,8 @@ def said(value: Any) -> str:
 
 
 def identity(config: Values) -> str:
-    """Equal for two runs that differ in nothing but the seed."""
-    return json.dumps({key: value for key, value in sorted(config.items()) if key not in _NO_MATTER})
+    """Equal for two runs that differ in nothing but the seed; a key without a value is as good as none."""
+    return json.dumps({k: value for k, value in sorted(config.items()) if k not in _NO_MATTER and value is not None})
 
 
 def differing(configs: Sequence[Values]) -> list[str]:
