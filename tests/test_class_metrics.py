@@ -160,6 +160,42 @@ def test_classes_larger_than_the_curves_still_have_their_map_at_r(monkeypatch):
     assert found.scores["map_at_r"].model == pytest.approx(reference_metrics.map_at_r(*case))
 
 
+@pytest.mark.parametrize("split", [None, 6])
+def test_the_order_of_items_changes_no_figure(split):
+    generator = torch.Generator().manual_seed(0)
+    x, values = torch.randint(0, 2, (25, 2), generator=generator).float(), torch.randn(25, 2, generator=generator)
+    order = torch.randperm(25, generator=generator)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(25)
+    rows = (None, None) if split is None else (torch.arange(split), torch.arange(split, 25))
+    moved = (None, None) if split is None else (place[:split].sort().values, place[split:].flip(0))
+    for labels in (VectorLabels(values), ClassLabels(torch.arange(25) % 4)):
+        found, _ = evaluate(x, labels, *rows)
+        again, _ = evaluate(x[order], labels.subset(order), *moved)
+        for name, curve in found.curves.items():
+            assert curve.model == pytest.approx(again.curves[name].model, rel=1e-9)
+            assert curve.random == pytest.approx(again.curves[name].random, rel=1e-6)
+        for name, score in found.scores.items():
+            assert score.model == pytest.approx(again.scores[name].model, rel=1e-9)
+
+
+def test_one_point_is_chance_for_labels_of_any_degree():
+    found, _ = evaluate(torch.ones(30, 2), VectorLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
+    for curve in found.curves.values():
+        assert curve.model == pytest.approx(curve.random)
+
+
+def test_queries_without_a_positive_in_the_gallery_are_misses():
+    x = torch.tensor([[0.0], [5.0], [0.1], [5.1], [9.0]])
+    sides = torch.tensor([0, 1]), torch.tensor([2, 3, 4])
+    found, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *sides)
+    assert found.curves["recall"].model == found.curves["recall"].oracle == [0.5] * 3
+    assert found.scores["map_at_r"].model == found.scores["r_precision"].model == 0.5
+    without, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *sides, exclude_singletons=True)
+    assert without.queries == 1
+    assert without.curves["recall"].model == [1.0] * 3
+
+
 def test_solved_and_collapsed_embeddings():
     classes = torch.arange(40) % 8
     centres = 10 * torch.eye(8)
@@ -210,6 +246,23 @@ def test_table_and_sentence_begin_with_recall():
         f"Recall@1 is {table[1][2]}; a random ranking's is {table[1][3]}, the oracle's {table[1][4]}."
     )
     assert unit_words(found) == "0 within a class, 1 between classes"
+
+
+def test_the_data_say_at_which_k_recall_is_told(tmp_path):
+    run = create(tmp_path, "squares")
+    made = trainer(run, epochs=1)
+    made.test = ClassSquares(150, seed=1)
+    made.test.recall_at = (1, 10, 120)
+    made.fit()
+    for row in run.rows():
+        if row["event"] == "evaluation":
+            assert [name for name in row if name.startswith("recall")] == ["recall@1", "recall@10", "recall@120"]
+            assert {"map_at_r", "r_precision", "nmi", "f1"} <= set(row)
+    found = made.result[0]
+    assert len(found.curves["recall"].model) == 120
+    assert len(found.curves["ndcg"].model) == 100
+    assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
+    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 class ClassSquares(Squares):

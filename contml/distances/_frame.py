@@ -34,4 +34,4 @@ class Frame:
 
 def squared_lengths(x: Tensor) -> Tensor:
     """Squared norms `[N]` in float64 of x `[N, d]`."""
-    return torch.cat([part.double().square().sum(1) for part in x.split(_CHUNK)])
+    return torch.cat([part.double().square().sum(1) for part in torch.split(x, _CHUNK)])

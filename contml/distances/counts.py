@@ -128,7 +128,8 @@ def _rounded_inputs(device: torch.device) -> float:
     """
     if device.type == "cuda":
         return 2.0**-9 if torch.backends.cuda.matmul.allow_tf32 else 0.0
-    own = getattr(torch.backends.mkldnn.matmul, "fp32_precision", "none")  # torch >= 2.9
+    products = getattr(torch.backends.mkldnn, "matmul", None)  # torch >= 2.9
+    own = getattr(products, "fp32_precision", "none")
     return 0.0 if torch.get_float32_matmul_precision() == "highest" and own in ("none", "ieee") else 2.0**-7
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contml.distances._frame import Frame, squared_lengths
-from contml.distances.exact import ExactDistances, squared_norms
+from contml.distances.exact import ExactDistances, squared_distances_to
 
 #: Candidates beyond k that are ranked again: rounding may have swapped near ties at k.
 _SPARE = 32
@@ -73,7 +73,7 @@ def nearest_vectors(
         q32 = frame.place(q[part])
         approximate, found = search(q32, count)
         found = found.sort(dim=1).values
-        d = order(squared_norms(g[found].double() - q[part, None].double()))
+        d = order(squared_distances_to(q[part], g, found))
         d.masked_fill_(found == own[part, None], torch.inf)
         values, at = d.sort(dim=1, stable=True)
         out.values[part], out.positions[part] = values[:, :k], found.gather(1, at[:, :k])

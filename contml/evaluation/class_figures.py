@@ -145,7 +145,7 @@ class ClassFigures:
 
 def cluster_scores(embeddings: Tensor, classes: Tensor, seed: int = 0) -> dict[str, Score]:
     """NMI and pairwise F1 of k-means clusters, as many as there are classes."""
-    clusters = cluster(embeddings, len(classes.unique()), seed=seed).cpu()
+    clusters = cluster(embeddings, len(torch.unique(classes)), seed=seed).cpu()
     classes = classes.cpu()
     return {
         "nmi": Score(

@@ -35,10 +35,11 @@ class FirstRelevant:
         """Recall@K `[k]` for K = 1 ... k."""
         # Once the place is beyond k it does not matter by how much, and most queries have no ties.
         nearer = torch.where(self.relevant > 0, self.nearer.clamp(max=k), k)
-        cases, count = torch.stack((nearer, self.tied, self.relevant), 1).unique(dim=0, return_counts=True)
+        each = torch.stack((nearer, self.tied, self.relevant), 1)
+        cases, count = torch.unique(each, dim=0, return_counts=True)
         found = torch.zeros(k, dtype=torch.float64)
-        for part, weight in zip(cases.split(_ROWS), count.split(_ROWS), strict=True):
-            found += weight.double() @ _chance_of_a_hit(*part.unbind(1), k)
+        for part, weight in zip(torch.split(cases, _ROWS), torch.split(count, _ROWS), strict=True):
+            found += weight.double() @ _chance_of_a_hit(part[:, 0], part[:, 1], part[:, 2], k)
         return found / len(self.nearer)
 
 

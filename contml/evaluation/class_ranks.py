@@ -45,14 +45,14 @@ def _nearest(q: Tensor, g: Tensor, query_class: Tensor, gallery_class: Tensor, o
     first, stop = torch.searchsorted(ids, query_class), torch.searchsorted(ids, query_class, right=True)
     size = stop - first
     few = ((size > 0) & (size <= _LARGE)).nonzero()[:, 0]
-    for part in few.split(_PAIRS // _LARGE):
+    for part in torch.split(few, _PAIRS // _LARGE):
         rows = part.repeat_interleave(size[part])
         begin = (size[part].cumsum(0) - size[part]).repeat_interleave(size[part])
         cols = order[first[rows] + torch.arange(len(rows), device=q.device) - begin]
         d = squared_distances_of(q, g, rows, cols).masked_fill_(cols == own[rows], torch.inf)
         best.scatter_reduce_(0, rows, d, "amin")
         relevant.index_add_(0, rows, ((d == best[rows]) & d.isfinite()).long())
-    for number in query_class[size > _LARGE].unique().tolist():
+    for number in torch.unique(query_class[size > _LARGE]).tolist():
         rows = (query_class == number).nonzero()[:, 0]
         cols = order[int(first[rows[0]]) : int(stop[rows[0]])]
         place = torch.full((len(g),), -1, device=q.device)
@@ -69,7 +69,7 @@ def own_class_first(query_class: Tensor, gallery_class: Tensor, own: Tensor, k: 
     A query itself is left out; the gallery has k items besides.
     """
     out = torch.empty(len(query_class), k, dtype=torch.int64)
-    for number in query_class.unique().tolist():
+    for number in torch.unique(query_class).tolist():
         same = gallery_class == number
         members, others = same.nonzero()[:, 0], (~same).nonzero()[:, 0]
         order = torch.cat((members[: k + 1], others))[: k + 1]

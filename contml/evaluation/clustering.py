@@ -112,8 +112,8 @@ def _torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
 
 def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Sizes of the groups of x `[N]`, of y `[N]`, and of the intersections that are not empty, each in float64."""
-    x, y = (ids.unique(return_inverse=True)[1].cpu() for ids in (x, y))
-    both = (x * (int(y.max()) + 1) + y).unique(return_counts=True)[1]
+    x, y = (torch.unique(ids, return_inverse=True)[1].cpu() for ids in (x, y))
+    both = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
     return x.bincount().double(), y.bincount().double(), both.double()
 
 
@@ -167,8 +167,8 @@ def _expected_information(a: Tensor, b: Tensor) -> float:
     n = a.sum()
     log_factorial = torch.arange(int(n) + 1, dtype=torch.float64).add(1).lgamma()
     total = 0.0
-    sizes_b, count_b = b.unique(return_counts=True)
-    for size, count in zip(*a.unique(return_counts=True), strict=True):
+    sizes_b, count_b = torch.unique(b, return_counts=True)
+    for size, count in zip(*torch.unique(a, return_counts=True), strict=True):
         # The intersection of a group of `size` with groups of sizes_b is hypergeometric.
         m = torch.arange(1, int(torch.minimum(size, sizes_b.max())) + 1, dtype=torch.float64)  # [m]
         s, others = sizes_b[:, None], n - size

@@ -195,7 +195,7 @@ def _sides(
     if q.shape[1] != g.shape[1]:
         raise InputError(f"embeddings have {q.shape[1]} and {g.shape[1]} dimensions; queries and gallery need the same")
     check_finite(q, g)
-    ids, numbers = torch.cat((query_class, gallery_class)).unique(return_inverse=True)
+    _, numbers = torch.unique(torch.cat((query_class, gallery_class)), return_inverse=True)
     query_class, gallery_class = numbers.split((len(q), len(g)))
     if drop_lonely:
         kept = relevant_items(query_class, gallery_class, own) > 0

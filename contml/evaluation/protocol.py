@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contml.contracts import InputError, LabelSpace
-from contml.distances import ExactDistances, pairwise, smallest
+from contml.distances import ExactDistances, pairwise, smallest, squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_figures import ClassFigures, cluster_scores
 from contml.evaluation.class_metrics import relevant_items
@@ -29,8 +29,6 @@ from contml.evaluation.ties import cut_off, find_ties, members_beyond
 LARGEST_K = 100
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
-#: Pairs of embeddings in memory at a time.
-_CHUNK = 1 << 15
 #: Label distances, or places of a ranking, in memory at a time.
 _ENTRIES = 1 << 24
 
@@ -94,14 +92,11 @@ def evaluate(
         largest = min(max(k, told[-1]), sides.available)
         curves["recall"], scores = figures.recall(largest), figures.scores()
         if clusters:
-            members = torch.cat((q, g)).unique()
+            members = torch.unique(torch.cat((q, g)))
             scores |= cluster_scores(embeddings[members].to(search_device(labels.device)), classes[members])
 
-    apart = [
-        torch.linalg.vector_norm(embeddings[a].double() - embeddings[b].double(), dim=1)
-        for a, b in zip(torch.split(q[pair_query], _CHUNK), torch.split(g[pair_item], _CHUNK), strict=True)
-    ]
-    pairs = torch.stack((found.pair_labels.double(), torch.cat(apart)), 1)
+    apart = squared_distances_of(sides.queries, sides.gallery, pair_query, pair_item).sqrt()
+    pairs = torch.stack((found.pair_labels.double(), apart), 1)
     ideal = gains(found.oracle)
     ndcg_by_chance = (found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)).mean(0)
     curves |= {
