@@ -26,7 +26,7 @@ class CaptionsLabel(Label):
 
     kind = "captions"
     takes = (1, None)
-    lacking = "has no word that has a vector"
+    lacking = "no word that has a vector"
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values: list[list[str]] = []
@@ -73,7 +73,7 @@ class MapLabel(Label):
     """Paths of label maps, PNG files of class numbers: the label distance is 1 - mean IoU."""
 
     kind = "map"
-    lacking = "is a label map of which at most half is labelled"
+    lacking = "at most half of the pixels labelled"
 
     def _read(self, cells: list[list[str]]) -> None:
         self.paths = [self.options.files.place(cell) for cell in cells[0]]

@@ -136,7 +136,7 @@ class TableFile:
         for label in read:
             if isinstance(label, MapLabel):
                 label.images = paths
-            self.rows.without(~label.usable(parts.train, parts.test), f"{label.name} {label.lacking}")
+            self.rows.without(~label.usable(parts.train, parts.test), f"{label.lacking} in {label.name}")
         left = [rows[self.rows.usable[rows]] for rows in (parts.train, parts.test, parts.query)]
         parts = Parts(left[0], left[1], left[2], parts.how)
         self._check_sizes(parts)

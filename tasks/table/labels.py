@@ -51,8 +51,8 @@ class Label:
     kind: ClassVar[str] = ""
     #: How many columns it takes: from, to; None: any number.
     takes: ClassVar[tuple[int, int | None]] = (1, 1)
-    #: What a row without it lacks.
-    lacking: ClassVar[str] = "is empty"
+    #: What rows have that are not `usable`.
+    lacking: ClassVar[str] = ""
 
     def __init__(self, columns: Sequence[str], weight: float, table: Table, options: Options) -> None:
         self.columns, self.weight, self.table, self.options = tuple(columns), weight, table, options

@@ -314,7 +314,7 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
 def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     some = [dict(row) for row in rows]
     some[4]["text"] = "of the"
-    with pytest.raises(InputError, match=r"own.csv:6: text has no word that has a vector \(1 such"):
+    with pytest.raises(InputError, match=r"own.csv:6: no word that has a vector in text \(1 such"):
         own(folder, some, labels={"text": "captions"}, image="image")
     task = own(folder, some, labels={"text": "captions"}, image="image", missing="drop", dim=8)
     assert len(task.train) + len(task.test) == 59
@@ -330,7 +330,7 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     some[9]["map"] = "maps/empty.png"
     with pytest.raises(InputError, match=r"set task.ignore=255 if it means no class, else task.classes=256"):
         own(folder, some, labels={"map": "map"}, image="image")
-    with pytest.raises(InputError, match=r"own.csv:11: map is a label map of which at most half is labelled"):
+    with pytest.raises(InputError, match=r"own.csv:11: at most half of the pixels labelled in map \(1 such"):
         own(folder, some, labels={"map": "map"}, image="image", ignore=255)
     task = own(folder, some, labels={"map": "map"}, image="image", ignore=255, missing="drop")
     assert len(task.train) + len(task.test) == 59
