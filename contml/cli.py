@@ -134,11 +134,22 @@ def evaluate(
 
 
 @app.command()
-def report(run: Folder, trust: Trust = False) -> None:
+def report(
+    run: Folder,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="IMAGE IMAGE",
+            help="Two test images, by name or by row, whose label distance match.png explains (captions: which words "
+            "were matched to which). Default: the first query and its best retrieval.",
+        ),
+    ] = None,
+    trust: Trust = False,
+) -> None:
     """Write a run's report.html and its pictures anew."""
     from contml import experiment
 
-    print(experiment.report_run(run, trust=trust))  # noqa: T201
+    print(experiment.report_run(run, trust=trust, pair=pair))  # noqa: T201
 
 
 @app.command(epilog=_COMPARE_EXAMPLE)
@@ -251,6 +262,8 @@ def prepare(
     if as_json:
         print(json.dumps(asdict(found)))  # noqa: T201
     else:
+        for what, words in found.told:
+            print(f"{what}: {words}")  # noqa: T201
         _show(found.facts)
     if found.broken:
         for name, cause in found.broken[1:]:

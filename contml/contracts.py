@@ -151,7 +151,8 @@ ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[np.uint8]]
 class Split(Protocol):
     """Images, their labels, and who queries whom.
 
-    `queries` and `gallery` are rows of the split, disjoint; both None: every row queries all the others.
+    `queries` and `gallery` are rows of the split, disjoint; both None: every row queries all the others. A split of
+    classes may have `recall_at`, the K at which papers on its data tell Recall@K: `(1, 10, 100, 1000)`.
     """
 
     labels: LabelSpace
@@ -177,7 +178,8 @@ class Split(Protocol):
 class Task(Protocol):
     """A training split and a test split with one kind of label.
 
-    A task may have `facts`, pairs of words that `contml check` prints: what was found, what was left out and why.
+    A task may have `facts`, pairs of words that `contml check` and `contml prepare` print: what was found, what was left
+    out and why.
     """
 
     train: Split

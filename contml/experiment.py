@@ -330,8 +330,8 @@ def evaluate_run(folder: Path, *, checkpoint: str = "last", trust: bool = False)
     return evaluation
 
 
-def report_run(folder: Path, *, trust: bool = False) -> Path:
-    """Write the report of a run from its metrics and its saved embeddings."""
+def report_run(folder: Path, *, trust: bool = False, pair: tuple[str, str] | None = None) -> Path:
+    """Write the report of a run from its metrics and its saved embeddings; `pair` are test images to explain."""
     experiment, run = load_run(folder, trust=trust)
     path = run.folder / "embeddings" / "test.safetensors"
     if not path.exists():
@@ -343,8 +343,25 @@ def report_run(folder: Path, *, trust: bool = False) -> Path:
             f"{path}: has {len(saved['embeddings'])} embeddings, but the test split has {len(task.test)} images now; "
             f"run 'contml evaluate {folder}' again"
         )
+    if pair is not None and not hasattr(task.test, "explain"):
+        raise InputError(f"{experiment.config.parts['task'].name}: this task explains no pair; leave --pair out")
+    rows = None if pair is None else (_row_of(task.test, pair[0]), _row_of(task.test, pair[1]))
     evaluation, ranking = _evaluate(saved["embeddings"], saved["missing"], task.test)
-    return _report(experiment, run, task, evaluation, ranking)
+    return _report(experiment, run, task, evaluation, ranking, rows)
+
+
+def _row_of(split: Split, given: str) -> int:
+    """The row of a name, of the end of one behind a slash or a space, or the row itself."""
+    names = [split.name(row) for row in range(len(split))]
+    ends = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
+    if given in names or len(ends) == 1:
+        return names.index(given if given in names else ends[0])
+    if given.isdecimal() and int(given) < len(split):
+        return int(given)
+    how = f"{len(ends)} test images end in" if ends else "no test image is"
+    raise InputError(
+        f"--pair: {how} '{given}'; give a name as the gallery shows it ({names[0]}), or a row, 0 to {len(split) - 1}"
+    )
 
 
 def check(
@@ -456,7 +473,14 @@ def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor,
     save_weights(run.folder / "embeddings" / "test.safetensors", {"embeddings": embeddings, "missing": missing})
 
 
-def _report(experiment: Experiment, run: Run, task: Task, evaluation: Evaluation, ranking: Ranking) -> Path:
+def _report(
+    experiment: Experiment,
+    run: Run,
+    task: Task,
+    evaluation: Evaluation,
+    ranking: Ranking,
+    pair: tuple[int, int] | None = None,
+) -> Path:
     return write_report(
         run.folder,
         title=experiment.name,
@@ -465,4 +489,5 @@ def _report(experiment: Experiment, run: Run, task: Task, evaluation: Evaluation
         evaluation=evaluation,
         ranking=ranking,
         split=task.test,
+        pair=pair,
     )

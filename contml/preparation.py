@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -25,12 +25,14 @@ class Prepared:
         images: how many images were looked at.
         broken: name and cause of those that cannot be decoded.
         kept: bytes of the cache, 0 where there is none.
+        told: what the task says of its files, and the words: who was left out, and why.
     """
 
     facts: list[list[str]]
     images: int
     broken: list[tuple[str, str]]
     kept: int = 0
+    told: list[tuple[str, str]] = field(default_factory=list)
 
 
 def prepare(
@@ -68,6 +70,7 @@ def prepare(
         sum(report.images for report in reports.values()),
         [pair for report in reports.values() for pair in report.broken],
         max(report.size for report in reports.values()),
+        getattr(task, "facts", []),
     )
 
 

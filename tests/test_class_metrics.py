@@ -24,6 +24,7 @@ from contml.losses import TripletMarginLoss
 from contml.reporting import sentence, summary, unit_words
 from contml.runs import create
 
+
 @st.composite
 def cases(draw, max_items=8):
     """(embeddings, classes, queries, gallery): ties and copies of embeddings, classes of one, queries in or out."""

@@ -105,6 +105,8 @@ def test_train_evaluate_report(contml, tmp_path):
     assert "6 queries, 18 in the gallery" in out
 
     (folder / "report.html").unlink()
+    status, _, err = contml("report", folder, "--pair", "1", "2")
+    assert (status, err) == (2, "contml: pose/synthetic: this task explains no pair; leave --pair out\n")
     status, out, _ = contml("report", folder)
     assert status == 0
     assert (folder / "report.html").exists()

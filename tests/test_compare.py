@@ -117,14 +117,14 @@ def test_forms_of_a_metric():
 
 def test_published_figures_stand_beside_ours(tmp_path):
     write_run(tmp_path / "1", classes(0.712), published=PAPER, loss={"name": "proxy_anchor"})
-    write_run(tmp_path / "2", classes(0.650), loss={"name": "raw"}, published={"source": "Another", "recall@1": 0.66})
+    write_run(tmp_path / "2", classes(0.650), loss={"name": "raw"}, published={"source": "Another", "recall@1": 0.6604})
     write_run(tmp_path / "3", classes(0.600), loss={"name": "contrastive"})
     found = compare([tmp_path], ["recall@1", "nmi", "recall@2"])
     (group,) = found.groups
     assert table(group) == [
         ["loss", "Recall@1", "published", "nmi", "published", "Recall@2"],
         ["proxy_anchor", "0.712", "0.697 (+0.015) [1]", "not measured", "0.500 [1]", "0.741"],
-        ["raw", "0.650", "0.660 (-0.010) [2]", "-", "-", "0.685"],
+        ["raw", "0.650", "0.6604 (-0.010) [2]", "-", "-", "0.685"],
         ["contrastive", "0.600", "-", "-", "-", "0.640"],
     ]
     assert remarks(group)[:2] == ["[1] Kim et al. 2020, Table 2", "[2] Another"]

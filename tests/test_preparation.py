@@ -128,6 +128,13 @@ def test_boxes_in_a_cache(tmp_path):
     assert both.kept == 2 * found.kept  # whole images are others than those cut to their boxes
 
 
+def test_help(contml):
+    status, out, _ = contml("prepare", "--help")
+    assert status == 0
+    for word in ("TASK", "ROOT", "--size", "--cache", "--workers", "task.complete=false"):
+        assert word in out
+
+
 def test_json(contml, tmp_path):
     write_class_table(tmp_path / "own")
     status, out, _ = contml("prepare", "classes/csv", "own", *TABLE, "--json")

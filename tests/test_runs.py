@@ -10,7 +10,7 @@ import pytest
 
 from contml import runs
 from contml.contracts import InputError
-from contml.runs import Run, atomic, create, open_run, write
+from contml.runs import Run, atomic, create, find_runs, open_run, write
 
 
 def names(folder):
@@ -53,6 +53,27 @@ def test_a_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot create the run folder .*file/x/.*: Not a directory$"):
         create(tmp_path / "file", "x")
+
+
+def test_find_runs_in_a_folder(tmp_path):
+    for name in ("b/2", "b/10", "a/1", ".hidden/1", "a/1/copy"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").write_text("# contml run of pose/small\nseed: 0\n")
+    (tmp_path / "b/latest").symlink_to(tmp_path / "b/2")
+    (tmp_path / "b/again").symlink_to(tmp_path)
+    (tmp_path / "note.txt").write_text("")
+    assert [str(path.relative_to(tmp_path)) for path in find_runs(tmp_path)] == ["a/1", "b/10", "b/2"]
+    assert find_runs(tmp_path / "a/1") == [tmp_path / "a/1"]
+    assert find_runs(tmp_path / "b/latest") == [tmp_path / "b/latest"]
+
+
+def test_the_name_of_a_run_is_that_of_its_config(tmp_path):
+    run = Run(tmp_path / "mine/2024-05-06_12-00-00")
+    run.folder.mkdir(parents=True)
+    run.config.write_text("# contml run of pose/small\nseed: 0\n")
+    assert run.name == "pose/small"
+    run.config.write_text("seed: 0\n")  # somebody edited it
+    assert run.name == "mine"
 
 
 def test_open_tells_what_is_wrong(tmp_path):

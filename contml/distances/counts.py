@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from contml.distances._block_counts import count_above, unsure_entries
+from contml.distances._frame import Frame, squared_lengths
 from contml.distances._threads import in_threads
 from contml.distances.exact import distinct, squared_distances_of
 
@@ -25,8 +26,6 @@ _ROWS, _COLUMNS = 512, 2048
 _CUDA_ROWS, _CUDA_COLUMNS = 4096, 1 << 15
 #: Entries of a block that are worth a thread of their own.
 _THREAD = 1 << 18
-#: Rows that are centred and scaled in float64 at a time.
-_CHUNK = 4096
 
 
 class Counts(NamedTuple):
@@ -87,16 +86,12 @@ class _Scores:
     """
 
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
-        self.radii = radii
-        self.center = gallery.mean(0, dtype=torch.float64)
-        edges = [edge.double() for x in (queries, gallery) for edge in x.aminmax(dim=0)]
-        self.scale = max((float((edge - self.center).abs().max()) for edge in edges), default=0.0) or 1.0
-        largest = max((float(edge.abs().max()) for edge in edges), default=0.0)
+        self.radii, self.frame = radii, Frame(queries, gallery)
         d = gallery.shape[1]
-        self.queries = self._scaled(queries)  # [Q,d+1]
+        self.queries = self.frame.place(queries, 1)  # [Q,d+1]
         self.queries[:, d] = 1
-        self.gallery = self._scaled(gallery)  # [G,d+1]
-        half = self._squared(self.gallery) / 2
+        self.gallery = self.frame.place(gallery, 1)  # [G,d+1]
+        half = squared_lengths(self.gallery[:, :d]) / 2
         # The median, since one vector far away must not make the others' numbers large.
         self.shift = float(half.median())
         self.gallery[:, d] = self.shift - half
@@ -104,25 +99,14 @@ class _Scores:
         self.offset = float((self.shift - half).abs().max())
         terms = (d + 3) * 2.0**-24
         self.gamma = terms / (1 - terms) + _rounded_inputs(gallery.device)
-        # What rounding to float32 moves a vector of length 1, and centring in float64 any vector.
+        # What rounding to float32 moves a vector of length 1, and any vector.
         self.moved = 2.0**-23
-        self.shifted = 4 * torch.finfo(torch.float64).eps * largest / self.scale * d**0.5 + d**0.5 * 1e-37
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        out = torch.zeros(len(x), x.shape[1] + 1, device=x.device)
-        for start in range(0, len(x), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            out[part, :-1] = ((x[part].double() - self.center) / self.scale).float()
-        return out
-
-    def _squared(self, x: Tensor) -> Tensor:
-        parts = [part[:, :-1].double().square().sum(1) for part in x.split(_CHUNK)]
-        return torch.cat(parts)
+        self.shifted = self.frame.shift + d**0.5 * 1e-37
 
     def rows(self, part: slice) -> tuple[Tensor, Tensor, Tensor]:
         """The left side `[q, d + 1]` of the product, and the scores `[q]` below and above which all is sure."""
         left = self.queries[part]
-        squared, radius = self._squared(left), self.radii[part] / self.scale**2
+        squared, radius = squared_lengths(left[:, :-1]), self.radii[part] / self.frame.scale**2
         level = self.shift + (squared - radius) / 2
         length = squared.sqrt()
         # A gallery vector four times as long, and twice the radius, is further whatever the rounding of its own part.

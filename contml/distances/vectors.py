@@ -14,6 +14,7 @@ import faiss
 import torch
 from torch import Tensor
 
+from contml.distances._frame import Frame, squared_lengths
 from contml.distances.exact import ExactDistances, squared_norms
 
 #: Candidates beyond k that are ranked again: rounding may have swapped near ties at k.
@@ -54,29 +55,31 @@ def nearest_vectors(
         progress: called with the number of queries finished so far.
     """
     order = (lambda squared: squared) if order is None else order
-    q, g = queries.detach().double(), gallery.detach().double()
+    q, g = queries.detach(), gallery.detach()
     own = torch.full((len(q),), -1, device=q.device) if itself is None else itself.to(q.device)
-    # An offset or a scale that all share would only make sums round, or overflow.
-    center = g.mean(0)
-    scale = max(float((x - center).abs().max()) if x.numel() else 0.0 for x in (q, g)) or 1.0
-    q32, g32 = (((x - center) / scale).float() for x in (q, g))
-    rounding = _Rounding(q, g, g32, scale)
-    search = _faiss(g32) if g.device.type == "cpu" else _products(g32)
+    frame = Frame(q, g)
+    placed = frame.place(g)
+    rounding = _Rounding(frame, placed)
+    search = _faiss(placed) if g.device.type == "cpu" else _products(placed)
+    del placed  # FAISS has its own copy
     whole = ExactDistances(g)
     count = min(len(g), k + _SPARE + 1)
     step = max(1, min(_QUERIES, memory // (24 * count * max(g.shape[1], 1))))
-    out = Nearest(q.new_empty(len(q), k), torch.empty(len(q), k, dtype=torch.int64, device=q.device))
+    out = Nearest(
+        q.new_empty(len(q), k, dtype=torch.float64), torch.empty(len(q), k, dtype=torch.int64, device=q.device)
+    )
     for start in range(0, len(q), step):
         part = slice(start, min(start + step, len(q)))
-        approximate, found = search(q32[part], count)
+        q32 = frame.place(q[part])
+        approximate, found = search(q32, count)
         found = found.sort(dim=1).values
-        d = order(squared_norms(g[found] - q[part, None]))
+        d = order(squared_norms(g[found].double() - q[part, None].double()))
         d.masked_fill_(found == own[part, None], torch.inf)
         values, at = d.sort(dim=1, stable=True)
         out.values[part], out.positions[part] = values[:, :k], found.gather(1, at[:, :k])
         if count < len(g):
             last = approximate.max(dim=1).values.double()
-            beyond = order((last - rounding.of(q32[part], last)).clamp(min=0) * scale**2)
+            beyond = order((last - rounding.of(q32, last)).clamp(min=0) * frame.scale**2)
             for row in (start + (~(out.values[part, -1] < beyond)).nonzero()[:, 0]).tolist():
                 out.values[row], out.positions[row] = _whole(order(whole.of(q[row])), int(own[row]), k)
         if progress is not None:
@@ -87,14 +90,11 @@ def nearest_vectors(
 class _Rounding:
     """How far a squared distance of scaled float32 vectors may be from the true one."""
 
-    def __init__(self, q: Tensor, g: Tensor, g32: Tensor, scale: float) -> None:
-        self.dim = g.shape[1]
-        self.longest = float(g32.square().sum(1).max())
-        # Taking off the centre rounds in float64, by a share of what the numbers were before.
-        largest = max(float(x.abs().max()) if x.numel() else 0.0 for x in (q, g))
-        self.shift = 4 * torch.finfo(torch.float64).eps * largest / scale * self.dim**0.5
+    def __init__(self, frame: Frame, gallery: Tensor) -> None:
+        self.dim, self.shift = gallery.shape[1], frame.shift
+        self.longest = float(squared_lengths(gallery).max())
         # In TF32, if somebody allowed it, products keep ten bits.
-        tf32 = g.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+        tf32 = gallery.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
         self.eps = 2.0**-10 if tf32 else 2.0**-23
 
     def of(self, q32: Tensor, last: Tensor) -> Tensor:

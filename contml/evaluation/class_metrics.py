@@ -69,7 +69,7 @@ def recall_by_chance(relevant: Tensor, others: Tensor, k: int) -> Tensor:
 
 
 def precision_at_r(same: Tensor, relevant: Tensor) -> Tensor:
-    """Share `[Q]` of the first R that are relevant, 0 where R is 0; same and relevant as in `average_precision_at_r`."""
+    """Share `[Q]` of relevant items among the first R, 0 where R is 0; as `average_precision_at_r`."""
     inside = torch.arange(same.shape[1]) < relevant[:, None]
     return (same * inside).double().sum(1) / relevant.clamp(min=1)
 

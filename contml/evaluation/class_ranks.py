@@ -36,10 +36,8 @@ def nearest_of_class(
     return FirstRelevant(found.nearer.cpu(), found.tied.cpu(), found.relevant.cpu())
 
 
-def _nearest(
-    q: Tensor, g: Tensor, query_class: Tensor, gallery_class: Tensor, own: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Squared distance `[Q]` to the nearest of its class, and how many of it are there; infinite and 0: there is none."""
+def _nearest(q: Tensor, g: Tensor, query_class: Tensor, gallery_class: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared distance `[Q]` to the nearest of its class, and how many are there; infinite and 0: there is none."""
     best = torch.full((len(q),), torch.inf, dtype=torch.float64, device=q.device)
     relevant = torch.zeros(len(q), dtype=torch.int64, device=q.device)
     order = gallery_class.argsort(stable=True)

@@ -118,9 +118,10 @@ def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
-    """NMI of two labellings `[N]` by integers, normalised by the arithmetic mean of the entropies; 1 where both are one.
+    """NMI of two labellings `[N]` by integers, normalised by the mean of the entropies; 1 where both are one group.
 
-    scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI" are the same number.
+    That is the arithmetic mean: scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI" are
+    the same number.
     """
     a, b, both = contingency(classes, clusters)
     h = _entropy(a) + _entropy(b)

@@ -80,8 +80,9 @@ def evaluate(
         q = q[relevant_items(classes[q], classes[g], place[q]) > 0]
     if len(q) < 1 or len(g) < 2:
         raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
-    check_finite(embeddings[q], embeddings[g])
-    sides = _Sides(embeddings, q, g, place[q])
+    whole = torch.equal(q, everything) and torch.equal(g, everything)
+    sides = _Sides(q, g, place[q], *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])))
+    check_finite(sides.queries, sides.gallery)
     k = min(LARGEST_K, sides.available)
     pair_query, pair_item = _sample_pairs(len(q), len(g), place[q])
     curves: dict[str, Curve] = {}
@@ -121,12 +122,13 @@ def evaluate(
 
 
 class _Sides(NamedTuple):
-    """Who queries whom: rows of the embeddings."""
+    """Who queries whom."""
 
-    embeddings: Tensor
-    q: Tensor  # [Q]
+    q: Tensor  # [Q] rows of the label space
     g: Tensor  # [G]
     own: Tensor  # [Q] where a query stands in the gallery, or -1
+    queries: Tensor  # [Q,d] embeddings
+    gallery: Tensor  # [G,d]
 
     @property
     def available(self) -> int:
@@ -134,9 +136,9 @@ class _Sides(NamedTuple):
         return len(self.g) - int(bool((self.own >= 0).any()))
 
     def rank(self, part: slice, places: int, device: torch.device) -> Nearest:
-        """The nearest of the gallery to some queries; a query itself comes last, infinitely far, where all are asked."""
+        """The nearest of the gallery to some queries; where all are asked a query itself comes last, infinitely far."""
         own = self.own[part] if bool((self.own >= 0).any()) else None
-        return rank(self.embeddings[self.q[part]], self.embeddings[self.g], places, itself=own, device=device)
+        return rank(self.queries[part], self.gallery, places, itself=own, device=device)
 
 
 class _Found(NamedTuple):
@@ -158,7 +160,7 @@ def _by_class(
 ) -> tuple[_Found, ClassFigures]:
     q, g = sides.q, sides.g
     of_query, of_gallery = classes[q], classes[g]
-    figures = ClassFigures(sides.embeddings[q], sides.embeddings[g], of_query, of_gallery, sides.own, k, device)
+    figures = ClassFigures(sides.queries, sides.gallery, of_query, of_gallery, sides.own, k, device)
     places = min(figures.depth + 1, len(g))
     model = torch.empty(len(q), k, dtype=torch.int64)
     for part in _parts(len(q), places):
@@ -181,7 +183,7 @@ def _by_class(
 def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pair_item: Tensor) -> _Found:
     q, g, own = sides.q, sides.g, sides.own
     places = min(k + 1, len(g))
-    whole = ExactDistances(sides.embeddings[g])
+    whole = ExactDistances(sides.gallery)
     ranked = [sides.rank(part, places, labels.device) for part in _parts(len(q), places)]
     distances, positions = (torch.cat(parts) for parts in zip(*ranked, strict=True))
     blocks: list[tuple[Tensor, ...]] = []
@@ -194,7 +196,7 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
         cut = cut_off(distances[part], ties)
         rows = ties.rows[cut]
         beyond = torch.zeros(2, len(ties.rows), dtype=torch.float64)
-        vectors = sides.embeddings[q[part][rows]]
+        vectors = sides.queries[part][rows]
         theirs = distances[part][rows], positions[part][rows], own[part][rows]
         for those, equal in members_beyond(vectors, whole, *theirs, len(g)):
             ties.beyond[cut[those]] = equal.sum(1)

@@ -101,15 +101,11 @@ def _published(row: Row, metric: str, marks: dict[str, int]) -> str:
         return MISSING
     theirs, mark = row.published.figures[metric], f"[{marks[row.published.source]}]"
     away = row.mean(metric) - theirs
-    if not math.isfinite(away):
-        return f"{number(theirs)} {mark}"
-    return f"{number(theirs)} ({_signed(away, theirs)}) {mark}"
-
-
-def _signed(away: float, theirs: float) -> str:
-    if abs(theirs) <= 1:
-        return f"{away:+.3f}"
-    return f"{'-' if away < 0 else '+'}{number(abs(away))}"
+    if abs(theirs) <= 1:  # all digits of the paper, three at least
+        text, more = f"{theirs:.{max(3, len(f'{theirs:.6g}') - 2)}f}", f"{away:+.3f}"
+    else:
+        text, more = number(theirs), ("-" if away < 0 else "+") + number(abs(away))
+    return f"{text} ({more}) {mark}" if math.isfinite(away) else f"{text} {mark}"
 
 
 def _reported(group: Group, metric: str) -> bool:

@@ -90,17 +90,21 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Ima
     return tile
 
 
-def explain_first(split: Split, ranking: Ranking, broken: dict[int, str]) -> Strip | None:
-    """The first query of the gallery and its best retrieval, as the split's own `explain(query, row, size)` draws it.
+def explain_pair(
+    split: Split, ranking: Ranking, broken: dict[int, str], pair: tuple[int, int] | None = None
+) -> Strip | None:
+    """Two rows as the split's own `explain(query, row, size)` draws them: by default the first query and its best.
 
     A split may have that method, to show what a label distance is made of: a picture of the two rows, `size` pixels
     wide. None where it has not, where nothing was retrieved, or where drawing fails, which is noted in `broken`.
     """
     explain = getattr(split, "explain", None)
-    if explain is None or not ranking.model.numel():
+    if explain is None or not (pair or ranking.model.numel()):
         return None
-    first = choose_queries(ranking.label_distances, QUERIES)[0]
-    query, row = int(ranking.queries[first]), int(ranking.model[first, 0])
+    if pair is None:
+        first = choose_queries(ranking.label_distances, QUERIES)[0]
+        pair = int(ranking.queries[first]), int(ranking.model[first, 0])
+    query, row = pair
     try:
         picture = explain(query, row, _width()).convert("RGB")
     except Exception as error:  # the task's own code on files of the user, as in `draw`

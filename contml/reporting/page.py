@@ -15,7 +15,7 @@ from contml.contracts import Split
 from contml.evaluation.result import Evaluation, Ranking
 from contml.reporting.embedding_map import map_figure
 from contml.reporting.figures import class_density_figure, density_figure, metrics_figure, png, training_figure
-from contml.reporting.gallery import encode, explain_first, gallery_strips, printable, stack
+from contml.reporting.gallery import encode, explain_pair, gallery_strips, printable, stack
 from contml.reporting.table import sentence, summary, unit_words
 
 
@@ -37,11 +37,12 @@ def write_report(
     evaluation: Evaluation,
     ranking: Ranking,
     split: Split,
+    pair: tuple[int, int] | None = None,
 ) -> Path:
     """Write `report.html` into the folder, and its figures beside it as PNG; returns the path of the page.
 
     A split that has a method `explain(query, row, size)` also gets a picture `match.png`: what the label distance of
-    the first query and its best retrieval is made of.
+    a pair is made of.
 
     Args:
         folder: where to write; made if it is not there. Every file is replaced as a whole or not at all.
@@ -51,10 +52,11 @@ def write_report(
         evaluation: the figures of the test split.
         ranking: who was retrieved on it.
         split: the test split itself: it draws the pictures.
+        pair: the rows whose label distance `match.png` explains; default the first query and its best retrieval.
     """
     folder.mkdir(parents=True, exist_ok=True)
     broken: dict[int, str] = {}
-    strips, match = gallery_strips(split, ranking, broken), explain_first(split, ranking, broken)
+    strips, match = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = "recall" in evaluation.curves
     density = class_density_figure(ranking.pairs) if classes else density_figure(ranking.pairs, evaluation.spearman)
     figures = {
@@ -72,9 +74,12 @@ def write_report(
     inline["gallery"] = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
     if match is not None:
         inline["match"] = [(inline["match"][0][0], match.words)]
+    told = _captions(len(strips), classes)
+    if pair is not None:
+        told = [_CHOSEN if section[0] == "match" else section for section in told]
     sections = [
         Section(name, heading, caption, [(data, words or heading) for data, words in inline[name]])
-        for name, heading, caption in _captions(len(strips), classes)
+        for name, heading, caption in told
         if name in inline
     ]
     table = summary(evaluation)
@@ -93,6 +98,9 @@ def write_report(
     path = folder / "report.html"
     _write_atomically(path, page.encode())
     return path
+
+
+_CHOSEN = ("match", "Two chosen items", "Two items of the test split: what their label distance is made of.")
 
 
 def _captions(queries: int, classes: bool) -> list[tuple[str, str, str]]:

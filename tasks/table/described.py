@@ -14,7 +14,8 @@ from ..captions.split import word_vectors
 from ..layout.class_numbers import to_classes
 from ..layout.maps import check_shape, read_image_map, shrink
 from .cells import texts
-from .labels import Array, ClassLabel, Label, NumberLabel, OrdinalLabel, PlaceLabel, TagsLabel, VectorLabel
+from .labels import Array, ClassLabel, Label, OrdinalLabel, TagsLabel
+from .measured import NumberLabel, PlaceLabel, VectorLabel
 
 #: Maps of which more is labelled always have pixels in common: with less, a label distance may not exist.
 _LABELLED = 0.5
@@ -76,13 +77,15 @@ class MapLabel(Label):
 
     def _read(self, cells: list[list[str]]) -> None:
         self.paths = [self.options.files.place(cell) for cell in cells[0]]
-        self.present = np.array([bool(cell.strip()) for cell in cells[0]])
-        for row in np.flatnonzero(self.present).tolist():
-            if not self.options.files.has(self.paths[row]):
-                raise InputError(
-                    f"{self.table.where(row)}: {self.name} names {self.paths[row]}, and there is no such file; paths "
-                    f"are relative to {self.options.files.root} (task.root); leave the cell empty where there is none"
-                )
+        there = [self.options.files.has(path) for path in self.paths]
+        self.present = np.array([bool(cell.strip()) and found for cell, found in zip(cells[0], there, strict=True)])
+
+    def lack(self, row: int) -> str:
+        """What a row that is not present lacks."""
+        if self.paths[row] == self.options.files.place(""):
+            return super().lack(row)
+        root = self.options.files.root
+        return f"{self.name}: no such file {self.paths[row]}; paths are relative to {root}, task.root"
 
     def usable(self, train: Array, test: Array) -> Array:
         """Rows of whose map more than half is labelled; reads the maps."""

@@ -109,6 +109,7 @@ class TableFile:
         options = Options(
             *(files, scale, decimal, separator, order, classes, ignore, side, vectors, normalize, dim, seed)
         )
+        self.columns = len(table.columns) + len(table.opaque)
         self.roles, self.specs = choose(table, files, decimal, labels, image, split, group)
         self.group = group
         self.why_image = "its cells name image files" if image is None else "as told"
@@ -121,7 +122,8 @@ class TableFile:
         self.rows.without_images(column, paths, files)
         read = [KINDS[spec.kind](spec.columns, spec.weight, table, options) for spec in self.specs]
         for label in read:
-            self.rows.without(~label.present, f"no {label.name}")
+            told = label.lack(int(label.present.argmin())) if missing == "refuse" else f"no {label.name}"
+            self.rows.without(~label.present, told)
         units = paths
         if group is not None:
             units = [cell.strip() for cell in table.column(group, "task.group")]
@@ -155,7 +157,10 @@ class TableFile:
         table, rows = self.rows.table, np.flatnonzero(self.rows.usable)
         if self.roles.split is None:
             if len(rows) < 6:
-                self._check_sizes(Parts(rows, rows[:0], rows[:0], "not at all"))
+                raise InputError(
+                    f"{table.path}: has {len(rows)} rows that can be used{self._left_out()}; a split needs 6 or more, "
+                    "3 of them for testing"
+                )
             return split_by_draw(units, rows, test, seed, what)
         parts = split_by_column(table, self.roles.split, rows)
         refuse_shared(table, units, parts, what)
@@ -164,11 +169,13 @@ class TableFile:
 
     def _check_sizes(self, parts: Parts) -> None:
         if min(len(parts.train), len(parts.test)) < 3:
-            out = f" ({self.rows.told()} left out)" if self.rows.dropped else ""
             raise InputError(
                 f"{self.rows.table.path}: {len(parts.train)} rows to train on and {len(parts.test)} to test, split "
-                f"{parts.how}{out}; each needs at least 3"
+                f"{parts.how}{self._left_out()}; each needs at least 3"
             )
+
+    def _left_out(self) -> str:
+        return f" ({self.rows.told()} left out)" if self.rows.dropped else ""
 
     def _space(self, rows: Array) -> LabelSpace:
         spaces = [label.space(rows) for label in self.read]
@@ -207,6 +214,7 @@ class TableFile:
     def described(self) -> list[list[str]]:
         """What every column is used for, why, and what it holds: a table of texts, its header first."""
         lines = [["column", "used as", "because", "values"]]
+        lines.append(["", "table", self.rows.table.form, f"{len(self.rows.usable):,} rows, {self.columns} columns"])
         lines.append([str(self.roles.image), "image", self.why_image, self.example])
         several, used = len(self.read) > 1, {column for spec in self.specs for column in spec.columns}
         for spec, label, mean in zip(self.specs, self.read, self.means, strict=True):

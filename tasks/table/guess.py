@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .cells import SEPARATORS, Decimal, decimal_comma, is_nothing, number, numbers, texts
-from .labels import LATITUDE, LONGITUDE
+from .measured import LATITUDE, LONGITUDE
 from .parts import part_of
 from .paths import Files, looks_like_maps, looks_like_paths
 from .reading import Table

@@ -1,8 +1,7 @@
-"""The kinds of labels that a column can hold: what its cells must be, and the label space that they make."""
+"""What a kind of label is: its cells read and checked, and the label space that they make; classes, levels, tags."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +10,14 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from contml.contracts import InputError, LabelSpace
-from contml.labels import ClassLabels, OrdinalLabels, PlaceLabels, TagLabels, VectorLabels
+from contml.labels import ClassLabels, OrdinalLabels, TagLabels
 
-from .cells import Decimal, decimal_comma, is_nothing, no_number, number, numbers, separator, texts
+from .cells import Decimal, decimal_comma, is_nothing, number, separator, texts
 from .paths import Files
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Scale = Literal["std", "range", "none"]
-
-LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
-LONGITUDE = re.compile(r"(?:.*[\W_])?(?:lon|lng|long|longitude)", re.IGNORECASE)
-_SCALES = {"std": "a standard deviation", "range": "from the 5th to the 95th percentile"}
 
 
 @dataclass(frozen=True)
@@ -76,6 +71,10 @@ class Label:
         """Keep the values of the cells, and note in `present` where there are none."""
         raise NotImplementedError
 
+    def lack(self, row: int) -> str:  # noqa: ARG002
+        """What a row that is not present lacks."""
+        return f"no {self.name}"
+
     def usable(self, train: Array, test: Array) -> Array:  # noqa: ARG002
         """Which of all rows `[N]` can be used, once it is known which are for training: bool."""
         return self.present
@@ -122,140 +121,6 @@ class ClassLabel(Label):
         least, most = min(self.counts.values()), max(self.counts.values())
         each = f"{least}" if least == most else f"{least} to {most}"
         return f"{len(self.counts)} classes of {each} training rows: {_some(self.counts)}"
-
-
-class NumberLabel(Label):
-    """A number a row, or a vector: the label distance is the difference, in units of the training rows' spread."""
-
-    kind = "number"
-
-    def _read(self, cells: list[list[str]]) -> None:
-        self.values = np.stack([_column(self, *pair) for pair in zip(self.columns, cells, strict=True)], 1)  # [N,D]
-        self.present = ~np.isnan(self.values).any(1)
-
-    def fit(self, train: Array) -> None:
-        """The range and the unit of the training rows."""
-        self.low, self.high = self.values[train].min(0), self.values[train].max(0)
-        self.middle, self.scales = self.values[train].mean(0), self._spread(self.values[train])
-        self._refuse_flat(train)
-
-    def _refuse_flat(self, train: Array) -> None:
-        same = self.low == self.high
-        # Of the numbers of a list some may be the same in all rows, of columns none.
-        flat = np.flatnonzero(~(self.scales > 0) | (same if len(self.columns) == len(same) else same.all()))
-        if len(flat):
-            what = self.columns[min(int(flat[0]), len(self.columns) - 1)]
-            more, hint = ("", "") if same[flat[0]] else ("nearly ", ", or set task.scale=std")
-            raise InputError(
-                f"task.labels: {what} is {_plain(self.low[flat[0]])} in {more}all of {len(train):,} training rows; "
-                f"leave it out{hint}"
-            )
-
-    def _spread(self, values: Array) -> Array:
-        return _spreads(values, self.options.scale)
-
-    def space(self, rows: Array) -> LabelSpace:
-        """The label space of these rows."""
-        return VectorLabels(self.values[rows] / self.scales, squared=False, unit=self.unit)
-
-    @property
-    def unit(self) -> str:
-        """What a label distance of 1 is."""
-        if self.options.scale == "none":
-            return f"difference of {self.name}"
-        return f"difference of {self.name} by {self.scales[0]:.4g}, {_SCALES[self.options.scale]}"
-
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
-        return [f"{self.name}: {_plain(self.values[row, 0])}"]
-
-    def extent(self) -> str:
-        """The values in words."""
-        told = f"{_plain(self.low[0])} to {_plain(self.high[0])}, mean {self.middle[0]:.4g}"
-        by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
-        return f"{told}; a label distance of 1 is {self.scales[0]:.4g}{by}"
-
-
-class VectorLabel(NumberLabel):
-    """Several columns of numbers, each in units of its own spread; or one column of lists of numbers, in one unit."""
-
-    kind = "vector"
-    takes = (1, None)
-
-    def _read(self, cells: list[list[str]]) -> None:
-        if len(cells) > 1:
-            super()._read(cells)
-            return
-        self.values = _lists(self, cells[0])
-        self.present = np.asarray(~np.isnan(self.values).any(1))
-
-    def _spread(self, values: Array) -> Array:
-        each = _spreads(values, self.options.scale)
-        # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
-        return each if len(self.columns) > 1 else np.full_like(each, np.sqrt(np.square(each).mean()))
-
-    @property
-    def unit(self) -> str:
-        """What a label distance of 1 is."""
-        if self.options.scale == "none":
-            return f"Euclidean distance of {self.name}"
-        return f"Euclidean distance of {self.name}, in units of {_SCALES[self.options.scale]}"
-
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
-        shown = " ".join(_plain(value) for value in self.values[row, :6])
-        return [f"{self.name}: {shown}{' …' if self.values.shape[1] > 6 else ''}"]
-
-    def extent(self) -> str:
-        """The values in words."""
-        return f"{self.values.shape[1]} numbers, {_plain(self.low.min())} to {_plain(self.high.max())}; {self.unit}"
-
-
-class PlaceLabel(Label):
-    """Latitude and longitude in degrees, two columns or one: the label distance is the way over the earth in km."""
-
-    kind = "place"
-    takes = (1, 2)
-
-    def _read(self, cells: list[list[str]]) -> None:
-        if len(cells) == 2:
-            if LONGITUDE.fullmatch(self.columns[0]) and LATITUDE.fullmatch(self.columns[1]):
-                first, second = self.columns
-                raise InputError(f"task.labels: {first},{second}=place: latitude comes first; write {second},{first}")
-            self.values = np.stack([_column(self, *pair) for pair in zip(self.columns, cells, strict=True)], 1)
-        else:
-            self.values = _lists(self, cells[0])
-            if self.values.shape[1] != 2:
-                raise InputError(
-                    f"{self.table.path}: {self.name} holds lists of {self.values.shape[1]} numbers; a place is two: "
-                    "latitude and longitude"
-                )
-        self.present = ~np.isnan(self.values).any(1)
-        for place, (what, most) in enumerate((("latitude", 90), ("longitude", 180))):
-            wrong = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, place])) > most)
-            if len(wrong):
-                column = self.columns[min(place, len(self.columns) - 1)]
-                raise InputError(
-                    f"{self.table.where(wrong[0])}: {column} is {_plain(self.values[wrong[0], place])}, no {what}: "
-                    f"it must be -{most} to {most} degrees, and latitude comes first"
-                )
-
-    def fit(self, train: Array) -> None:
-        """The range and the unit of the training rows."""
-        self.low, self.high = self.values[train].min(0), self.values[train].max(0)
-
-    def space(self, rows: Array) -> LabelSpace:
-        """The label space of these rows."""
-        return PlaceLabels(self.values[rows])
-
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
-        return ["{:.4f}, {:.4f}".format(*self.values[row])]
-
-    def extent(self) -> str:
-        """The values in words."""
-        (south, west), (north, east) = self.low, self.high
-        return f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}; distance in km"
 
 
 class OrdinalLabel(Label):
@@ -331,58 +196,6 @@ class TagsLabel(Label):
     def extent(self) -> str:
         """The values in words."""
         return f"{len(self.counts)} tags, up to {self.most} a row: {_some(self.counts)}"
-
-
-def _column(label: Label, column: str, cells: Sequence[str]) -> Array:
-    """Numbers `[N]` of a column, NaN where there is none."""
-    comma = decimal_comma(cells, label.options.decimal, label.table.delimiter)
-    values = np.full(len(cells), np.nan)
-    for row, cell in enumerate(cells):
-        found = number(cell, comma)
-        if found is not None:
-            values[row] = found
-        elif not is_nothing(cell):
-            raise no_number(label.table.where(row), column, cell, comma)
-    return values
-
-
-def _lists(label: Label, cells: Sequence[str]) -> Array:
-    """Lists of numbers `[N, D]`, a row of NaN where there is none."""
-    comma = label.options.decimal == "comma"
-    found = [None if is_nothing(cell) else numbers(cell, comma) for cell in cells]
-    length, first = 0, 0
-    for row, (cell, one) in enumerate(zip(cells, found, strict=True)):
-        if one is None and not is_nothing(cell):
-            raise InputError(
-                f"{label.table.where(row)}: {label.name} is '{cell.strip()[:60]}', no list of numbers; it must be "
-                "a JSON array, or numbers separated by spaces"
-            )
-        if one is not None and length and len(one) != length:
-            raise InputError(
-                f"{label.table.where(row)}: {label.name} has {len(one)} numbers, but {length} in "
-                f"{label.table.where(first).removeprefix(f'{label.table.path}').lstrip(': ')}; all need as many"
-            )
-        if one is not None and not length:
-            length, first = len(one), row
-    values = np.full((len(cells), max(length, 1)), np.nan)
-    for row, one in enumerate(found):
-        if one is not None:
-            values[row] = one
-    return values
-
-
-def _spreads(values: Array, scale: Scale) -> Array:
-    """The unit of each column `[D]` of values `[N, D]`."""
-    if scale == "none":
-        return np.ones(values.shape[1])
-    if scale == "range":
-        low, high = np.quantile(values, [0.05, 0.95], axis=0)
-        return np.asarray(high - low)
-    return np.asarray(values.std(0))
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}".replace(",", "") if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _some(texts_: Counter[str] | dict[str, None]) -> str:

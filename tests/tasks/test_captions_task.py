@@ -14,10 +14,13 @@ from contml.tasks.captions.painting import paint_scene
 from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
 from contml.tasks.captions.split import CaptionSplit, word_vectors
 from contml.tasks.captions.synthetic import draw_scene
+from miniature import TINY
 from PIL import Image
 
+from contml.cli import main
 from contml.contracts import InputError, Split, Task
 from contml.distances import word_movers_distance
+from contml.experiment import load, train
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
 from contml.testing import check_label_space
@@ -367,3 +370,39 @@ def test_equal_captions_are_explained():
     split = split_of([["a cat"], ["a cat"], ["polka-dot cat, CAT\u2019s cat"]], empty="drop")
     for pair in ((0, 1), (0, 2), (2, 2)):
         assert split.explain(*pair, 300).width == 300
+
+
+# A run
+
+
+def test_a_run_explains_the_pair_that_is_chosen(tmp_path, monkeypatch, capsys):
+    options = ["task.dim=20", "model.backbone=small_cnn", "model.weights=none"]
+    run = train(load("captions/synthetic", [*TINY, *options]), tmp_path)
+
+    def report(*arguments):
+        monkeypatch.setattr("sys.argv", ["contml", "report", str(run.folder), *arguments])
+        try:
+            main()
+        except SystemExit as stop:
+            return stop.code or 0, capsys.readouterr().err
+        return 0, capsys.readouterr().err
+
+    capsys.readouterr()
+    before = (run.folder / "match.png").read_bytes()
+    assert "The first query and its best retrieval" in (run.folder / "report.html").read_text()
+    assert report("--pair", "3", "10000007") == (0, "")
+    chosen = (run.folder / "match.png").read_bytes()
+    assert chosen != before
+    page = (run.folder / "report.html").read_text()
+    assert "Two chosen items" in page
+    assert "query scene 10000003 and scene 10000007, explained" in page
+    assert "best retrieval" not in page
+    assert report("--pair", "scene 10000003", "7")[0] == 0
+    assert (run.folder / "match.png").read_bytes() == chosen
+    assert report() == (0, "")
+    assert (run.folder / "match.png").read_bytes() == before
+    status, err = report("--pair", "3", "24")
+    assert (status, err.count("\n")) == (2, 1)
+    assert (
+        "--pair: no test image is '24'; give a name as the gallery shows it (scene 10000000), or a row, 0 to 23" in err
+    )

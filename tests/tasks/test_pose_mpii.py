@@ -14,6 +14,7 @@ from pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
 from scipy.io import loadmat, savemat
 
 from contml.experiment import check, load, train
+from contml.preparation import prepare
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pose_lspet"
 SAMPLE = DATA / "mpii_annotations" / "mpii_struct_sample.mat"
@@ -156,6 +157,9 @@ def test_counts_are_told_by_reason(folder):
     kept = f"{80 - few} kept of 80 in 40 images; left out: {few} with fewer than 16 of 16 joints"
     assert facts["people with joints"] == kept
     assert facts["without joints"] == "1 people of these images; 2 official test images"
+    prepared = prepare("pose/mpii", folder[0], ["task.queries=4", "task.side=32"], size=32)
+    assert dict(prepared.told) == facts
+    assert (prepared.images, prepared.broken) == (80 - few, [])
     seen = dict(PoseMPII(str(folder[0]), min_joints=13, occluded=False, **SMALL).facts)["people with joints"]
     fewer = sum((marked & seen).sum() < 13 for _, marked, seen in folder[1].values())
     assert f"left out: {fewer} with fewer than 13 of 16 joints" in seen

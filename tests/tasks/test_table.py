@@ -94,7 +94,7 @@ def test_numbers_come_in_units_of_the_training_rows_spread(folder, rows):
         size = unit([float(rows[number]["reading"]) for number in numbers_of(task.train)])
         torch.testing.assert_close(task.test.labels.pairwise() * size, plain, rtol=1e-5, atol=1e-4)
         assert f"{size:.4g}" in task.test.labels.unit
-        assert f"a label distance of 1 is {size:.4g}" in task.described()[2][3]
+        assert f"a label distance of 1 is {size:.4g}" in task.described()[3][3]
 
 
 def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows):
@@ -318,6 +318,12 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
         own(folder, some, labels={"text": "captions"}, image="image")
     task = own(folder, some, labels={"text": "captions"}, image="image", missing="drop", dim=8)
     assert len(task.train) + len(task.test) == 59
+    some[7]["map"], some[8]["map"] = "maps/gone.png", ""
+    with pytest.raises(InputError, match=r"own.csv:9: map: no such file .*gone.png; paths are relative .* \(2 such of"):
+        own(folder, some, labels={"map": "map"}, image="image")
+    task = own(folder, some, labels={"map": "map"}, image="image", missing="drop")
+    assert task.rows.dropped == {"no map": 2}
+    some[7], some[8] = rows[7], rows[8]
     empty = np.full((32, 32), 255, np.uint8)
     empty[:3] = 1
     Image.fromarray(empty).save(folder / "maps/empty.png")

@@ -129,6 +129,10 @@ def test_a_row_cut_short(write):
 def test_decimal_commas(write):
     text = lines('"30,5"')
     assert ages(TableFile(write(text), {"age": "number"}, decimal="comma")) == PLAIN
+    found = TableFile(write(lines("30,5").replace("png,", "png;").replace("e,a", "e;a")))
+    assert ages(found) == PLAIN
+    assert found.described()[1][2] == "semicolon-separated"
+    assert "; decimal comma; " in found.described()[3][3]
     refused(r"age is '30,5', no number", write(text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")),
             {"age": "number"}, decimal="point")  # fmt: skip
     thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
@@ -146,8 +150,8 @@ def test_decimal_commas(write):
         ("\n\n", "own.csv: is empty"),
         ("image,age\n", r"own.csv: has a header \(image, age\), but no rows"),
         ("image,age,age\na,1,2\n", "columns 2 and 3 are both called 'age'; rename one"),
-        (lines(count=1), r"1 rows to train on and 0 to test"),
-        (lines(count=5), r"5 rows to train on and 0 to test, split not at all; each needs at least 3"),
+        (lines(count=1), r"own.csv: has 1 rows that can be used; a split needs 6 or more, 3 of them for testing"),
+        (lines(count=5), r"own.csv: has 5 rows that can be used; a split needs 6 or more"),
         ("a,age\n1,2\n3,4\n", r"no column holds paths of images \(it has a, age\); name it by task.image \(--image\)"),
         (lines(head="image,ages"), r"no column 'age' \(task.labels\); did you mean 'ages'\? \(it has image, ages\)"),
         (lines(head="image,Age"), r"no column 'age' \(task.labels\); did you mean 'Age'\?"),
@@ -195,7 +199,10 @@ def test_splits_that_cannot_be_used(write):
         ({"age,size": "number"}, r"age,size=number names 2 columns; a number takes 1"),
         ({"age,age": "vector"}, r"age,age names a column twice"),
         ({}, r"task.labels is empty"),
-        ({"age": "map"}, r"own.csv:2: age names .*20, and there is no such file; paths are relative to"),
+        (
+            {"age": "map"},
+            r"own.csv:2: age: no such file .*/20; paths are relative to .*, task.root \(20 such",
+        ),
         ({"age": "place"}, r"own.csv: age holds lists of 1 numbers; a place is two"),
     ],
 )

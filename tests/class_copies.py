@@ -1,0 +1,38 @@
+"""The class data sets in miniature, with the miniature's counts in the place of the published ones."""
+
+from __future__ import annotations
+
+import pytest
+from class_layouts import write_cars_new, write_cars_old, write_cub, write_inshop, write_sop
+from contml.tasks.classes import CUB, SOP, Cars, InShop, cars, cub, inshop, sop
+from contml.tasks.classes.reading import Published
+
+from contml.contracts import InputError
+
+#: Of each data set: reader, module with the published counts, what writes it, and what the miniature has.
+SETS = {
+    "cub": (CUB, cub, write_cub, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(101, 105))}),
+    "cars_old": (Cars, cars, write_cars_old, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
+    "cars_new": (Cars, cars, write_cars_new, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
+    "sop": (SOP, sop, write_sop, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(11319, 11323))}),
+    "inshop": (InShop, inshop, write_inshop, {"train": (40, 8), "query": (8, 4), "gallery": (12, 4)}),
+}
+
+
+def published(monkeypatch, name, **changed):
+    """The miniature's counts in the place of the official ones."""
+    _, module, _, counts = SETS[name]
+    monkeypatch.setattr(module, "PUBLISHED", {part: Published(*own) for part, own in (counts | changed).items()})
+
+
+def line_of(reader, root, **options):
+    with pytest.raises(InputError) as error:
+        reader(str(root), **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message.replace(f"{root}/", "")
+
+
+def edit(path, change):
+    lines = path.read_text().splitlines()
+    path.write_text("".join(f"{line}\n" for line in change(lines)))
