@@ -152,7 +152,8 @@ class Split(Protocol):
     """Images, their labels, and who queries whom.
 
     `queries` and `gallery` are rows of the split, disjoint; both None: every row queries all the others. A split of
-    classes may have `recall_at`, the K at which papers on its data tell Recall@K: `(1, 10, 100, 1000)`.
+    classes may have `recall_at`, the K at which papers on its data tell Recall@K: `(1, 10, 100, 1000)`. One that cuts
+    its images from files may have `source(row) -> (file, how)`, by which a cache tells images apart without the work.
     """
 
     labels: LabelSpace

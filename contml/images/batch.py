@@ -73,7 +73,7 @@ class Decoder(data.Dataset[Result]):
             return Result(Batch(torch.empty(0, dtype=torch.uint8), none, request.step, 0, none), [], str(error))
 
     def _result(self, request: Request) -> Result:
-        images: Pixels = np.empty((len(request.rows), self.crop, self.crop, 3), np.uint8)
+        images: Pixels = np.empty((len(request.rows), 3, self.crop, self.crop), np.uint8)
         kept: list[int] = []
         broken: list[tuple[str, str]] = []
         for position, row in enumerate(request.rows):
@@ -84,14 +84,14 @@ class Decoder(data.Dataset[Result]):
             except (BrokenError, OSError) as error:  # OSError: of a split that reads files itself
                 broken.append((self.split.name(row), cause(error)))
                 continue
-            images[len(kept)] = cut(image, self._box(request.seed, row), self.crop)
+            images[len(kept)] = cut(image, self._box(request.seed, row), self.crop).transpose(2, 0, 1)
             kept.append(position)
         pixels = images[: len(kept)]
         if self.flip and request.seed and np.random.default_rng([_FLIP, *request.seed]).random() < 0.5:
-            pixels = pixels[:, :, ::-1]
+            pixels = np.ascontiguousarray(pixels[..., ::-1])
         positions = torch.tensor(kept, dtype=torch.int64)
         batch = Batch(
-            torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C")),
+            torch.from_numpy(pixels),
             torch.tensor(request.rows, dtype=torch.int64)[positions],
             request.step,
             len(broken),

@@ -42,8 +42,8 @@ class Images:
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
         workers: Processes that decode; 0 decodes in the training process.
         cache: A folder that keeps every image decoded and resized (resize * resize * 3 bytes each), filled before the
-            first epoch; batches are the same as without. It serves any number of runs, tasks and sizes; delete it when
-            it is of no more use. null: files are decoded in every epoch.
+            first epoch, or by 'contml prepare'; batches are the same as without. It serves any number of runs, tasks
+            and sizes; delete it when it is of no more use. null: files are decoded in every epoch.
     """
 
     def __init__(

@@ -59,8 +59,9 @@ def write_report(
     strips, match = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = "recall" in evaluation.curves
     density = class_density_figure(ranking.pairs) if classes else density_figure(ranking.pairs, evaluation.spearman)
+    trained = any(row.get("event") == "train" for row in rows)
     figures = {
-        "curves": png(training_figure(rows, evaluation)),
+        **({"curves": png(training_figure(rows, evaluation))} if trained else {}),
         "metrics": png(metrics_figure(evaluation)),
         "gallery": encode(stack(strips)),
         **({} if match is None else {"match": encode(match.picture)}),
