@@ -179,8 +179,8 @@ class Split(Protocol):
 class Task(Protocol):
     """A training split and a test split with one kind of label.
 
-    A task may have `facts`, pairs of words that `contml check` and `contml prepare` print: what was found, what was left
-    out and why.
+    A task may have `facts`, pairs of words that `contml check` and `contml prepare` print: what was found, what was
+    left out and why.
     """
 
     train: Split
