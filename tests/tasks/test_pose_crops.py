@@ -109,7 +109,7 @@ def test_what_is_wrong_with_an_image(tmp_path):
     with pytest.raises(ValueError, match=message):
         Crop(path, Square(0, 0, 20), 8, (240, 160)).cut()
     with pytest.raises(
-        ValueError, match=r"dots.png: is 120 x 80 pixels, and its person is marked at 310, 10, 20 large"
+        ValueError, match=r"dots.png: is 120 x 80 pixels, and a person of 20 is marked at 310, 10; are these"
     ):
         Crop(path, Square(300, 0, 20), 8).cut()
     with pytest.raises(ValueError, match="a person of 1000000 is marked at 60, 40"):
