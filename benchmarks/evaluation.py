@@ -164,7 +164,7 @@ def main() -> None:
     if given.items:
         parts.append(recall_table(given.items, given.rounds) + "\n")
     if given.queries:
-        parts.append(list_table(given.queries, 5) + "\n")
+        parts.append(list_table(given.queries, 3) + "\n")
     text = "\n".join(parts)
     print(text)
     if given.save:

@@ -18,6 +18,8 @@ from torch import Tensor
 _BYTES = 4 << 20
 #: The same on a CUDA device, which wants large blocks.
 _CUDA_BYTES = 512 << 20
+#: Rows compared with their neighbours at a time.
+_ROWS = 1 << 14
 
 
 def squared_norms(x: Tensor) -> Tensor:
@@ -68,14 +70,21 @@ class Distinct(NamedTuple):
 def distinct(x: Tensor) -> Distinct:
     """The different rows of x `[N, d]`; 0 and -0 are one."""
     x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().float()
-    values = np.ascontiguousarray((x + 0.0).cpu().numpy())
-    if not values.size:
-        n = len(values)
-        first = torch.zeros(min(n, 1), dtype=torch.int64, device=x.device)
-        return Distinct(first, torch.zeros(n, dtype=torch.int64, device=x.device), first + n)
-    packed = values.view(np.dtype((np.void, values.itemsize * values.shape[1])))[:, 0]
-    _, *found = np.unique(packed, return_index=True, return_inverse=True, return_counts=True)
-    return Distinct(*(torch.from_numpy(part.reshape(-1)).to(x.device) for part in found))
+    values = np.ascontiguousarray(x.cpu().numpy())
+    n = len(values)
+    if bool(((values == 0) & np.signbit(values)).any()):
+        values = values + 0.0
+    # Rows are compared as bytes. numpy's own unique would copy the matrix three times over.
+    packed = values.view(np.dtype((np.void, values.itemsize * values.shape[1])))[:, 0] if values.size else np.zeros(n)
+    order = np.argsort(packed, kind="stable")
+    first = np.ones(n, dtype=bool)
+    for start in range(1, n, _ROWS):
+        part = order[start - 1 : start + _ROWS]
+        first[start : start + _ROWS] = packed[part[1:]] != packed[part[:-1]]
+    inverse = np.empty(n, dtype=np.int64)
+    inverse[order] = first.cumsum() - 1
+    found = order[first], inverse, np.bincount(inverse)
+    return Distinct(*(torch.from_numpy(part).to(x.device) for part in found))
 
 
 class ExactDistances:
