@@ -65,8 +65,8 @@ class CaptionsLabel(Label):
     def extent(self) -> str:
         """The values in words."""
         shown = self.example if len(self.example) <= 40 else self.example[:39] + "…"
-        where = self.options.vectors or "trained on the training rows"
-        return f"up to {self.most} a row, {len(self.vectors)} words with a vector ({where}): '{shown}'"
+        where = Path(self.options.vectors).name if self.options.vectors else "trained on the training rows"
+        return f"up to {self.most} a row, {len(self.vectors):,} words with a vector ({where}): '{shown}'"
 
 
 class MapLabel(Label):

@@ -72,16 +72,14 @@ def draw_parts(
     """
     unit = width / 1500
     side, gap, row = round(360 * unit), round(30 * unit), round(74 * unit)
-    height = max(2 * side + gap, (len(parts) + 2) * row)
+    fitted = [ImageOps.contain(picture, (side, side), Image.Resampling.BICUBIC) for picture in pictures]
+    height = max(fitted[0].height + gap + fitted[1].height, (len(parts) + 2) * row)
     canvas = Image.new("RGB", (width, height), "white")
     pen = ImageDraw.Draw(canvas)
-    for place, picture in enumerate(pictures):
-        fitted = ImageOps.contain(picture, (side, side), Image.Resampling.BICUBIC)
-        top = place * (side + gap)
-        canvas.paste(_PAPER, (0, top, side, top + side))
-        canvas.paste(fitted, ((side - fitted.width) // 2, top + (side - fitted.height) // 2))
+    for picture, top in zip(fitted, (0, fitted[0].height + gap), strict=True):
+        canvas.paste(picture, ((side - picture.width) // 2, top))
     left = side + 2 * gap
-    edges = [left + round(x * unit) for x in (0, 150, 385, 620, 740)]
+    edges = [left + round(x * unit) for x in (0, 200, 415, 630, 745)]
     font, bold = _font(round(21 * unit)), _font(round(21 * unit), bold=True)
     total, largest = sum(part for *_, part in parts), max(part for *_, part in parts)
     for x, title in zip(edges, ("label", "above", "below", "distance", "part of the sum"), strict=True):
