@@ -32,9 +32,9 @@ def percent(fraction: float) -> str:
 def summary(evaluation: Evaluation) -> list[list[str]]:
     """The header and the rows of the result table, as strings.
 
-    One row for each metric and each K of 1, 5, 10, 20, 50, 100 (Recall: those that the data ask for) that its curve reaches;
-    `way` is how far the model is on the way from random (0 %) to oracle (100 %). Metrics without a K follow, the last
-    row is the Spearman correlation.
+    One row for each metric and each K of 1, 5, 10, 20, 50, 100 (Recall: those that the data ask for) that its curve
+    reaches; `way` is how far the model is on the way from random (0 %) to oracle (100 %). Metrics without a K follow,
+    the last row is the Spearman correlation.
     """
     rows = [["metric", "K", "model", "random", "oracle", "way"]]
     for name, curve in evaluation.curves.items():
