@@ -69,7 +69,7 @@ class Distinct(NamedTuple):
 
 def distinct(x: Tensor) -> Distinct:
     """The different rows of x `[N, d]`; 0 and -0 are one."""
-    x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().float()
+    x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().double()
     values = np.ascontiguousarray(x.cpu().numpy())
     n = len(values)
     if bool(((values == 0) & np.signbit(values)).any()):

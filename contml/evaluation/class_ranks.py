@@ -69,12 +69,17 @@ def own_class_first(query_class: Tensor, gallery_class: Tensor, own: Tensor, k: 
     A query itself is left out; the gallery has k items besides.
     """
     out = torch.empty(len(query_class), k, dtype=torch.int64)
-    for number in torch.unique(query_class).tolist():
-        same = gallery_class == number
-        members, others = same.nonzero()[:, 0], (~same).nonzero()[:, 0]
-        order = torch.cat((members[: k + 1], others))[: k + 1]
-        rows = (query_class == number).nonzero()[:, 0]
-        passed = (order == own[rows, None]).cummax(1).values[:, :k] if len(order) > k else None
-        place = torch.arange(k).expand(len(rows), k)
-        out[rows] = order[place if passed is None else place + passed.long()]
+    by_class, asking = gallery_class.argsort(stable=True), query_class.argsort(stable=True)
+    numbers, counts = torch.unique(query_class, return_counts=True)
+    ids = gallery_class[by_class]
+    first, stop = torch.searchsorted(ids, numbers).tolist(), torch.searchsorted(ids, numbers, right=True).tolist()
+    place = torch.arange(k)
+    for number, rows, start, end in zip(
+        numbers.tolist(), torch.split(asking, counts.tolist()), first, stop, strict=True
+    ):
+        # As many from the front hold enough of other classes, however many of this one are among them.
+        others = (gallery_class[: end - start + k + 1] != number).nonzero()[:, 0]
+        order = torch.cat((by_class[start:end][: k + 1], others))[: k + 1]
+        passed = (order[: k + 1] == own[rows, None]).cummax(1).values[:, :k]
+        out[rows] = order[(place + passed.long()).clamp(max=len(order) - 1)]
     return out

@@ -54,6 +54,7 @@ STYLE: Any = {  # the type of rc parameters differs between versions of matplotl
 }
 WIDTH = 10.8  # inches: 1,080 px on the page, at DPI / 100 of the screen's density
 DPI = 180
+LONG = 200  # curves of more K have a logarithmic axis
 
 
 def png(figure: Figure) -> bytes:
@@ -103,7 +104,11 @@ def metrics_figure(evaluation: Evaluation) -> Figure:
                 axes.plot(k, values, marker="o" if len(k) == 1 else None, **style)
             axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
             axes.set_xlabel("K, neighbours retrieved")
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            if len(k) > LONG:  # Recall@1000: all that happens is at the left
+                axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            else:
+                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         for axes in panels[len(curves) :]:
             axes.set_axis_off()
         if curves:
