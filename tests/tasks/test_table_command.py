@@ -108,7 +108,7 @@ def test_check_shows_the_columns(contml, tmp_path):
     status, out, _ = contml("check", "--data", "items.csv", "--label", "reading", "--json", *TINY)
     told = json.loads(out)
     assert told["training images"] == "48"
-    assert told["columns"][1]["used as"] == "number"
+    assert {line["column"]: line["used as"] for line in told["columns"]}["reading"] == "number"
 
 
 def test_a_config_of_ones_own_and_a_sampler_of_ones_own(contml, tmp_path):
