@@ -280,6 +280,8 @@ def train(
     task = experiment.build_task()
     _describe(task, described)
     trainer = experiment.build_trainer(task)
+    for split in (task.train, task.test):
+        trainer.images.prepare(split)  # what is wrong with a cache, or with an image, is told before there is a run
     if trainer.accelerator.is_main_process:
         trainer.run = _create(root, experiment)
         started(trainer.run)

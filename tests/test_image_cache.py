@@ -454,3 +454,6 @@ def test_a_training_with_a_cache_is_the_same_and_resumes_without(tmp_path, monke
     assert "cache: kept" in text
     run.config.write_text(text.replace("cache: kept", "cache: null", 1))
     assert resume(run.folder).folder == run.folder
+    with pytest.raises(InputError, match=r"^images\.cache=config\.yaml: is a file; name a folder$"):
+        train(load("config.yaml", ["images.cache=config.yaml"]), tmp_path / "other")
+    assert not (tmp_path / "other").exists()  # no run is begun
