@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,8 @@ _PAPER, _INK, _SUBDUED, _RULE = "#f4f3ef", "#222222", "#8a8a8a", "#d8d8d8"
 _SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart with any colour vision
 _SHOWN = 3  # pairs of captions in a picture of two images
 _FINER = 2  # it is drawn so many times as large and averaged down: Pillow's lines have ragged edges
+#: Token files have a space before punctuation; a full stop would stand on a line of its own.
+_SPACED = re.compile(r" (?=[.,;:!?]|'s\b)")
 _LEGEND = "Lines: where a word's share of its caption goes. Thick: a large share; blue: to itself; orange: far."
 
 
@@ -44,7 +47,7 @@ def draw_captions(image: Image.Image, captions: Sequence[str], size: int) -> Ima
         room = (size - y) // line
         if room < 1:
             break
-        lines = _wrapped(" ".join(caption.split()), font, size - 2.2 * left, room)
+        lines = _wrapped(_SPACED.sub("", " ".join(caption.split())), font, size - 2.2 * left, room)
         pen.line((left // 3, y + 2, left // 3, y + len(lines) * line - 2), fill=_SAME, width=max(1, size // 130))
         for text in lines:
             pen.text((left, y), text, fill=_INK, font=font)

@@ -308,6 +308,12 @@ def test_any_image_and_any_caption_is_drawn(size, shape):
     assert draw_captions(Image.new("RGB", shape), [], size).size == (size, size)
 
 
+def test_punctuation_of_token_files_stands_at_its_word():
+    image = Image.new("RGB", (40, 40))
+    spaced, plain = (draw_captions(image, [text], 240) for text in ("a woman 's hat , red .", "a woman's hat, red."))
+    assert spaced.tobytes() == plain.tobytes()
+
+
 def test_lines_are_as_wide_as_they_may_be():
     from contml.tasks.captions.drawing import _font
 
