@@ -52,7 +52,10 @@ def found(classes=6, items=60, noise=0.5):
 
 def test_the_page_speaks_of_classes(tmp_path):
     split, evaluation, ranking = found()
-    rows = [{"event": "evaluation", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5}]
+    rows = [
+        {"event": "evaluation", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5},
+        {"event": "train", "epoch": 1, "step": 10, "loss": 0.5},
+    ]
     write_report(tmp_path, title="c", config="", rows=rows, evaluation=evaluation, ranking=ranking, split=split)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for words in ("Recall@1 is 0.", "MAP@R", "0 within a class, 1 between classes", "items of the query&#39;s class"):

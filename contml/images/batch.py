@@ -88,7 +88,7 @@ class Decoder(data.Dataset[Result]):
             kept.append(position)
         pixels = images[: len(kept)]
         if self.flip and request.seed and np.random.default_rng([_FLIP, *request.seed]).random() < 0.5:
-            pixels = np.ascontiguousarray(pixels[..., ::-1])
+            pixels = pixels[..., ::-1].copy()  # of no images numpy takes any strides for contiguous
         positions = torch.tensor(kept, dtype=torch.int64)
         batch = Batch(
             torch.from_numpy(pixels),
