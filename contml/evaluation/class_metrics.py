@@ -20,7 +20,7 @@ from torch import Tensor
 from contml.evaluation.ties import Ties, prefix_sums
 
 #: Rows of a `[rows, K]` table of probabilities at a time.
-_ROWS = 1 << 12
+_ROWS = 1 << 9
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ from contml.evaluation.ranking import check_finite, rank, search_device
 
 #: Places of rankings in memory at a time.
 _ENTRIES = 1 << 24
+#: Lists at a time: what is made of them stays in the processor's cache.
+_LISTS = 512
 
 
 def recall_at_k(
@@ -122,6 +124,22 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
         )
     if not len(k) or not 1 <= min(k) <= max(k) <= shape[1]:
         raise InputError(f"k is {list(k)}, but the lists have {shape[1]} items; each k must be 1 to {shape[1]}")
+    totals = torch.stack(
+        [
+            _figures_of_lists(*lists, k)
+            for lists in zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
+        ]
+    ).sum(0)
+    means = (totals / len(distances)).tolist()
+    return {
+        name: value
+        for each, (distance, ndcg) in zip(k, means, strict=True)
+        for name, value in ((f"label_distance@{each}", distance), (f"ndcg@{each}", ndcg))
+    }
+
+
+def _figures_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
+    """Sums over the lists of mean label distance@K and nDCG@K, `[K, 2]`."""
     near, labels = (_floats(x) for x in (distances, label_distances))
     nearest, best = np.sort(near, axis=1), np.sort(labels, axis=1)
     for name, ordered in (("distances", nearest), ("label distances", best)):
@@ -132,11 +150,11 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
     expected, gain = np.empty((2, len(near), max(k)))
     share_places(near, labels, nearest, expected, gain)
     found = torch.from_numpy(expected), torch.from_numpy(gain), gains(torch.from_numpy(best[:, : max(k)]))
-    out: dict[str, float] = {}
-    for each in k:
+    out = torch.empty(len(k), 2, dtype=torch.float64)
+    for row, each in enumerate(k):
         distance, gained, ideal = (x[:, :each] for x in found)
-        out[f"label_distance@{each}"] = float(distance.mean())
-        out[f"ndcg@{each}"] = float(((gained @ discounts(each)) / (ideal @ discounts(each))).mean())
+        out[row, 0] = distance.mean(1).sum()
+        out[row, 1] = ((gained @ discounts(each)) / (ideal @ discounts(each))).sum()
     return out
 
 
