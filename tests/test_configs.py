@@ -58,7 +58,6 @@ OWN = {
     "captions/synthetic_threshold": ["labels.threshold=1.0"],  # so few captions teach words little
     "captions/coco_threshold": ["labels.threshold=0.6"],
     "pose/mpii_threshold": ["labels.threshold=500.0"],  # squared pixels of a smaller crop
-    "classes/cars196_small": ["loss.epsilon=1.0"],  # of classes so far apart less would leave no pair
     # The miniature's classes are too far apart for a triplet to break a margin, but on the unit sphere.
     **{f"classes/hdml_triplet_{name}": ["model.normalize=true"] for name in ("cub", "cars", "sop")},
     "table/default": ["task.labels={reading: number}"],
