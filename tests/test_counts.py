@@ -71,10 +71,34 @@ def test_counts_equal_brute_force(kind, seed, dim, q, g, double, blocks, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counts, "_ROWS", blocks[0])
         patch.setattr(counts, "_COLUMNS", blocks[1])
+        patch.setattr(counts, "_DISTINCT", data.draw(st.sampled_from([0.0, 0.9, 1.0])))
         found = count_nearer(queries, gallery, radii, itself=itself)
     nearer, tied = brute_force(queries, gallery, radii, itself)
     assert torch.equal(found.nearer, nearer)
     assert torch.equal(found.tied, tied)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 2**16),
+    items=st.integers(1, 40),
+    blocks=st.sampled_from([(512, 2048), (1, 1), (3, 5), (7, 2)]),
+    share=st.sampled_from([0.0, 0.9]),
+    leave_out=st.booleans(),
+)
+def test_one_product_serves_both_items_of_a_pair(kind, seed, items, blocks, share, leave_out):
+    x = vectors_of(kind, items, 5, torch.Generator().manual_seed(seed))
+    radii, itself = radii_of_items(x, x, seed), torch.arange(items) if leave_out else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_ROWS", blocks[0])
+        patch.setattr(counts, "_COLUMNS", blocks[1])
+        patch.setattr(counts, "_DISTINCT", share)
+        found, apart = (count_nearer(x, y, radii, itself=itself) for y in (x, x.clone()))
+    nearer, tied = brute_force(x, x, radii, itself)
+    for one in (found, apart):
+        assert torch.equal(one.nearer, nearer)
+        assert torch.equal(one.tied, tied)
 
 
 @pytest.mark.parametrize("dim", [7, 64, 513])

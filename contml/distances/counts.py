@@ -9,13 +9,14 @@ computed again in float64, and only those numbers decide: neither the shape nor 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances._block_counts import count_above, unsure_entries
+from contml.distances._block_counts import count_above, count_columns, unsure_entries, unsure_of_columns
 from contml.distances._frame import Frame, squared_lengths
 from contml.distances._threads import in_threads
 from contml.distances.exact import distinct, squared_distances_of
@@ -24,6 +25,8 @@ from contml.distances.exact import distinct, squared_distances_of
 _ROWS, _COLUMNS = 512, 2048
 #: The same on a CUDA device, which wants large ones.
 _CUDA_ROWS, _CUDA_COLUMNS = 4096, 1 << 15
+#: A gallery with a smaller share of different vectors is searched without its copies.
+_DISTINCT = 0.9
 #: Entries of a block that are worth a thread of their own.
 _THREAD = 1 << 18
 
@@ -52,25 +55,26 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Ten
     if not len(q) or not len(g):
         return counts
     found = distinct(g)
-    copies = found.counts if len(found.counts) < len(g) else found.counts[:0]  # [U], or [0] where there are none
+    # A few copies are items like others; of many, all pairs would be ties to be computed again.
+    copies = found.counts if len(found.counts) < _DISTINCT * len(g) else found.counts[:0]  # [U] or [0]
     g = g if not len(copies) else g[found.at]
     scores = _Scores(q, g, radii)
     rows, columns = (_CUDA_ROWS, _CUDA_COLUMNS) if g.is_cuda else (_ROWS, _COLUMNS)
-    one_block = torch.empty(min(rows, len(q)), min(columns, len(g)), device=g.device)
+    # Where queries and gallery are the same, a product of two items serves both: half of them will do.
+    mutual = _one(q, g) and not g.is_cuda
+    one_block = torch.empty(min(rows, len(q)) * max(min(columns, len(g)), min(rows, len(g))), device=g.device)
     for start in range(0, len(q), rows):
         part = slice(start, min(start + rows, len(q)))
-        left, low, high = scores.rows(part)
-        for first in range(0, len(g), columns):
-            those = slice(first, min(first + columns, len(g)))
-            block = one_block.view(-1)[: len(left) * (those.stop - first)].view(len(left), -1)
-            torch.mm(left, scores.gallery[those].T, out=block)
-            weights = copies[those]
-            at, which = _count(block, low, high, weights, counts.nearer[part])
-            if len(at):
-                at, which = at + start, which + first
-                d, weight = squared_distances_of(q, g, at, which), copies[which] if len(copies) else None
-                for side, inside in zip(counts, (d < radii[at], d == radii[at]), strict=True):
-                    side.index_add_(0, at, inside.long() if weight is None else inside * weight)
+        for those in _columns(part, len(g), columns, mutual):
+            block = one_block[: (part.stop - start) * (those.stop - those.start)].view(part.stop - start, -1)
+            torch.mm(scores.queries[part], scores.gallery[those].T, out=block)
+            at, which = _count(block, scores, part, those, copies[those], counts.nearer)
+            found_pairs = [(at + start, which + those.start)]
+            if mutual and those.start > start:
+                which, at = _count_columns(block, scores, part, those, counts.nearer)
+                found_pairs.append((at + those.start, which + start))
+            for at, which in found_pairs:
+                _decide(counts, q, g, radii, at, which, copies)
     if itself is not None:
         own = (itself >= 0).nonzero()[:, 0]
         d = squared_distances_of(q, gallery.detach(), own, itself[own])
@@ -79,46 +83,59 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Ten
     return counts
 
 
+def _one(x: Tensor, y: Tensor) -> bool:
+    return x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride() and x.dtype == y.dtype
+
+
+def _columns(part: slice, items: int, columns: int, mutual: bool) -> Iterator[slice]:
+    """Parts of the gallery for some queries; where they are mutual, the queries themselves and what comes after."""
+    if mutual:
+        yield part
+    for first in range(part.stop if mutual else 0, items, columns):
+        yield slice(first, min(first + columns, items))
+
+
+def _decide(counts: Counts, q: Tensor, g: Tensor, radii: Tensor, at: Tensor, which: Tensor, copies: Tensor) -> None:
+    """Count pairs that float32 left open, by their distance in float64."""
+    if not len(at):
+        return
+    d, weight = squared_distances_of(q, g, at, which), copies[which] if len(copies) else None
+    for side, inside in zip(counts, (d < radii[at], d == radii[at]), strict=True):
+        side.index_add_(0, at, inside.long() if weight is None else inside * weight)
+
+
 class _Scores:
     """Numbers that grow as the distance falls, as one matrix product, and the levels at which they decide.
 
-    With everything centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2.
+    With everything centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2. Scores
+    `[Q]` below `low` and above `high` are sure.
     """
 
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
-        self.radii, self.frame = radii, Frame(queries, gallery)
-        d = gallery.shape[1]
-        self.queries = self.frame.place(queries, 1)  # [Q,d+1]
-        self.queries[:, d] = 1
-        self.gallery = self.frame.place(gallery, 1)  # [G,d+1]
-        half = squared_lengths(self.gallery[:, :d]) / 2
+        frame, d = Frame(queries, gallery), gallery.shape[1]
+        self.gallery = frame.place(gallery)  # [G,d]
+        self.queries = self.gallery if _one(queries, gallery) else frame.place(queries)  # [Q,d]
+        half = squared_lengths(self.gallery) / 2
         # The median, since one vector far away must not make the others' numbers large.
-        self.shift = float(half.median())
-        self.gallery[:, d] = self.shift - half
-        self.longest = float(half.max().mul(2).sqrt())
-        self.offset = float((self.shift - half).abs().max())
+        shift = float(half.median())
+        self.offset = (shift - half).float()  # [G]
+        longest, furthest = float(half.max().mul(2).sqrt()), float((shift - half).abs().max())
         terms = (d + 3) * 2.0**-24
-        self.gamma = terms / (1 - terms) + _rounded_inputs(gallery.device)
-        # What rounding to float32 moves a vector of length 1, and any vector.
-        self.moved = 2.0**-23
-        self.shifted = self.frame.shift + d**0.5 * 1e-37
+        gamma = terms / (1 - terms) + _rounded_inputs(gallery.device)
 
-    def rows(self, part: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """The left side `[q, d + 1]` of the product, and the scores `[q]` below and above which all is sure."""
-        left = self.queries[part]
-        squared, radius = squared_lengths(left[:, :-1]), self.radii[part] / self.frame.scale**2
-        level = self.shift + (squared - radius) / 2
+        squared, radius = squared_lengths(self.queries), radii / frame.scale**2
+        level = shift + (squared - radius) / 2
         length = squared.sqrt()
         # A gallery vector four times as long, and twice the radius, is further whatever the rounding of its own part.
-        reach = torch.maximum(4 * length, 2 * radius.sqrt()).clamp(max=self.longest)
-        within = (reach.square() / 2 - self.shift).abs().clamp(min=abs(self.shift))
-        offset = torch.where(reach < self.longest, within, self.offset)
-        rounding = self.gamma * (length * reach + offset)
-        moved = self.moved * (length + reach) + self.shifted
-        margin = rounding + (length + reach) * moved + moved.square() + 1e-14 * (squared + radius + abs(self.shift))
-        low, high = (level - margin).float(), (level + margin).float()
-        infinite = torch.full_like(low, torch.inf)
-        return left, torch.nextafter(low, -infinite), torch.nextafter(high, infinite)
+        reach = torch.maximum(4 * length, 2 * radius.sqrt()).clamp(max=longest)
+        within = (reach.square() / 2 - shift).abs().clamp(min=abs(shift))
+        rounding = gamma * (length * reach + torch.where(reach < longest, within, furthest))
+        # What rounding to float32 moves a vector of length 1, and centring any vector.
+        moved = 2.0**-23 * (length + reach) + frame.shift + d**0.5 * 1e-37
+        margin = rounding + (length + reach) * moved + moved.square() + 1e-14 * (squared + radius + abs(shift))
+        infinite = torch.full_like(level, torch.inf).float()
+        self.low = torch.nextafter((level - margin).float(), -infinite)  # [Q]
+        self.high = torch.nextafter((level + margin).float(), infinite)  # [Q]
 
 
 def _rounded_inputs(device: torch.device) -> float:
@@ -133,22 +150,51 @@ def _rounded_inputs(device: torch.device) -> float:
     return 0.0 if torch.get_float32_matmul_precision() == "highest" and own in ("none", "ieee") else 2.0**-7
 
 
-def _count(block: Tensor, low: Tensor, high: Tensor, weights: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-    """Add what is surely above to `above` `[q]`; rows and columns of what is unsure."""
+def _count(
+    block: Tensor, scores: _Scores, part: slice, those: slice, weights: Tensor, nearer: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Add what is surely nearer to `nearer` of these queries; rows and columns of the block that are unsure."""
+    offset, low, high, above = scores.offset[those], scores.low[part], scores.high[part], nearer[part]
     if block.is_cuda:
+        block += offset
         sure = block > high[:, None]
         above += (sure * weights).sum(1) if len(weights) else sure.sum(1)
         rows, cols = ((block >= low[:, None]) & ~sure).nonzero(as_tuple=True)
         return rows, cols
-    scores, lowest, highest, heavy, sums = (x.numpy() for x in (block, low, high, weights, above))
-    unsure = np.zeros(len(scores), dtype=np.int64)
+    products, own, lowest, highest, heavy, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
+    unsure = np.zeros(len(products), dtype=np.int64)
 
     def work(start: int, step: int) -> None:
-        part = slice(len(scores) * start // step, len(scores) * (start + 1) // step)
-        count_above(scores[part], lowest[part], highest[part], heavy, sums[part], unsure[part])
+        some = _share(len(products), start, step)
+        count_above(products[some], own, lowest[some], highest[some], heavy, sums[some], unsure[some])
 
-    in_threads(work, -(-scores.size // _THREAD))
+    in_threads(work, -(-products.size // _THREAD))
     found = np.empty((2, int(unsure.sum())), dtype=np.int64)
     if found.size:
-        unsure_entries(scores, lowest, highest, unsure, *found)
+        unsure_entries(products, own, lowest, highest, unsure, found[0], found[1])
     return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+
+def _count_columns(block: Tensor, scores: _Scores, part: slice, those: slice, nearer: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for the columns as queries and the rows as gallery."""
+    levels = scores.offset[part], scores.low[those], scores.high[those]
+    products, own, lowest, highest = (x.numpy() for x in (block, *levels))
+    counted: list[np.ndarray[Any, np.dtype[np.int32]]] = []
+
+    def work(start: int, step: int) -> None:
+        some, sums = _share(len(products), start, step), np.zeros((2, products.shape[1]), dtype=np.int32)
+        count_columns(products[some], own[some], lowest, highest, sums[0], sums[1])
+        counted.append(sums)
+
+    in_threads(work, -(-products.size // _THREAD))
+    sure, maybe = sum(counted[1:], counted[0])
+    nearer[those] += torch.from_numpy(sure)
+    total = int((maybe - sure).sum())
+    found = np.empty((2, total), dtype=np.int64)
+    if total:
+        unsure_of_columns(products, own, lowest, highest, total, found[0], found[1])
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+
+def _share(rows: int, start: int, step: int) -> slice:
+    return slice(rows * start // step, rows * (start + 1) // step)

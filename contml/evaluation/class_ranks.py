@@ -29,11 +29,8 @@ def nearest_of_class(
     device = queries.device
     query_class, gallery_class, own = (x.to(device) for x in (query_class, gallery_class, own))
     distance, relevant = _nearest(queries, gallery, query_class, gallery_class, own)
-    asked = (relevant > 0).nonzero()[:, 0]
-    counts = count_nearer(queries[asked], gallery, distance[asked], itself=own[asked])
-    found = FirstRelevant(torch.zeros_like(relevant), torch.ones_like(relevant), relevant)
-    found.nearer[asked], found.tied[asked] = counts
-    return FirstRelevant(found.nearer.cpu(), found.tied.cpu(), found.relevant.cpu())
+    counts = count_nearer(queries, gallery, torch.where(relevant > 0, distance, 0.0), itself=own)
+    return FirstRelevant(counts.nearer.cpu(), counts.tied.clamp(min=1).cpu(), relevant.cpu())
 
 
 def _nearest(q: Tensor, g: Tensor, query_class: Tensor, gallery_class: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
