@@ -1,9 +1,10 @@
 """Images a second of the loader, with and without its cache, against the bare decoder on the same files.
 
-    python -m benchmarks.loading [--images 192] [--folder FOLDER --resize 256 --crop 224] [--save]
+    python -m benchmarks.loading [--images 192] [--sets photographs large cars] [--rounds 5] [--save]
+    python -m benchmarks.loading --folder FOLDER --resize 256 --crop 224
 
 The bare decoder is the loop that everybody writes: Pillow opens a file, converts it to RGB, resizes it, one process. A
-pass of the loader is what training sees: batches of 64 as tensors `[b, 3, crop, crop]`, of centre crops ("test"), or
+pass of the loader is what training sees: batches of 32 as tensors `[b, 3, crop, crop]`, of centre crops ("test"), or
 augmented ("train": scale_jitter, shift, flip). The bare decoder stops before that: it makes no crops and no batches.
 Pixels are checked: those of the loader are the bare decoder's where the file is too small for a JPEG to be decoded at a
 fraction of its size, and those with the cache are those without it, bit for bit, always.
@@ -34,8 +35,8 @@ from contml.contracts import ImageItem, LabelSpace
 from contml.images import Batch, Images
 from contml.labels import ClassLabels
 
-BATCH = 64
-ROUNDS = 5
+BATCH = 32
+SETS = ["photographs", "large", "cars"]
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -140,7 +141,7 @@ def loader(images: Images, split: Files, train: bool) -> Callable[[], list[Batch
     return run
 
 
-def measure(given: Set, folder: Path, workers: int) -> tuple[list[list[str]], str]:
+def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[list[str]], str]:
     """Rows of the table, and what filling the cache cost."""
     split, count = Files(given.files), len(given.files)
     options = {"resize": given.resize, "crop": given.crop}
@@ -163,7 +164,7 @@ def measure(given: Set, folder: Path, workers: int) -> tuple[list[list[str]], st
                 name = f"{'cache' if cache else 'loader'}, {kind}, {number} workers"
                 functions[name] = batches[name] = loader(images, split, kind == "train")
     largest = check(given, batches)
-    seconds = alternate(functions, ROUNDS)
+    seconds = alternate(functions, rounds)
     for images in opened:
         images.close()
     base = seconds["bare decoder"]
@@ -196,15 +197,20 @@ def check(given: Set, batches: dict[str, Callable[[], list[Batch]]]) -> int:
     return largest
 
 
-def packs(count: int) -> list[Set]:
+def make(name: str, folder: Path, count: int) -> Set | None:
+    if name == "photographs":
+        return drawn(folder, 500, 375, count, 256, 224)
+    if name == "large":
+        return drawn(folder, 1600, 1200, BATCH, 256, 224)
     data = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    cars = found(data / "cars196_small" / "images", count, 128, 112, "cars196_small, 112 x 112")
-    return [] if cars is None else [cars]
+    return found(data / "cars196_small" / "images", count, 128, 112, "cars196_small, 112 x 112")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Images a second of the loader against the bare decoder.")
-    parser.add_argument("--images", type=int, default=192, help="files of each set; rounded down to batches of 64")
+    parser.add_argument("--images", type=int, default=192, help="files of each set; rounded down to whole batches")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="measure the images in this folder instead")
     parser.add_argument("--resize", type=int, default=256)
     parser.add_argument("--crop", type=int, default=224)
@@ -221,20 +227,15 @@ def main() -> None:
                 parser.error(f"{options.folder} holds fewer than {BATCH} images")
             sets = [given]
         else:
-            sets = [
-                drawn(folder / "photographs", 500, 375, count, 256, 224),
-                drawn(folder / "large", 1600, 1200, BATCH, 256, 224),
-                *packs(count),
-            ]
+            sets = [given for name in options.sets if (given := make(name, folder / name, count))]
         rows, notes = [["files", "resize / crop", "what", "images/s", "of the bare decoder"]], []
         for number, given in enumerate(sets):
-            more, note = measure(given, folder / f"cache{number}", options.workers)
+            more, note = measure(given, folder / f"cache{number}", options.workers, options.rounds)
             rows += more
             notes.append(note)
-    command = (
-        f"`python -m benchmarks.loading --images {count}`, median of {ROUNDS} passes in turn, one thread a process"
-    )
-    text = "\n".join([heading("Loading images"), table(rows), "", *notes, "", f"{command}."])
+    sets_named = f"--folder {options.folder}" if options.folder else f"--sets {' '.join(options.sets)}"
+    command = f"`python -m benchmarks.loading --images {count} {sets_named} --rounds {options.rounds}`"
+    text = "\n".join([heading("Loading images"), table(rows), "", *notes, "", f"{command}: medians, in turn."])
     print(text)
     if options.save:
         (RESULTS / "loading.md").write_text(text + "\n")

@@ -30,7 +30,7 @@ def resized(item: ImageItem, name: str, side: int) -> Pixels:
     picture = decode(item, name, 2 * side)
     if picture.size != (side, side):
         picture = picture.resize((side, side), Image.Resampling.BILINEAR)
-    return np.asarray(picture)
+    return np.array(picture)  # a copy: torch takes no array that cannot be written
 
 
 def decode(item: ImageItem, name: str, enough: int) -> Image.Image:

@@ -30,6 +30,7 @@ class Kept:
             return None
         if self._map is None:
             shape = (int(self.places.max()) + 1, self.side, self.side, 3)
-            self._map = np.asarray(np.memmap(self.pixels, np.uint8, "r", shape=shape))
+            # Copied on write, since torch takes no array that cannot be written; nobody writes.
+            self._map = np.asarray(np.memmap(self.pixels, np.uint8, "c", shape=shape))
         pixels: Pixels = self._map[place]
         return pixels
