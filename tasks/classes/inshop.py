@@ -53,6 +53,7 @@ class InShop:
             roles=["query"] * len(kept["query"]) + ["gallery"] * len(kept["gallery"]),
             missing=missing["query"] + missing["gallery"],
         )
+        self.test.recall_at = (1, 10, 20, 30, 40, 50)
 
 
 def _read(path: Path, tree: Path, complete: bool) -> dict[str, list[Item]]:

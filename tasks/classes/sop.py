@@ -43,6 +43,7 @@ class SOP:
             make_split(kept[part], {item.label: _name(item) for item in items}, missing=len(items) - len(kept[part]))
             for part, items in sides.items()
         )
+        self.test.recall_at = (1, 10, 100, 1000)
 
 
 def _read(folder: Path, path: Path) -> list[Item]:

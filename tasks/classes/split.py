@@ -55,6 +55,8 @@ class ClassSplit:
         self.labels = ClassLabels(list(classes))
         self.class_names = [class_names[number] for number in self.labels.names]
         self.boxes, self.missing = boxes, missing
+        #: The K at which papers on the data tell Recall@K, where they have their own.
+        self.recall_at: Sequence[int] | None = None
         self.queries: Tensor | None = None
         self.gallery: Tensor | None = None
         if queries is not None:

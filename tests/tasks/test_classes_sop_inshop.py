@@ -19,6 +19,7 @@ def test_products(tmp_path, monkeypatch):
     assert all(name.endswith(".JPG") for name in task.train.names)
     assert task.train.class_names[:2] == ["cabinet 1", "chair 2"]
     assert task.train.class_names[2] == "coffee maker 3"
+    assert task.test.recall_at == (1, 10, 100, 1000)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_garments(tmp_path, monkeypatch):
     assert task.test.queries.tolist() == list(range(8))
     assert task.test.gallery.tolist() == list(range(8, 20))
     assert not set(task.train.class_names) & set(task.test.class_names)
+    assert task.test.recall_at == (1, 10, 20, 30, 40, 50)
     assert task.train.class_names[:2] == ["women dresses 1", "men jackets vests 2"]
     # Both colours of a garment are one class.
     assert (
