@@ -53,6 +53,7 @@ LOSSES: dict[str, list[str]] = {
     "ranked_list": ["loss=ranked_list"],
     "margin": ["loss=margin"],
     "triplet_margin, nonzero": ["loss=triplet_margin", "loss.reduction=nonzero"],
+    "dro": ["loss=dro"],
     "contrastive": ["loss=contrastive"],
     "instance_cross_entropy": ["loss=instance_cross_entropy"],
     "proxy_anchor": ["loss=proxy_anchor", "optimizer.loss_lr=0.01"],
