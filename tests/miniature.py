@@ -74,7 +74,7 @@ class Flat(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, images):
-        return self.linear(self.dropout(images.flatten(1).float() / 255))
+        return self.linear(self.dropout(images.flatten(1).to(self.linear.weight.dtype) / 255))
 
 
 def small_trainer(run=None, *, model=None, epochs=2, batches=5, loss=None, split=None, broken="fail", **options):
