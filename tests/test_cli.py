@@ -14,42 +14,6 @@ import yaml
 from miniature import TINY
 from PIL import Image
 
-from contml.cli import main
-
-
-@pytest.fixture
-def contml(monkeypatch, capsys, tmp_path):
-    """Runs a command in an empty folder: (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["contml", *(str(a) for a in arguments)])
-        try:
-            main()
-            status = 0
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
-
-@pytest.fixture
-def refused(contml):
-    """Runs a command that must fail with one line on stderr and exit status 2: the line."""
-
-    def run(*arguments):
-        status, out, err = contml(*arguments)
-        assert status == 2
-        assert out == ""
-        (line,) = err.strip().splitlines()
-        assert line.startswith("contml: ")
-        return line
-
-    return run
-
 
 def pose_files(folder, items=30, hidden=()):
     """A miniature of one's own pose data in the plain form."""

@@ -17,7 +17,6 @@ from fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from miniature import TINY
 from PIL import Image
 
-from contml.cli import main
 from contml.contracts import InputError
 from contml.evaluation.named import measured
 from contml.evaluation.result import Score
@@ -32,25 +31,6 @@ PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
     monkeypatch.setattr("contml.reporting.compare_figure.DPI", 60)
-
-
-@pytest.fixture
-def contml(monkeypatch, capsys, tmp_path):
-    """Runs a command in an empty folder: (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["contml", *(str(a) for a in arguments)])
-        try:
-            main()
-            status = 0
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 import torch
 from hypothesis import given
 from miniature import Flat, Squares
+from processes import run_two
 from safetensors.torch import load_file
 from strategies import CLASS_CASES, class_ids
 from torch import nn
@@ -533,28 +530,13 @@ def shared_training():
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
     _, gradients, alone = shared_training()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     script = (
         "import os, sys; sys.path.insert(0, 'tests'); from test_hdml import *\n"
         "from safetensors.torch import save_file\n"
         f"rank, gradients, weights = shared_training(); os.chdir('{tmp_path}')\n"
         "save_file(gradients, f'gradients{rank}'); save_file(weights, f'weights{rank}')\n"
     )
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+    run_two(script)
     for rank in "01":
         found = load_file(tmp_path / f"gradients{rank}")
         for name, gradient in gradients.items():

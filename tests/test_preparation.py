@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,10 @@ from caption_sets import write_csv
 from class_layouts import write_class_table, write_cub, write_inshop, write_sop
 from test_cli import pose_files
 
-from contml.cli import main
 from contml.preparation import prepare
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TABLE = ("task.image=file", "task.label=class_name")
-
-
-@pytest.fixture
-def contml(monkeypatch, capsys, tmp_path):
-    """Runs a command in an empty folder: (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["contml", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return int(stop.value.code or 0), *capsys.readouterr()
-
-    return run
 
 
 def test_a_data_set_of_classes(contml, tmp_path):

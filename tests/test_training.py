@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import time
 import pytest
 import torch
 from miniature import TINY, Flat, Squares, small_trainer
+from processes import run_two
 from safetensors.torch import load_file
 
 from contml.config import data_arguments
@@ -395,9 +395,6 @@ def test_two_processes_equal_one(tmp_path, precision):
     # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
     alone = small_trainer(model=Flat().double())
     alone.fit()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     script = (
         "import os, sys, torch; sys.path.insert(0, 'tests'); from miniature import *\n"
         "from safetensors.torch import save_file\n"
@@ -406,19 +403,7 @@ def test_two_processes_equal_one(tmp_path, precision):
         "save_file(trainer.bare_model.state_dict(), rank)\n"
         "open('spearman' + rank, 'w').write(repr(trainer.result[0].spearman))\n"
     )
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    run_two(script)
     for rank in "01":
         found = load_file(tmp_path / rank)
         for name, value in weights(alone).items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from PIL import Image
 from strategies import CLASS_CASES
 from torch import nn
 
-from contml.cli import main
 from contml.config import data_arguments
 from contml.contracts import InputError
 from contml.labels import ClassLabels
@@ -302,21 +300,9 @@ def test_figures_have_a_panel_for_each_loss():
 
 
 @pytest.fixture
-def weights(monkeypatch, capsys, tmp_path):
+def weights(contml):
     """Runs `contml weights` in an empty folder: (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["contml", "weights", *arguments])
-        try:
-            main()
-            status = 0
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        return (status, *capsys.readouterr())
-
-    return run
+    return lambda *arguments: contml("weights", *arguments)
 
 
 def test_the_command_writes_a_picture_and_says_where(weights, tmp_path):

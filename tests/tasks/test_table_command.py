@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from PIL import Image
 from tables import dials, write_table
 
 from contml import experiment
-from contml.cli import main
 
 TINY = [
     *("images.resize=32", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"),
@@ -20,24 +18,10 @@ TINY = [
 ]
 
 
-@pytest.fixture
-def contml(monkeypatch, capsys, tmp_path):
-    """Runs a command in a folder with a table: (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.fixture(autouse=True)
+def table_of_ones_own(tmp_path):
+    """Commands are typed in a folder with a table."""
     write_table(tmp_path / "items.csv", dials(tmp_path))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["contml", *(str(a) for a in arguments)])
-        try:
-            main()
-            status = 0
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
