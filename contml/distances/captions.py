@@ -10,8 +10,7 @@ of D are solved, the rest is told by bounds; what comes out is the same to the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +18,10 @@ import torch
 from torch import Tensor
 
 from contml.contracts import InputError
-from contml.distances import _caption_sets as kernels
-from contml.distances._caption_sets import Bags, Sides
-from contml.distances._threads import in_threads
-from contml.distances._transport import Floats, Ints, workspace
+from contml.distances import _captions_cpu as cpu
+from contml.distances._caption_sets import Bags
+from contml.distances._captions_cpu import grouped, pack, take
+from contml.distances._transport import Floats
 from contml.distances._word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the words' vectors.
@@ -60,7 +59,7 @@ def word_movers_distance(
         from contml.distances import _captions_gpu as gpu
 
         return gpu.all_movers(a, b, costs, device).float()
-    return torch.from_numpy(movers_on_cpu(a, b, costs)).to(device)
+    return torch.from_numpy(cpu.all_movers(a, b, costs)).to(device)
 
 
 def caption_distance(
@@ -109,42 +108,6 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     return sorted(matches, key=lambda match: (-match.share * match.distance, -match.share))
 
 
-def pack(sets: Iterable[Iterable[Sequence[int]]]) -> Bags:
-    """Pack caption sets, given as word numbers >= 0, into bags."""
-    words, counts, starts, totals, edges = [], [], [0], [], [0]
-    for captions in sets:
-        for caption in captions:
-            bag: dict[int, int] = {}
-            for word in caption:
-                bag[word] = bag.get(word, 0) + 1
-            for word in sorted(bag):
-                words.append(word)
-                counts.append(bag[word])
-            starts.append(len(words))
-            totals.append(len(caption))
-        edges.append(len(totals))
-    return Bags(*(np.array(values, dtype=np.int64) for values in (words, counts, starts, totals, edges)))
-
-
-def take(bags: Bags, rows: Ints) -> Bags:
-    """The bags of these sets, in this order."""
-    captions, sets = _ranges(bags.sets, rows)
-    entries, starts = _ranges(bags.starts, captions)
-    return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], sets)
-
-
-def take_captions(bags: Bags, captions: Ints) -> Bags:
-    """These captions, each a set of its own."""
-    entries, starts = _ranges(bags.starts, captions)
-    edges = np.arange(len(captions) + 1)
-    return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], edges)
-
-
-def longest(*bags: Bags) -> int:
-    """Distinct words of the longest caption, at least 1."""
-    return max([1, *(int(np.diff(part.starts).max()) for part in bags if len(part.totals))])
-
-
 def set_distances(
     x: Bags, y: Bags, costs: WordCosts, *, prune: bool = True, device: torch.device | str = "cpu"
 ) -> Tensor:
@@ -155,8 +118,8 @@ def set_distances(
     device = torch.device(device)
     on_gpu = _uses_gpu(device)
     out = torch.zeros(len(x.sets) - 1, len(y.sets) - 1, device=device if on_gpu else "cpu")
-    for r in _groups(np.diff(x.sets), _TILE):
-        for c in _groups(np.diff(y.sets), _TILE):
+    for r in grouped(np.diff(x.sets), _TILE):
+        for c in grouped(np.diff(y.sets), _TILE):
             if x is y and c[0] < r[0]:
                 continue
             same = x is y and c[0] == r[0]
@@ -167,60 +130,11 @@ def set_distances(
 
                 tile = gpu.set_distances(a, b, costs, device)
             else:
-                tile = torch.from_numpy(_tile(a, b, costs, prune))
+                tile = torch.from_numpy(cpu.set_distances(a, b, costs, prune))
             out[r[0] : r[-1] + 1, c[0] : c[-1] + 1] = tile
             if x is y and not same:
                 out[c[0] : c[-1] + 1, r[0] : r[-1] + 1] = tile.T
     return out.to(device)
-
-
-def movers_on_cpu(x: Bags, y: Bags, costs: WordCosts) -> Floats:
-    """W `[A, B]` in float32 of the captions of x to those of y; half the work where x is y."""
-    sides, size, same = _sides(x, y, costs), longest(x, y), x is y
-    out = np.zeros((len(x.totals), len(y.totals)), np.float32)
-    in_threads(lambda start, step: kernels.movers_rows(sides, workspace(size), same, start, step, out), len(out))
-    return out + out.T if same else out
-
-
-def nearest_sets(
-    x: Bags,
-    own: Ints,
-    y: Bags,
-    ids: Ints,
-    k: int,
-    costs: WordCosts,
-    memory: int,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[Floats, Ints]:
-    """The k nearest sets of y of each set of x by D, and their ids, `[X, k]` each: nearest first, ties by lower id.
-
-    `own` `[X]` are ids that do not count for a set, `ids` `[Y]` those of the sets of y, distinct.
-    """
-    distances, rows = np.empty((len(own), k), np.float32), np.empty((len(own), k), np.int64)
-    size = longest(x, y)
-    slack = 1 - (size + 16) * 1.2e-7
-    vocabulary, cols = np.unique(y.words, return_inverse=True)
-    groups = _groups(np.diff(x.sets), kernels.LANES)
-    # What a thread takes: costs of a group's words, their minima, and bounds and candidates of a few queries.
-    each = 4 * (len(vocabulary) * 10 * kernels.LANES + len(ids) * (2 * 4 + kernels.LANES))
-    threads = max(1, min(torch.get_num_threads(), memory // each))
-
-    def search(group: Ints) -> int:
-        queries = take(x, group)
-        words, at = np.unique(queries.words, return_inverse=True)
-        sides = Sides(costs.block(words, vocabulary), queries, at, y, cols)
-        best, best_ids = np.empty((len(group), k), np.float32), np.empty((len(group), k), np.int64)
-        kernels.nearest_sets(sides, workspace(size), own[group], ids, slack, best, best_ids)
-        distances[group], rows[group] = best, best_ids
-        return len(group)
-
-    with ThreadPoolExecutor(threads) as pool:
-        done = 0
-        for finished in pool.map(search, groups):
-            done += finished
-            if progress is not None:
-                progress(done)
-    return distances, rows
 
 
 def _uses_gpu(device: torch.device) -> bool:
@@ -231,60 +145,6 @@ def _uses_gpu(device: torch.device) -> bool:
     except ImportError:
         return False
     return gpu.works(device)
-
-
-def _tile(x: Bags, y: Bags, costs: WordCosts, prune: bool) -> Floats:
-    same, size = x is y, longest(x, y)
-    sides = _sides(x, y, costs)
-    forward = backward = np.empty((0, 0), np.float32)
-    if prune:
-        forward = np.empty((len(x.totals), len(y.totals)), np.float32)
-        _bounds(sides.cost, x, sides.rows, y, sides.cols, forward)
-        backward = forward
-        if not same:
-            backward = np.empty(forward.shape[::-1], np.float32)
-            _bounds(np.ascontiguousarray(sides.cost.T), y, sides.cols, x, sides.rows, backward)
-    out = np.zeros((len(x.sets) - 1, len(y.sets) - 1), np.float32)
-    # More parts than threads, interleaved: rows of a half matrix are not of one length.
-    in_threads(
-        lambda start, step: kernels.distance_rows(sides, workspace(size), forward, backward, same, start, step, out),
-        len(out),
-    )
-    return out + out.T if same else out
-
-
-def _bounds(cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints, out: Floats) -> None:
-    def part(start: int, step: int) -> None:
-        edges = np.linspace(0, len(out), step + 1).astype(int)
-        kernels.relaxed(cost, x, rows, y, cols, edges[start], edges[start + 1], out)
-
-    in_threads(part, len(out))
-
-
-def _sides(x: Bags, y: Bags, costs: WordCosts) -> Sides:
-    row_words, rows = np.unique(x.words, return_inverse=True)
-    col_words, cols = (row_words, rows) if x is y else np.unique(y.words, return_inverse=True)
-    return Sides(costs.block(row_words, col_words), x, rows, y, cols)
-
-
-def _ranges(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """The members of these ranges one after the other, and the edges of the ranges among them."""
-    lengths = edges[chosen + 1] - edges[chosen]
-    new = np.concatenate(([0], np.cumsum(lengths)))
-    return np.repeat(edges[chosen] - new[:-1], lengths) + np.arange(new[-1]), new
-
-
-def _groups(sizes: Ints, most: int) -> list[Ints]:
-    """Consecutive sets in groups of at most `most` captions, or of one set."""
-    groups: list[list[int]] = []
-    room = 0
-    for row, size in enumerate(sizes.tolist()):
-        if not groups or size > room:
-            groups.append([])
-            room = most
-        groups[-1].append(row)
-        room -= size
-    return [np.array(group) for group in groups]
 
 
 def _packed(

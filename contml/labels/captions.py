@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from contml.contracts import InputError, LabelKind, Rows, as_rows
+from contml.distances._captions_cpu import longest, nearest_sets, pack, take
 from contml.distances._word_costs import WordCosts
 from contml.distances.cache import fingerprint
-from contml.distances.captions import longest, nearest_sets, pack, set_distances, take
+from contml.distances.captions import set_distances
 from contml.distances.search import MEMORY, Neighbours
 from contml.labels.base import SpaceView
 
