@@ -347,6 +347,13 @@ def test_too_few_items(queries, gallery, missing, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("embeddings", [3, 5])
+def test_embeddings_and_labels_of_different_number(embeddings):
+    with pytest.raises(InputError) as error:
+        evaluate(torch.randn(embeddings, 2), VectorLabels(torch.randn(4)), torch.arange(1), torch.arange(1, 3))
+    assert str(error.value) == f"there are {embeddings} embeddings for 4 labels; give one for each"
+
+
 def test_an_evaluation_goes_through_json():
     torch.manual_seed(0)
     found, _ = evaluate(torch.randn(12, 2), VectorLabels(torch.randn(12)), missing=torch.tensor([2]))

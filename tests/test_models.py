@@ -74,7 +74,7 @@ def test_the_defaults():
     assert model.head.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.05)  # kaiming_normal, fan_out
     names = {name for name, _ in model.named_parameters()}
     assert all(name.startswith(("backbone.", "head.")) for name in [*names, *model.state_dict()])
-    groups = [*model.backbone_parameters(), *model.head_parameters()]
+    groups = [*model.backbone.parameters(), *model.head_parameters()]
     assert len({id(p) for p in groups}) == len(groups) == len(names)
 
 

@@ -60,29 +60,21 @@ def evaluate(
             they have classes.
 
     Raises:
-        InputError: fewer than one query or two gallery items, an embedding that is not finite, or a K below 1.
+        InputError: another number of embeddings than of labels, one that is not finite, fewer than one query or two
+            gallery items, or a K below 1.
     """
-    embeddings = embeddings.detach().cpu()
     told = sorted(set(RECALL_AT if recall_at is None else recall_at))
     if not told or told[0] < 1:
         raise InputError(f"recall_at is {list(recall_at or [])}; give whole numbers from 1 on, such as [1, 10, 100]")
-    everything = torch.arange(len(labels))
-    q, g = (everything if rows is None else rows for rows in (queries, gallery))
-    if missing is not None and len(missing):
-        q, g = (rows[~torch.isin(rows, missing)] for rows in (q, g))
-    place = torch.full((len(labels),), -1)
-    place[g] = torch.arange(len(g))
     classes: Tensor | None = getattr(labels, "classes", None)
     classes = None if classes is None else classes.cpu()
-    if exclude_singletons and classes is not None:
-        q = q[relevant_items(classes[q], classes[g], place[q]) > 0]
-    if len(q) < 1 or len(g) < 2:
-        raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
-    whole = torch.equal(q, everything) and torch.equal(g, everything)
-    sides = _Sides(q, g, place[q], *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])))
+    embeddings = embeddings.detach().cpu()
+    if len(embeddings) != len(labels):
+        raise InputError(f"there are {len(embeddings)} embeddings for {len(labels)} labels; give one for each")
+    sides = _who_queries_whom(embeddings, queries, gallery, missing, classes if exclude_singletons else None)
     check_finite(sides.queries, sides.gallery)
     k = min(LARGEST_K, sides.available)
-    pair_query, pair_item = _sample_pairs(len(q), len(g), place[q])
+    pair_query, pair_item = _sample_pairs(len(sides.q), len(sides.g), sides.own)
     curves: dict[str, Curve] = {}
     scores: dict[str, Score] = {}
     if classes is None:
@@ -92,27 +84,18 @@ def evaluate(
         largest = min(max(k, told[-1]), sides.available)
         curves["recall"], scores = figures.recall(largest), figures.scores()
         if clusters:
-            members = torch.unique(torch.cat((q, g)))
+            members = torch.unique(torch.cat((sides.q, sides.g)))
             scores |= cluster_scores(embeddings[members].to(search_device(labels.device)), classes[members])
 
+    curves |= _curves_of_degree(found, k)
     apart = squared_distances_of(sides.queries, sides.gallery, pair_query, pair_item).sqrt()
     pairs = torch.stack((found.pair_labels.double(), apart), 1)
-    ideal = gains(found.oracle)
-    ndcg_by_chance = (found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)).mean(0)
-    curves |= {
-        "label_distance": Curve(
-            "mean label distance",
-            "lower",
-            mean_label_distance_at(found.expected).tolist(),
-            found.random_distance.mean().expand(k).tolist(),
-            mean_label_distance_at(found.oracle).tolist(),
-        ),
-        "ndcg": Curve("nDCG", "higher", ndcg_at(found.gain, ideal).tolist(), ndcg_by_chance.tolist(), [1.0] * k),
-    }
     skipped = 0 if missing is None else len(missing)
     correlation = spearman(pairs[:, 1], pairs[:, 0])
-    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, told)
-    ranking = Ranking(q, g[found.model], g[found.best], found.retrieved, found.oracle, pairs, embeddings)
+    evaluation = Evaluation(labels.unit, len(sides.q), len(sides.g), curves, correlation, skipped, scores, told)
+    ranking = Ranking(
+        sides.q, sides.g[found.model], sides.g[found.best], found.retrieved, found.oracle, pairs, embeddings
+    )
     return evaluation, ranking
 
 
@@ -148,6 +131,24 @@ class _Found(NamedTuple):
     random_distance: Tensor  # [Q] of a random item
     random_gain: Tensor  # [Q]
     pair_labels: Tensor  # [P]
+
+
+def _who_queries_whom(
+    embeddings: Tensor, queries: Tensor | None, gallery: Tensor | None, missing: Tensor | None, classes: Tensor | None
+) -> _Sides:
+    """The sides of an evaluation; with `classes`, without the queries that are alone in theirs."""
+    everything = torch.arange(len(embeddings))
+    q, g = (everything if rows is None else rows for rows in (queries, gallery))
+    if missing is not None and len(missing):
+        q, g = (rows[~torch.isin(rows, missing)] for rows in (q, g))
+    place = torch.full((len(everything),), -1)
+    place[g] = torch.arange(len(g))
+    if classes is not None:
+        q = q[relevant_items(classes[q], classes[g], place[q]) > 0]
+    if len(q) < 1 or len(g) < 2:
+        raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
+    whole = torch.equal(q, everything) and torch.equal(g, everything)
+    return _Sides(q, g, place[q], *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])))
 
 
 def _by_class(
@@ -215,6 +216,22 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
             )
         )
     return _Found(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _curves_of_degree(found: _Found, k: int) -> dict[str, Curve]:
+    """Mean label distance and nDCG at 1 to k."""
+    ideal = gains(found.oracle)
+    ndcg_by_chance = (found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)).mean(0)
+    return {
+        "label_distance": Curve(
+            "mean label distance",
+            "lower",
+            mean_label_distance_at(found.expected).tolist(),
+            found.random_distance.mean().expand(k).tolist(),
+            mean_label_distance_at(found.oracle).tolist(),
+        ),
+        "ndcg": Curve("nDCG", "higher", ndcg_at(found.gain, ideal).tolist(), ndcg_by_chance.tolist(), [1.0] * k),
+    }
 
 
 def _parts(queries: int, width: int) -> Iterator[slice]:

@@ -140,7 +140,7 @@ class RowLoss(nn.Module):
         Raises:
             InputError: shapes that do not fit, labels of another kind than the loss needs, NaN in label distances.
         """
-        sides = self._sides(embeddings, labels, anchors)
+        sides = self.sides_of(embeddings, labels, anchors)
         values, counts = self._sums(sides)
         # A sum of counts of 0 has values of 0: nothing to compare, a zero that still back-propagates.
         total = (values / torch.where(counts > 0, counts, 1)).sum()
@@ -151,9 +151,10 @@ class RowLoss(nn.Module):
         self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
-        return self._sums(self._sides(embeddings, labels, anchors))
+        return self._sums(self.sides_of(embeddings, labels, anchors))
 
-    def _sides(self, embeddings: Tensor, labels: Tensor | LabelView, anchors: Tensor | None) -> Sides:
+    def sides_of(self, embeddings: Tensor, labels: Tensor | LabelView, anchors: Tensor | None) -> Sides:
+        """What is compared in a batch, checked; a new batch for the miner, where there is one."""
         if self.miner is not None:
             if self.miner.sphere and not self.sphere:
                 raise InputError(

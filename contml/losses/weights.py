@@ -47,7 +47,7 @@ def pair_weights(
         if loss.miner is not None:
             loss.miner.eval()
         with torch.no_grad():
-            sides = loss._sides(embeddings, labels, anchors)
+            sides = loss.sides_of(embeddings, labels, anchors)
             weights = _in_blocks(loss, sides)
     finally:
         if loss.miner is not None:

@@ -111,10 +111,6 @@ class EmbeddingModel(nn.Module):
         embeddings = self.embed(features)
         return (embeddings, features) if with_features else embeddings
 
-    def backbone_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters of the backbone, for a learning rate of their own."""
-        return self.backbone.parameters()
-
     def head_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the linear layer, where there is one."""
         return self.head.parameters()

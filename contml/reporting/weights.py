@@ -126,7 +126,7 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array, Array]:
     classes = torch.arange(CLASSES).repeat_interleave(ITEMS)
     embeddings = torch.randn(len(classes), DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
-        sides = loss._sides(embeddings, ClassLabels(classes).view(), None)
+        sides = loss.sides_of(embeddings, ClassLabels(classes).view(), None)
         part = slice(0, len(sides.x) if loss.whole else 1)
         shape = (len(range(len(sides.x))[part]), len(sides.y))
         block = loss.block(sides, torch.zeros(shape, dtype=torch.float64), part)

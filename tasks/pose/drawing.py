@@ -33,8 +33,6 @@ LSP_SKELETON = (
     (0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (9, 10), (10, 11), (8, 12), (9, 12), (2, 8), (3, 9), (2, 3),
     (12, 13),
 )  # fmt: skip
-#: Joints that change places when an image is flipped left to right.
-LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
 
 _SUPERSAMPLING = 4
 _OUTLINE = (16, 16, 22, 210)

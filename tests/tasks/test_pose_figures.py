@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 from contml.tasks.pose import drawing, figures
-from contml.tasks.pose.drawing import LSP_JOINTS, LSP_MIRROR, LSP_SKELETON, draw_pose
+from contml.tasks.pose.drawing import LSP_JOINTS, LSP_SKELETON, draw_pose
 from contml.tasks.pose.figures import Part, draw_figure
 from PIL import Image
+
+#: Joints that change places when an image is flipped left to right.
+LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
 
 # Joint of LSP -> the parts of the figure that must cover it.
 PARTS = {
