@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from contml.cli import listing
+from contml.cli.printing import file_errors, show, show_evaluation
 from contml.contracts import InputError
 
 if TYPE_CHECKING:
     from contml.experiment import Experiment
-    from contml.reporting.compare_table import Cell
 
 app = typer.Typer(
     help="Train embeddings whose distances follow the distances between labels.",
@@ -108,14 +104,14 @@ def train(
         else:
             chosen = _chosen(config, overrides, data, label, image)
             run = experiment.train(
-                chosen, runs, started=started, described=lambda rows: _show(rows, words=len(rows[0]), stderr=True)
+                chosen, runs, started=started, described=lambda rows: show(rows, words=len(rows[0]), stderr=True)
             )
     except Interrupted as stop:
         how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
         print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(130) from None
     if run is not None:
-        _show_evaluation(run.folder)
+        show_evaluation(run.folder)
         print(f"report: {run.folder / 'report.html'}")  # noqa: T201
 
 
@@ -130,7 +126,7 @@ def evaluate(
     from contml import experiment
 
     experiment.evaluate_run(run, checkpoint=checkpoint, trust=trust)
-    _show_evaluation(run, as_json=as_json)
+    show_evaluation(run, as_json=as_json)
 
 
 @app.command()
@@ -200,13 +196,13 @@ def compare(
     if save is not None:
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
     for path, content in files.items():
-        with _file_errors(path):
+        with file_errors(path):
             write(path, methodcaller("write_bytes", content))
     if as_json:
         print(json.dumps(as_data(found)))  # noqa: T201
     for part in [] if as_json else found.groups:
         print(part.title)  # noqa: T201
-        _show([header(part), *body(part)], words=len(part.keys))
+        show([header(part), *body(part)], words=len(part.keys))
         print(*remarks(part), "", sep="\n")  # noqa: T201
     for line in () if as_json else (*found.notes, *found.left_out):
         print(line)  # noqa: T201
@@ -234,8 +230,8 @@ def check(
         print(json.dumps({**dict(facts), **told}))  # noqa: T201
         return
     if columns:
-        _show(columns, words=len(columns[0]))
-    _show([["", ""], *([name, value] for name, value in facts)], header=False)
+        show(columns, words=len(columns[0]))
+    show([["", ""], *([name, value] for name, value in facts)], header=False)
 
 
 @app.command()
@@ -264,7 +260,7 @@ def prepare(
     else:
         for what, words in found.told:
             print(f"{what}: {words}")  # noqa: T201
-        _show(found.facts)
+        show(found.facts)
     if found.broken:
         for name, cause in found.broken[1:]:
             print(f"{name}: cannot be decoded ({cause})", file=sys.stderr)  # noqa: T201
@@ -286,17 +282,17 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List configs, tasks, label views, backbones, samplers, losses, miners, steps, optimizers, schedules."""
-    kinds = _kinds()
+    kinds = listing.kinds()
     if what is not None and what not in kinds:
         raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")
+    chosen = {name: entries() for name, entries in kinds.items() if what in (None, name)}
     if as_json:
-        print(json.dumps({name: _as_data(kinds[name]()) for name in ([what] if what else kinds)}))  # noqa: T201
+        print(json.dumps({name: listing.as_data(entries) for name, entries in chosen.items()}))  # noqa: T201
         return
-    for name in [what] if what else kinds:
-        entries = kinds[name]()
+    for name, entries in chosen.items():
         print(f"{name}:")  # noqa: T201
         for entry, part in entries.items():
-            _show_part(entry, part, full=what is not None)
+            print(textwrap.indent(listing.described(entry, part, full=what is not None), "  "))  # noqa: T201
 
 
 @app.command()
@@ -313,7 +309,7 @@ def copy(
         file = file / f"{config.split('/')[-1]}.yaml"
     if file.exists():
         raise InputError(f"{file} exists already; name another file")
-    with _file_errors(file):
+    with file_errors(file):
         write(file, lambda path: path.write_text(text, encoding="utf-8"))
     print(f"{file}: train it with 'contml train {file}'")  # noqa: T201
 
@@ -353,7 +349,7 @@ def weights(
         print(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))  # noqa: T201
         return
     picture = png(weights_figure(drawn))
-    with _file_errors(output):
+    with file_errors(output):
         write(output, lambda path: path.write_bytes(picture))
     print(output)  # noqa: T201
 
@@ -372,105 +368,3 @@ def _chosen(
     if config is None:
         raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
     return experiment.load(config, overrides or [])
-
-
-def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
-    from contml import experiment, labels, losses, mining, models, sampling, training
-    from contml.config import Section
-
-    return {
-        "configs": lambda: {name: _head(experiment.config_text(name)) for name in experiment.config_names()},
-        "tasks": experiment.task_table,
-        "labels": lambda: labels.VIEWS,
-        "backbones": lambda: dict.fromkeys(models.backbone_names()),
-        "samplers": lambda: sampling.SAMPLERS,
-        "losses": lambda: losses.LOSSES,
-        "miners": lambda: mining.MINERS,
-        "steps": lambda: training.STEPS,
-        "optimizers": lambda: training.OPTIMIZERS,
-        "schedules": lambda: training.SCHEDULES,
-        "sections": lambda: {
-            name: section.parts
-            for name, section in experiment.schema().items()
-            if isinstance(section, Section) and not isinstance(section.parts, Mapping)
-        },
-    }
-
-
-def _head(text: str) -> str:
-    """The first line of comment of a config."""
-    return text.splitlines()[0].lstrip("# ").strip()
-
-
-def _show_part(name: str, part: Any, *, full: bool) -> None:
-    from contml.config import details, options, summary
-
-    if part is None or isinstance(part, str):
-        print(f"  {name}" + (f": {part}" if part else ""))  # noqa: T201
-        return
-    print(f"  {name}: {summary(part)}")  # noqa: T201
-    if full:
-        if body := details(part):
-            print(textwrap.indent(body, "    "))  # noqa: T201
-        for option in options(part):
-            given = "required" if option.required else json.dumps(option.default, default=str)
-            print(f"      {option.name} = {given}: {option.help}")  # noqa: T201
-
-
-def _as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
-    from contml.config import options, summary
-
-    return {
-        name: part
-        if part is None or isinstance(part, str)
-        else {
-            "summary": summary(part),
-            "options": {
-                option.name: {"required": option.required, "default": option.default, "help": option.help}
-                for option in options(part)
-            },
-        }
-        for name, part in entries.items()
-    }
-
-
-def _show_evaluation(folder: Path, *, as_json: bool = False) -> None:
-    from contml.evaluation.result import Evaluation
-    from contml.reporting import sentence, summary, unit_words
-
-    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    if as_json:
-        print(json.dumps(values))  # noqa: T201
-        return
-    evaluation = Evaluation.from_dict({name: value for name, value in values.items() if name != "checkpoint"})
-    _show(summary(evaluation))
-    unit = unit_words(evaluation)
-    print(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance: {unit}")  # noqa: T201
-    if evaluation.skipped:
-        print(f"{evaluation.skipped} images could not be read and were left out")  # noqa: T201
-    print(sentence(evaluation))  # noqa: T201
-
-
-def _show(rows: Sequence[Sequence[str | Cell]], *, header: bool = True, words: int = 1, stderr: bool = False) -> None:
-    """words: how many columns from the left on are no numbers."""
-    table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for column, title in enumerate(rows[0]):
-        table.add_column(str(title), justify="right" if header and column >= words else "left", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*(cell if isinstance(cell, str) else Text(cell.text, "bold" * cell.best) for cell in row))
-    # A piped table is not folded to some terminal's width.
-    console = Console(highlight=False, markup=False, stderr=stderr)
-    console.width = console.width if console.is_terminal else 400
-    console.print(table)
-
-
-@contextmanager
-def _file_errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{file}: cannot be written ({error.strerror})") from None
-
-
-if __name__ == "__main__":  # for 'accelerate launch -m contml.cli'
-    main()

@@ -1,0 +1,5 @@
+"""The command line: `contml`, or `python -m contml.cli`."""
+
+from contml.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""For `accelerate launch -m contml.cli`."""
+
+from contml.cli import main
+
+main()
