@@ -1,0 +1,74 @@
+"""What `contml check` tells of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from contml.contracts import InputError, Split, Task
+from contml.experiment.building import Experiment
+
+
+def describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
+    """What a task tells of its data, if it does."""
+    tell = getattr(task, "described", None)
+    if tell is not None:
+        described(tell())
+
+
+def check(
+    experiment: Experiment, *, described: Callable[[list[list[str]]], None] = lambda _: None
+) -> list[tuple[str, str]]:
+    """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words.
+
+    `described` as in `train`.
+    """
+    task = experiment.build_task()
+    describe(task, described)
+    trainer = experiment.build_trainer(task)
+    trainer.images.cache = None  # one batch needs no other image
+    batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
+    before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+    if len(batch.rows) < 2:
+        name, cause = next(iter(trainer.images.left_out.items()))
+        raise InputError(
+            f"{len(batch.rows)} images of the first batch could be read; the first that could not: {name} ({cause})"
+        )
+    loss = trainer.train_step(batch)
+    trainer.bare_model.load_state_dict(before)
+    trainer.images.close()
+    distances = trainer.labels.view(batch.rows).distances()
+    apart = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
+    queries = len(task.test) if task.test.queries is None else len(task.test.queries)
+    learning = sum(p.numel() for p in trainer.parameters)
+    return [
+        *getattr(task, "facts", []),
+        ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
+        ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
+        ("label distance", task.test.labels.unit),
+        *_unknown_words(task),
+        ("in a batch", f"{apart.min():.4g} to {apart.max():.4g}, mean {apart.mean():.4g} ({trainer.labels.unit})"),
+        ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
+        ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
+        ("parameters", f"{learning:,}, on {trainer.device}"),
+        ("loss of a batch", f"{loss.item():.4g}"),
+    ]
+
+
+def _dropped(split: Split) -> str:
+    words = {"dropped": "left out", "missing": "left out, their files are not there"}
+    told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _unknown_words(task: Task) -> list[tuple[str, str]]:
+    """What caption labels could not use: words without a vector, and captions that had no other."""
+    facts = []
+    for name, split in (("training", task.train), ("test", task.test)):
+        words, captions = getattr(split.labels, "unknown", {}), getattr(split.labels, "dropped", 0)
+        if words:
+            most, dropped = next(iter(words)), f"; {captions:,} captions dropped" if captions else ""
+            text = f"{sum(words.values()):,}, {len(words):,} different, most often '{most}'{dropped}"
+            facts.append((f"{name} words without a vector", text))
+    return facts
