@@ -1,12 +1,14 @@
-"""`contml check` says what of the labels could not be used."""
+"""What `contml check` and `contml train` tell of the data before anything is trained."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from caption_sets import TRAIN, scenes, write_csv
 
 from contml.experiment import check, load
+from contml.experiment.checking import describe
 from contml.labels.captions import tokens
 
 SMALL = [
@@ -40,3 +42,19 @@ def test_check_counts_the_words_without_a_vector(tmp_path, monkeypatch):
 
 def _uses(texts, words):
     return sum(word in words for caption in texts for word in caption)
+
+
+class Told:
+    """A task that tells of its columns."""
+
+    def described(self):
+        return [["column"], ["age"]]
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(None, ["column", "age"]), ("0", ["column", "age"]), ("1", [])])
+def test_one_of_several_processes_describes_the_data(monkeypatch, rank, expected):
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    told = []
+    describe(Told(), lambda rows: told.extend(cell for row in rows for cell in row))
+    assert told == expected

@@ -75,8 +75,7 @@ class Experiment:
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
-        # Of several processes each searches for neighbours, and the first shows how far it is.
-        silent = quiet or os.environ.get("RANK", "0") != "0"
+        silent = quiet or not first_process()  # each searches for neighbours, one shows how far it is
         labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
         data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
         classes = getattr(labels, "classes", None)
@@ -131,6 +130,11 @@ class Experiment:
             data = {**data, "miner": parts["miner"].build(**data)}
         loss: Loss = parts["loss"].build(**data)
         return parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
+
+
+def first_process() -> bool:
+    """Whether this is the one of several training processes that speaks; told before these know of each other."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def load(config: str, overrides: Sequence[str] = ()) -> Experiment:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import torch
 
 from contml.contracts import InputError, Split, Task
-from contml.experiment.building import Experiment
+from contml.experiment.building import Experiment, first_process
 
 
 def describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
-    """What a task tells of its data, if it does."""
+    """What a task tells of its data, if it does; of several processes one does."""
     tell = getattr(task, "described", None)
-    if tell is not None:
+    if tell is not None and first_process():
         described(tell())
 
 
