@@ -365,7 +365,7 @@ class MarginBinary(LogRatioLoss):
 
 
 def groups_of(trainer):
-    from contml.training.trainer import parameter_groups
+    from contml.training.setup import parameter_groups
 
     return parameter_groups(trainer.bare_model, trainer.loss)
 

@@ -8,21 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 from torch import Tensor, nn, optim
 from torch.optim.lr_scheduler import LRScheduler
 
 from contml.contracts import (
     InputError,
-    LabelKind,
     LabelSpace,
     LabelView,
     LearningStep,
@@ -39,7 +35,9 @@ from contml.runs import Run
 from contml.training.checkpoint import load_state, save_state, save_weights
 from contml.training.gather import gather_rows, world
 from contml.training.optimizers import ParameterGroups, inverse, sgd
+from contml.training.options import Training
 from contml.training.progress import TrainingProgress
+from contml.training.setup import accelerator, check_labels, parameter_groups
 
 #: Training rows in metrics.jsonl, at most about: enough for any plot.
 _ROWS = 2000
@@ -49,36 +47,6 @@ _ROW_K = (1, 10, 100)
 
 class Interrupted(KeyboardInterrupt):
     """Training was stopped by a signal; its state is saved."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """How long to train, in what precision, and what to keep.
-
-    Args:
-        epochs: how many epochs of the sampler; 0 evaluates the model as it is.
-        evaluate_every: evaluate after every so many epochs, before the first and after the last.
-        precision: "auto" is bfloat16 on a device that has it, else float32; the loss is in float32 always.
-        clip_norm: clip the norm of all gradients together; those of networks of a step's own are left alone.
-        clip_value: clip each gradient's entries, likewise.
-        checkpoint_minutes: save the state at least this often, beside the end of each epoch.
-    """
-
-    epochs: int = 30
-    evaluate_every: int = 1
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    clip_norm: float | None = None
-    clip_value: float | None = None
-    checkpoint_minutes: float = 10.0
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("evaluate_every", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
-        for name in ("clip_norm", "clip_value"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name} is {value}; it must be above 0, or null")
 
 
 class EmbeddingStep:
@@ -136,7 +104,7 @@ class Trainer:
         quiet: bool = False,
     ) -> None:
         self.options = options or Training()
-        self.accelerator = _accelerator(self.options.precision)
+        self.accelerator = accelerator(self.options.precision)
         self.device = self.accelerator.device
         self.labels = (split.labels if labels is None else labels).to(self.device)
         check_labels(loss, self.labels.kind)
@@ -418,44 +386,3 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def parameter_groups(model: nn.Module, loss: Loss) -> ParameterGroups:
-    """Parameters that learn, by group: "backbone", "head" (what the model calls so), "loss"."""
-    head = [p for p in getattr(model, "head_parameters", list)() if p.requires_grad]
-    of_head = {id(p) for p in head}
-    backbone = [p for p in model.parameters() if p.requires_grad and id(p) not in of_head]
-    of_loss = [p for p in loss.parameters() if p.requires_grad] if isinstance(loss, nn.Module) else []
-    return {"backbone": backbone, "head": head, "loss": of_loss}
-
-
-def check_labels(loss: Loss | LearningStep | Callable[..., Loss | LearningStep], kind: LabelKind) -> None:
-    """Refuse a loss or step, or a class of them, that needs another kind of label, before the first step.
-
-    Raises:
-        InputError: the pairing is wrong.
-    """
-    name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
-    needs = getattr(loss, "labels", "distances")
-    if needs == "classes" and kind != "classes":
-        raise InputError(f"{name} needs class labels, but the labels of this data are not classes; choose another loss")
-    if needs == "binary" and kind == "distances":
-        raise InputError(
-            f"{name} needs label distances of 0 and 1, but the labels of this data are a matter of degree; "
-            "set a threshold with 'labels: {name: threshold, threshold: ...}' or 'labels: {name: nearest, k: ...}'"
-        )
-
-
-def _accelerator(precision: str) -> Accelerator:
-    cuda = torch.cuda.is_available()
-    if precision == "auto":
-        precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32"
-    mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
-    # One process may train several times, each in its own precision; a user's own accelerator is left alone.
-    if AcceleratorState._shared_state.get("_mixed_precision", mixed) != mixed:
-        AcceleratorState._reset_state()
-    try:
-        # Label distances are computed in float64, which Apple's GPUs lack: CUDA or the CPU.
-        return Accelerator(mixed_precision=mixed, cpu=not cuda, step_scheduler_with_optimizer=False)
-    except ValueError as error:
-        raise InputError(f"training.precision={precision} does not work here ({error}); take float32") from None
