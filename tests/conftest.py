@@ -17,13 +17,9 @@ def contml(monkeypatch, capsys, tmp_path):
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["contml", *(str(a) for a in arguments)])
-        try:
+        with pytest.raises(SystemExit) as stop:
             main()
-            status = 0
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
+        return int(stop.value.code or 0), *capsys.readouterr()
 
     return run
 

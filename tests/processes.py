@@ -7,10 +7,8 @@ import socket
 import subprocess
 import sys
 
-SECONDS = 300
 
-
-def run_two(script: str) -> None:
+def run_two(script: str, seconds: float) -> None:
     """Runs a script in two processes that find each other; each finds its number in RANK. What one says is raised."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -26,5 +24,5 @@ def run_two(script: str) -> None:
         for rank in range(2)
     ]
     for process in processes:
-        _, errors = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate(timeout=seconds)
         assert process.returncode == 0, errors

@@ -53,6 +53,7 @@ class Told:
 
 @pytest.mark.parametrize(("rank", "expected"), [(None, ["column", "age"]), ("0", ["column", "age"]), ("1", [])])
 def test_one_of_several_processes_describes_the_data(monkeypatch, rank, expected):
+    monkeypatch.delenv("RANK", raising=False)
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
     told = []

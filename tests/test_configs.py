@@ -116,8 +116,10 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
 def test_config_says_its_command_cost_and_expectation(name):
     head = [line for line in config_text(name).splitlines() if line.startswith("#")]
     assert any(f"contml train {name}" in line for line in head)
-    for word in ("# Cost: ", "# Expect: "):
-        assert any(line.startswith(word) for line in head)
+    (cost,) = (line for line in head if line.startswith("# Cost: "))
+    times = r"second|minute|hour|half|GPU|time not measured|(that of|as) \w+/\w+"
+    assert re.search(times, cost + head[head.index(cost) + 1])
+    assert any(line.startswith("# Expect: ") for line in head)
 
 
 @pytest.mark.parametrize("name", config_names())

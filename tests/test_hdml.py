@@ -536,7 +536,7 @@ def test_two_processes_equal_one(tmp_path):
         f"rank, gradients, weights = shared_training(); os.chdir('{tmp_path}')\n"
         "save_file(gradients, f'gradients{rank}'); save_file(weights, f'weights{rank}')\n"
     )
-    run_two(script)
+    run_two(script, seconds=300)
     for rank in "01":
         found = load_file(tmp_path / f"gradients{rank}")
         for name, gradient in gradients.items():

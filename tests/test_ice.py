@@ -85,7 +85,7 @@ def test_each_side_of_an_anchor_weighs_one_half():
     loss = InstanceCrossEntropyLoss()
     x = torch.nn.functional.normalize(torch.randn(6, 4, dtype=torch.float64), dim=1)
     s = (x @ x.T).requires_grad_()
-    view = loss._sides(x, classes, None)
+    view = loss.sides_of(x, classes, None)
     values, _ = loss.rows(loss.block(view, s, slice(0, 6)))
     (w,) = torch.autograd.grad(values.sum(), s)
     same = (classes[:, None] == classes) & ~torch.eye(6, dtype=torch.bool)

@@ -66,7 +66,7 @@ def value_and_gradient(loss, x, labels, **arguments):
 
 def slope(loss, x, labels):
     """dH/ds `[B, B]`, H before the common divisor, of a loss on the cosine."""
-    sides = loss._sides(x, ClassLabels(labels).view(), None)
+    sides = loss.sides_of(x, ClassLabels(labels).view(), None)
     unit = normalize(x)
     s = (unit @ unit.T).requires_grad_()
     values, _ = loss.rows(loss.block(sides, s, slice(0, len(x))))
@@ -202,7 +202,7 @@ def test_the_gradient_of_ranked_list_takes_its_weights_as_given():
     target = torch.tensor([[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
     x = torch.eye(7, dtype=torch.float64)  # its distances are not read
     loss = RankedListLoss()
-    sides = loss._sides(x, torch.ones(7, 7), None)
+    sides = loss.sides_of(x, torch.ones(7, 7), None)
     block = loss.block(sides, d.requires_grad_(), slice(0, 1))
     block.__dict__.update(target=target)
     value, _ = loss.rows(block)

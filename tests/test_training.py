@@ -403,7 +403,7 @@ def test_two_processes_equal_one(tmp_path, precision):
         "save_file(trainer.bare_model.state_dict(), rank)\n"
         "open('spearman' + rank, 'w').write(repr(trainer.result[0].spearman))\n"
     )
-    run_two(script)
+    run_two(script, seconds=120)
     for rank in "01":
         found = load_file(tmp_path / rank)
         for name, value in weights(alone).items():

@@ -285,11 +285,12 @@ def list_(
     kinds = listing.kinds()
     if what is not None and what not in kinds:
         raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")
-    chosen = {name: entries() for name, entries in kinds.items() if what in (None, name)}
+    chosen = [what] if what else [*kinds]
     if as_json:
-        print(json.dumps({name: listing.as_data(entries) for name, entries in chosen.items()}))  # noqa: T201
+        print(json.dumps({name: listing.as_data(kinds[name]()) for name in chosen}))  # noqa: T201
         return
-    for name, entries in chosen.items():
+    for name in chosen:
+        entries = kinds[name]()
         print(f"{name}:")  # noqa: T201
         for entry, part in entries.items():
             print(textwrap.indent(listing.described(entry, part, full=what is not None), "  "))  # noqa: T201

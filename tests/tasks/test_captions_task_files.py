@@ -52,7 +52,7 @@ def own(tmp_path):
     return tmp_path
 
 
-def refused(message, task, *arguments, **options):
+def rejected(message, task, *arguments, **options):
     with pytest.raises(InputError, match=message) as caught:
         task(*map(str, arguments), **options)
     assert "\n" not in str(caught.value)
@@ -91,7 +91,7 @@ def test_an_image_that_is_not_there_is_refused_or_left_out(flickr):
     said = read_tokens(flickr / "Flickr8k.token.txt")
     assert len(said["2258277193_586949ec62.jpg.1"]) == 5
     edit(flickr / "Flickr_8k.trainImages.txt", lambda text: text + "2258277193_586949ec62.jpg.1\nnobody.jpg\n")
-    message = refused("no such image", CaptionsFlickr, flickr)
+    message = rejected("no such image", CaptionsFlickr, flickr)
     assert str(flickr / "Flicker8k_Dataset" / "2258277193_586949ec62.jpg.1") in message
     assert f"2 of {TRAIN + 2} training images" in message
     assert "task.missing=drop" in message
@@ -104,7 +104,7 @@ def test_images_without_captions_are_refused_or_left_out(flickr):
     path = flickr / "Flickr8k.token.txt"
     name = read_lists(flickr)[0]
     edit(path, lambda text: "\n".join(line for line in text.split("\n") if not line.startswith(name)))
-    refused(f"no captions of .*{name} \\(1 of {TRAIN} training images have none\\)", CaptionsFlickr, flickr)
+    rejected(f"no captions of .*{name} \\(1 of {TRAIN} training images have none\\)", CaptionsFlickr, flickr)
     assert CaptionsFlickr(str(flickr), missing="drop", dim=10).train.dropped == 1
 
 
@@ -168,7 +168,7 @@ def test_captions_without_words_are_dropped_from_the_labels(flickr):
     for k in range(5):
         edit(flickr / "Flickr8k.token.txt", lambda text, k=k: change_line(text, f"{name}#{k}", "a the of"))
     edit(flickr / "Flickr8k.token.txt", lambda text: change_line(text, f"{name}#7", "is on"))
-    refused(f"{name}: no caption has a word that has a vector", CaptionsFlickr, flickr)
+    rejected(f"{name}: no caption has a word that has a vector", CaptionsFlickr, flickr)
     task = CaptionsFlickr(str(flickr), empty="drop", dim=10)
     assert task.train.dropped == 1
 
@@ -183,15 +183,15 @@ def test_lists_without_the_ending_and_bad_lists(flickr):
     train.write_text("\n".join(name.removesuffix(".jpg") for name in names))
     assert len(CaptionsFlickr(str(flickr), dim=10).train) == TRAIN
     train.write_text("\n".join([*names, "", names[3]]))
-    refused(f"Flickr_8k.trainImages.txt:{TRAIN + 2}: {names[3]} stands twice, first in line 4", CaptionsFlickr, flickr)
+    rejected(f"Flickr_8k.trainImages.txt:{TRAIN + 2}: {names[3]} stands twice, first in line 4", CaptionsFlickr, flickr)
     train.write_text("\n \n")
-    refused("names no images", CaptionsFlickr, flickr)
+    rejected("names no images", CaptionsFlickr, flickr)
     train.write_text("\n".join(names[:2]))
-    refused(r"2 of 2 training images have a file and a caption; a split needs at least 3", CaptionsFlickr, flickr)
+    rejected(r"2 of 2 training images have a file and a caption; a split needs at least 3", CaptionsFlickr, flickr)
     train.write_text("\n".join(names))
     test = flickr / "Flickr_8k.testImages.txt"
     edit(test, lambda text: text + names[5])
-    refused(f"{names[5]} is in train and in test \\(1 such images\\)", CaptionsFlickr, flickr)
+    rejected(f"{names[5]} is in train and in test \\(1 such images\\)", CaptionsFlickr, flickr)
 
 
 def test_the_table_that_kaggle_hands_out_is_told_from_a_token_file_and_read(flickr):
@@ -201,7 +201,7 @@ def test_the_table_that_kaggle_hands_out_is_told_from_a_token_file_and_read(flic
         rows = csv.writer(file)
         rows.writerow(["image", "caption"])
         rows.writerows([name, caption] for name in listed for caption in said[name])
-    refused(
+    rejected(
         r"captions.txt:1: a header \('image,caption'\), so no token file; read it with task=captions/files",
         CaptionsFlickr,
         flickr,
@@ -215,31 +215,31 @@ def test_the_table_that_kaggle_hands_out_is_told_from_a_token_file_and_read(flic
 
 
 def test_files_that_are_not_there(flickr, tmp_path):
-    refused("task.root=nowhere: no such folder", CaptionsFlickr, "nowhere")
-    message = refused("no such file; task.captions names it in", CaptionsFlickr, flickr, captions="results.token")
+    rejected("task.root=nowhere: no such folder", CaptionsFlickr, "nowhere")
+    message = rejected("no such file; task.captions names it in", CaptionsFlickr, flickr, captions="results.token")
     assert "which has Flicker8k_Dataset, Flickr8k.token.txt" in message
-    refused("no such file; task.train names it", CaptionsFlickr, flickr, train="train.txt")
-    refused(
+    rejected("no such file; task.train names it", CaptionsFlickr, flickr, train="train.txt")
+    rejected(
         r"task.vectors: no such file glove.txt, in .* or in the current folder; give a file of word vectors, or null",
         CaptionsFlickr,
         flickr,
         vectors="glove.txt",
     )
-    refused("is a directory|cannot be read", CaptionsFlickr, flickr, captions="Flicker8k_Dataset")
-    message = refused("no such image", CaptionsFlickr, flickr, images="images")
+    rejected("is a directory|cannot be read", CaptionsFlickr, flickr, captions="Flicker8k_Dataset")
+    message = rejected("no such image", CaptionsFlickr, flickr, images="images")
     assert f"{TRAIN} of {TRAIN} training images" in message
 
 
 @pytest.mark.parametrize("option", ["queries", "dim", "seed"])
 def test_options_that_cannot_be(flickr, option):
-    refused(f"task.{option}=-1: allowed are", CaptionsFlickr, flickr, **{option: -1})
+    rejected(f"task.{option}=-1: allowed are", CaptionsFlickr, flickr, **{option: -1})
 
 
 def test_queries_are_drawn(flickr):
     tasks = [CaptionsFlickr(str(flickr), queries=5, dim=10, seed=seed) for seed in (0, 0, 1)]
     assert [len(task.test.queries) for task in tasks] == [5, 5, 5]
     assert tasks[0].test.queries.tolist() == tasks[1].test.queries.tolist() != tasks[2].test.queries.tolist()
-    refused(f"task.queries={TEST - 1}: allowed are 0 to {TEST - 2}", CaptionsFlickr, flickr, queries=TEST - 1)
+    rejected(f"task.queries={TEST - 1}: allowed are 0 to {TEST - 2}", CaptionsFlickr, flickr, queries=TEST - 1)
 
 
 def test_vectors_of_a_file_are_those_of_both_splits(flickr, monkeypatch, tmp_path_factory):
@@ -314,15 +314,15 @@ def test_karpathys_file_of_coco_finds_images_of_both_years(tmp_path):
 )
 def test_bad_files_of_karpathys_form(tmp_path, change, message):
     edit_json(write_karpathy(tmp_path, coco=False), change)
-    refused(message, CaptionsFlickr, tmp_path, karpathy="dataset_flickr8k.json")
+    rejected(message, CaptionsFlickr, tmp_path, karpathy="dataset_flickr8k.json")
 
 
 def test_a_file_cut_short_is_told(tmp_path):
     path = write_karpathy(tmp_path, coco=False)
     edit(path, lambda text: text[:1000])
-    refused("dataset_flickr8k.json: not JSON, or cut short", CaptionsFlickr, tmp_path, karpathy=path.name)
+    rejected("dataset_flickr8k.json: not JSON, or cut short", CaptionsFlickr, tmp_path, karpathy=path.name)
     path.write_text("[]")
-    refused("has no list 'images'", CaptionsFlickr, tmp_path, karpathy=path.name)
+    rejected("has no list 'images'", CaptionsFlickr, tmp_path, karpathy=path.name)
 
 
 # COCO
@@ -370,7 +370,7 @@ def test_an_image_that_is_listed_again_and_again_counts_once(coco):
 )
 def test_bad_files_of_coco(coco, change, message):
     edit_json(coco / "annotations" / "captions_train2014.json", change)
-    assert "captions_train2014.json: " in refused(message, CaptionsCOCO, coco)
+    assert "captions_train2014.json: " in rejected(message, CaptionsCOCO, coco)
 
 
 def test_captions_of_unknown_images_and_silent_images_may_be_left_out(coco):
@@ -388,12 +388,12 @@ def test_captions_of_unknown_images_and_silent_images_may_be_left_out(coco):
 def test_a_broken_file_of_coco(coco):
     path = coco / "annotations" / "captions_val2014.json"
     edit(path, lambda text: text[:500])
-    refused("captions_val2014.json: not an annotation file of COCO, or cut short", CaptionsCOCO, coco)
+    rejected("captions_val2014.json: not an annotation file of COCO, or cut short", CaptionsCOCO, coco)
     path.write_text("[1]")
-    refused("captions_val2014.json: not an annotation file of COCO", CaptionsCOCO, coco)
+    rejected("captions_val2014.json: not an annotation file of COCO", CaptionsCOCO, coco)
     path.unlink()
-    refused("captions_val2014.json: no such file; task.test names the official file", CaptionsCOCO, coco)
-    refused(
+    rejected("captions_val2014.json: no such file; task.test names the official file", CaptionsCOCO, coco)
+    rejected(
         "is in train and in test",
         CaptionsCOCO,
         coco,
@@ -437,11 +437,11 @@ def test_other_columns_and_delimiters(own):
     assert task.train.captions[7] == scenes(8)[7][1]
     assert len(task.test.queries) == 5
     path.write_text("\n".join(["image_name| comment_number| comment", *rows[:9], "9.png| 4   A dog runs .", *rows[9:]]))
-    message = refused(
+    message = rejected(
         "results.csv:11: 2 fields, but the header has 3", CaptionFiles, own, lists="lists.json", **options
     )
     assert "put captions that hold '|' in double quotes" in message
-    refused("task.delimiter='||': it is one character", CaptionFiles, own, delimiter="||")
+    rejected("task.delimiter='||': it is one character", CaptionFiles, own, delimiter="||")
 
 
 def names(rows):
@@ -500,7 +500,7 @@ def test_a_part_to_tune_on_is_left_out_and_other_names_of_parts_are_known(own):
 )
 def test_bad_csv_files(own, text, message):
     (own / "captions.csv").write_text(text)
-    refused(message, CaptionFiles, own)
+    rejected(message, CaptionFiles, own)
 
 
 @pytest.mark.parametrize(
@@ -517,7 +517,7 @@ def test_bad_csv_files(own, text, message):
 )
 def test_bad_json_files(own, told, message):
     (own / "own.json").write_text(told)
-    refused(message, CaptionFiles, own, "own.json")
+    rejected(message, CaptionFiles, own, "own.json")
 
 
 @pytest.mark.parametrize(
@@ -533,14 +533,14 @@ def test_bad_json_files(own, told, message):
 )
 def test_bad_lists(own, told, message):
     (own / "lists.json").write_text(json.dumps(told))
-    refused(message, CaptionFiles, own, lists="lists.json")
+    rejected(message, CaptionFiles, own, lists="lists.json")
 
 
 def test_all_test_images_cannot_query(own):
     (own / "lists.json").write_text(
         json.dumps({"train": names(range(9)), "test": names(range(9, 20)), "queries": names(range(9, 20))})
     )
-    refused(
+    rejected(
         "11 of 11 test images query; an evaluation needs at least 1 query and 2 others",
         CaptionFiles,
         own,
@@ -549,9 +549,9 @@ def test_all_test_images_cannot_query(own):
 
 
 def test_other_files_are_refused(own):
-    refused(r"captions are read from .csv, .tsv, .txt or .json files", CaptionFiles, own, "captions.parquet")
-    refused("no such file; task.captions names it", CaptionFiles, own, "away.csv")
-    refused("no such file; task.lists names it", CaptionFiles, own, lists="away.json")
+    rejected(r"captions are read from .csv, .tsv, .txt or .json files", CaptionFiles, own, "captions.parquet")
+    rejected("no such file; task.captions names it", CaptionFiles, own, "away.csv")
+    rejected("no such file; task.lists names it", CaptionFiles, own, lists="away.json")
 
 
 def test_images_in_folders_of_their_own(own):
@@ -577,7 +577,7 @@ def test_real_flickr8k():
     task = CaptionsFlickr(root, missing="drop", **lists, **options)
     assert (len(task.train), len(task.test)) == (1091, 199)
     assert task.train.dropped == 6000 - 1091
-    refused(r"no such image \(4,909 of 6,000 training images", CaptionsFlickr, root, **lists, **options)
+    rejected(r"no such image \(4,909 of 6,000 training images", CaptionsFlickr, root, **lists, **options)
     ours = CaptionsFlickr(root, train="split.trainImages.txt", test="split.testImages.txt", queries=60, **options)
     assert (len(ours.train), len(ours.test), len(ours.test.queries)) == (1200, 300, 60)
     assert all(len(said) == 5 for said in ours.train.captions)
@@ -614,4 +614,4 @@ def test_real_coco():
     assert all(text == text.strip() for said in task.test.captions for text in said)
     form = CaptionsCOCO(root, karpathy="dataset_coco.karpathy_form.json", queries=30, vectors=str(GLOVE))
     assert (len(form.train), len(form.test)) == (480, 120)
-    refused("is it a file of instances or keypoints", CaptionsCOCO, root, "annotations/instances_train2017.json")
+    rejected("is it a file of instances or keypoints", CaptionsCOCO, root, "annotations/instances_train2017.json")

@@ -44,7 +44,7 @@ def lines(*cells, count=20, head="image,age"):
     return "\n".join([head, *(f"img/{k:03}.png,{age}" for k, age in enumerate(ages))]) + "\n"
 
 
-def refused(message, path, labels=None, **options):
+def rejected(message, path, labels=None, **options):
     with pytest.raises(InputError, match=message) as caught:
         TableFile(path, labels, **options)
     assert "\n" not in str(caught.value)
@@ -88,7 +88,7 @@ def test_other_suffixes(write, suffix):
 
 def test_encodings(write):
     text = lines("30.5").replace("age", "größe")
-    message = refused(r"own.csv:1: not utf-8 text \(byte 0xf6\)", write(text, encoding="latin-1"))
+    message = rejected(r"own.csv:1: not utf-8 text \(byte 0xf6\)", write(text, encoding="latin-1"))
     assert "task.encoding" in message
     assert ages(TableFile(write(text, encoding="latin-1"), {"größe": "number"}, encoding="latin-1")) == PLAIN
     assert ages(TableFile(write(text, encoding="utf-16"), {"größe": "number"}, encoding="utf-16")) == PLAIN
@@ -99,7 +99,7 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
     table = read_table(Path(write(text)))
     assert table.columns["note"][3] == 'a; b\n"c" 3'
     assert table.where(3) == f"{folder / 'own.csv'}:8"
-    message = refused(r"own.csv:40: age is 'x', no number", write(text + "img/019.png;x;y\n"), {"age": "number"})
+    message = rejected(r"own.csv:40: age is 'x', no number", write(text + "img/019.png;x;y\n"), {"age": "number"})
     assert "decimal point" in message or "decimal comma" in message
 
 
@@ -119,11 +119,11 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
     ],
 )
 def test_a_bad_cell_is_told_with_its_line(write, cell, message):
-    refused(message, write(lines("20", cell)), {"age": "number"}, image="image")
+    rejected(message, write(lines("20", cell)), {"age": "number"}, image="image")
 
 
 def test_a_row_cut_short(write):
-    refused(r"own.csv:4: 1 cells, but the header has 2", write(lines().replace("img/002.png,34", "img/002.png")))
+    rejected(r"own.csv:4: 1 cells, but the header has 2", write(lines().replace("img/002.png,34", "img/002.png")))
 
 
 def test_decimal_commas(write):
@@ -133,10 +133,10 @@ def test_decimal_commas(write):
     assert ages(found) == PLAIN
     assert found.described()[1][2] == "semicolon-separated"
     assert "; decimal comma; " in found.described()[3][3]
-    refused(r"age is '30,5', no number", write(text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")),
+    rejected(r"age is '30,5', no number", write(text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")),
             {"age": "number"}, decimal="point")  # fmt: skip
     thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
-    refused(r"age is '0,234', no number: leave out thousands", write(thousands), {"age": "number"}, image="image")
+    rejected(r"age is '0,234', no number: leave out thousands", write(thousands), {"age": "number"}, image="image")
     assert decimal_comma(["1,5", "2"], "auto", ";")
     assert not decimal_comma(["1,500", "2"], "auto", ";")  # a thousand?
     assert not decimal_comma(["1,5", "2.5"], "auto", ";")
@@ -165,7 +165,7 @@ def test_decimal_commas(write):
     ],
 )
 def test_tables_that_cannot_be_used(write, text, message):
-    refused(message, write(text), {"age": "number"})
+    rejected(message, write(text), {"age": "number"})
 
 
 def test_splits_that_cannot_be_used(write):
@@ -174,14 +174,14 @@ def test_splits_that_cannot_be_used(write):
         table = lines().splitlines()
         return write("\n".join([f"{table[0]},split", *(f"{a},{b}" for a, b in zip(table[1:], told, strict=True))]))
 
-    refused(
+    rejected(
         r"20 rows to train on and 0 to test, split by the column 'split'", parts(), {"age": "number"}, split="split"
     )
-    refused(r"19 rows to train on and 1 to test", parts("test"), {"age": "number"})
+    rejected(r"19 rows to train on and 1 to test", parts("test"), {"age": "number"})
     message = r"3 of 4 test rows query; at least 2 others must be left to find: mark fewer"
-    refused(message, parts("query", "query", "query", "test"), {"age": "number"})
-    refused(r"all 20 rows have one split; a split needs at least two", parts(), {"age": "number"}, group="split")
-    refused(r"no column 'person' \(task.group\)", parts(), {"age": "number"}, group="person")
+    rejected(message, parts("query", "query", "query", "test"), {"age": "number"})
+    rejected(r"all 20 rows have one split; a split needs at least two", parts(), {"age": "number"}, group="split")
+    rejected(r"no column 'person' \(task.group\)", parts(), {"age": "number"}, group="person")
 
 
 @pytest.mark.parametrize(
@@ -208,25 +208,25 @@ def test_splits_that_cannot_be_used(write):
 )
 def test_labels_that_cannot_be_read(write, labels, message):
     text = "\n".join(f"{line},{'size' if not k else 3}" for k, line in enumerate(lines().splitlines()))
-    refused(message, write(text), labels, image="image")
+    rejected(message, write(text), labels, image="image")
 
 
 def test_places(write):
     text = "image,lat,lon\n" + "".join(f"img/{k:03}.png,{k}.5,{100 + k}.5\n" for k in range(20))
     assert TableFile(write(text)).read[0].kind == "place"
-    refused(r"lon,lat=place: latitude comes first; write lat,lon", write(text), {"lon,lat": "place"})
-    refused(r"own.csv:7: lat is 91, no latitude: it must be -90 to 90", write(text.replace("png,5.5,", "png,91,")))
+    rejected(r"lon,lat=place: latitude comes first; write lat,lon", write(text), {"lon,lat": "place"})
+    rejected(r"own.csv:7: lat is 91, no latitude: it must be -90 to 90", write(text.replace("png,5.5,", "png,91,")))
     swapped = text.replace("lat,lon", "x,y").replace("png,0.5,", "png,120,")
-    refused(r"own.csv:2: x is 120, no latitude: .*latitude comes first", write(swapped), {"x,y": "place"})
+    rejected(r"own.csv:2: x is 120, no latitude: .*latitude comes first", write(swapped), {"x,y": "place"})
 
 
 def test_lists_of_numbers(write):
     text = "image,v\n" + "".join(f'img/{k:03}.png,"[{k}, 1.5]"\n' for k in range(20))
     assert TableFile(write(text)).read[0].kind == "vector"
     cut = text.replace('"[3, 1.5]"', '"[3]"')
-    refused(r"own.csv:5: v has 1 numbers, but 2 in 2; all need as many", write(cut), {"v": "vector"})
+    rejected(r"own.csv:5: v has 1 numbers, but 2 in 2; all need as many", write(cut), {"v": "vector"})
     odd = text.replace('"[3, 1.5]"', '"[3, a]"')
-    refused(r"own.csv:5: v is '\[3, a\]', no list of numbers; it must be a JSON array", write(odd), {"v": "vector"})
+    rejected(r"own.csv:5: v is '\[3, a\]', no list of numbers; it must be a JSON array", write(odd), {"v": "vector"})
     for cell in ("[1, 2.5]", "1 2.5", "1;2.5", " [1.  2.5] ", "(1, 2.5)", "1, 2.5"):
         assert numbers(cell, False) == [1.0, 2.5]
     assert numbers("1,5 2", True) == [1.5, 2.0]
@@ -271,21 +271,21 @@ def test_guesses(name, cells, kind):
 
 def test_a_kind_that_cannot_be_guessed_is_asked_for(write):
     text = "image,name,day\n" + "".join(f"img/{k:03}.png,N{k},2021-01-0{k % 9 + 1}\n" for k in range(20))
-    message = refused(
+    message = rejected(
         r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: d", write(text)
     )
     assert "--label NAME=KIND" in message
     message = r"the kind of 'name' cannot be guessed \(nearly every row.*\); tell it: name=KIND, one of class"
-    refused(message, write(text), {"name": "auto"})
+    rejected(message, write(text), {"name": "auto"})
 
 
 def test_paths_absolute_windows_and_in_another_folder(folder, write, tmp_path):
     for text in (lines().replace("img/", f"{folder}/img/"), lines().replace("img/", "img\\")):
         assert len(TableFile(write(text)).train) == 16
     (tmp_path / "t.csv").write_text(lines())
-    refused(r"there is no image", str(tmp_path / "t.csv"), {"age": "number"})
+    rejected(r"there is no image", str(tmp_path / "t.csv"), {"age": "number"})
     assert len(TableFile(str(tmp_path / "t.csv"), root=str(folder)).train) == 16
-    refused(r"task.root=nowhere: no such folder", str(tmp_path / "t.csv"), root="nowhere")
+    rejected(r"task.root=nowhere: no such folder", str(tmp_path / "t.csv"), root="nowhere")
 
 
 def test_an_index_that_was_saved_along_has_a_name(write):
@@ -303,7 +303,7 @@ def test_an_index_that_was_saved_along_has_a_name(write):
     ],
 )
 def test_what_is_no_table(folder, name, message):
-    refused(message, str(folder / name))
+    rejected(message, str(folder / name))
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_what_is_no_table(folder, name, message):
     ],
 )
 def test_options_that_cannot_be(write, options, message):
-    refused(message, write(lines()), {"age": "number"}, **options)
+    rejected(message, write(lines()), {"age": "number"}, **options)
 
 
 def test_a_large_table_is_read_in_seconds(tmp_path):
