@@ -578,7 +578,7 @@ class DegreeTask:
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        experiment, "task_table", lambda: {"miniature/classes": ClassTask, "miniature/degrees": DegreeTask}
+        "contml.experiment.parts.task_table", lambda: {"miniature/classes": ClassTask, "miniature/degrees": DegreeTask}
     )
     path = tmp_path / "mini.yaml"
     path.write_text(CONFIG.lstrip())
