@@ -6,7 +6,7 @@ import numpy as np
 import ot
 import pytest
 
-from contml.distances._transport import solve, transport, workspace
+from contml.distances._transport import compiled, solve, transport, work_in, workspace
 
 
 def masses(random, problems, size, low=0, high=4):
@@ -29,6 +29,18 @@ def by_pot(cost, supply, demand):
     plan, *_, status = ot.lp.emd_wrap.emd_c(supply[i].astype(float), demand[j].astype(float), block, 100_000, 1)
     assert status == 1
     return float((plan * block).sum())
+
+
+@compiled
+def bounded(memory, cost, supply, demand, soft, hard):
+    """The solver's value of one problem, and whether it went to the end; called with the memory, which has to last."""
+    work = work_in(memory)
+    for i in range(len(supply)):
+        work.supply[i] = supply[i]
+        for j in range(len(demand)):
+            work.demand[j] = demand[j]
+            work.cost[i * work.width + j] = cost[i, j]
+    return solve(work, len(supply), len(demand), soft, hard)
 
 
 def generic(random, shape):
@@ -93,10 +105,7 @@ def test_a_bound_stops_a_solve_below_the_optimum_and_never_drops_it():
         best = by_pot(cost, supply, demand)
         for bound in (0.0, 0.9 * best, 0.99 * best, best * (1 + 1e-9), np.inf):
             for soft, hard in ((bound, np.inf), (np.inf, bound)):
-                work = workspace(8)
-                work.cost[: len(i), : len(j)] = cost[np.ix_(i, j)]
-                work.supply[: len(i)], work.demand[: len(j)] = supply[i], demand[j]
-                value, exact = solve(work, len(i), len(j), soft, hard)
+                value, exact = bounded(workspace(8), cost[np.ix_(i, j)], supply[i], demand[j], soft, hard)
                 assert value <= best * (1 + 1e-9)
                 assert exact or value > bound
                 assert not exact or value == pytest.approx(best, rel=1e-9)

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contml.distances._transport import Floats, Ints, Work, compiled, lent, solve, without_count
+from contml.distances._lanes import pointer
+from contml.distances._transport import Floats, Ints, Memory, Work, compiled, inlined, solve, work_in
 
 #: What a bound may lose to rounding on its way through float32.
 _SLACK = 1 - 1e-6
 #: Captions of queries that are bounded at once: one vector register of float32.
-LANES = 16
+GROUP = 16
 #: How much is known of a caption pair: the relaxed distance, the dual start, its distance.
 _DUAL, _EXACT = 1, 2
 
@@ -38,6 +39,7 @@ class Sides(NamedTuple):
     """Two packs of caption sets and the block of costs between their words."""
 
     cost: Floats  # [R,C] float32
+    columns: int  # C
     x: Bags
     rows: Ints  # [E of x]
     y: Bags
@@ -45,59 +47,53 @@ class Sides(NamedTuple):
 
 
 @compiled
-def _lent_bags(bags: Bags) -> Bags:
+def _pointers(bags: Bags) -> Bags:
     return Bags(
-        without_count(bags.words),
-        without_count(bags.counts),
-        without_count(bags.starts),
-        without_count(bags.totals),
-        without_count(bags.sets),
+        pointer(bags.words, 0),
+        pointer(bags.counts, 0),
+        pointer(bags.starts, 0),
+        pointer(bags.totals, 0),
+        pointer(bags.sets, 0),
     )
 
 
 @compiled
-def _lent_sides(sides: Sides) -> Sides:
+def _within(sides: Sides) -> Sides:
+    """The same with pointers; the caller holds the arrays."""
     return Sides(
-        without_count(sides.cost),
-        _lent_bags(sides.x),
-        without_count(sides.rows),
-        _lent_bags(sides.y),
-        without_count(sides.cols),
+        pointer(sides.cost, 0),
+        sides.columns,
+        _pointers(sides.x),
+        pointer(sides.rows, 0),
+        _pointers(sides.y),
+        pointer(sides.cols, 0),
     )
 
 
-@compiled
+@inlined
 def word_movers(work: Work, sides: Sides, a: int, b: int, soft: float, hard: float) -> tuple[float, bool]:
     """W of caption a of x and caption b of y, or a lower bound above `soft` or `hard` and False.
 
     Words that both have stay where they are, which is optimal for a metric. The problem is turned so that W(a, b) and
     W(b, a) are one computation, and equal to the last bit.
     """
-    x, y, words = sides.x, sides.y, work.words
+    x, y, rows, cols, supply, demand = sides.x, sides.y, work.rows, work.cols, work.supply, work.demand
     p, p_end, q, q_end = x.starts[a], x.starts[a + 1], y.starts[b], y.starts[b + 1]
     na, nb = x.totals[a], y.totals[b]
     m, n, first_a, first_b = 0, 0, 0, 0
+    # Which word comes next cannot be foreseen, so nothing here branches on it: each turn writes both ends of the lists.
     while p < p_end or q < q_end:
-        if q == q_end or (p < p_end and x.words[p] < y.words[q]):
-            rest = x.counts[p] * nb
-        elif p == p_end or y.words[q] < x.words[p]:
-            rest = -y.counts[q] * na
-        else:
-            rest = x.counts[p] * nb - y.counts[q] * na
-        moves_p = p < p_end and (q == q_end or x.words[p] <= y.words[q])
-        moves_q = q < q_end and (p == p_end or y.words[q] <= x.words[p])
-        if rest > 0:
-            if m == 0:
-                first_a = x.words[p]
-            words[0, m] = sides.rows[p]
-            work.supply[m] = rest
-            m += 1
-        elif rest < 0:
-            if n == 0:
-                first_b = y.words[q]
-            words[1, n] = sides.cols[q]
-            work.demand[n] = -rest
-            n += 1
+        at_p, at_q = min(p, p_end - 1), min(q, q_end - 1)
+        word_p, word_q = x.words[at_p], y.words[at_q]
+        moves_p = (p < p_end) & ((q == q_end) | (word_p <= word_q))
+        moves_q = (q < q_end) & ((p == p_end) | (word_q <= word_p))
+        rest = moves_p * x.counts[at_p] * nb - moves_q * y.counts[at_q] * na
+        first_a = word_p if m == 0 else first_a
+        first_b = word_q if n == 0 else first_b
+        rows[m], cols[n] = sides.rows[at_p], sides.cols[at_q]
+        supply[m], demand[n] = rest, -rest
+        m += rest > 0
+        n += rest < 0
         p += moves_p
         q += moves_q
     if m == 0:
@@ -106,14 +102,14 @@ def word_movers(work: Work, sides: Sides, a: int, b: int, soft: float, hard: flo
     if m > n or (m == n and first_a > first_b):
         for i in range(m):
             for j in range(n):
-                work.cost[j, i] = sides.cost[words[0, i], words[1, j]]
+                work.cost[j * work.width + i] = sides.cost[rows[i] * sides.columns + cols[j]]
         for i in range(max(m, n)):
-            work.supply[i], work.demand[i] = work.demand[i], work.supply[i]
+            supply[i], demand[i] = demand[i], supply[i]
         m, n = n, m
     else:
         for i in range(m):
             for j in range(n):
-                work.cost[i, j] = sides.cost[words[0, i], words[1, j]]
+                work.cost[i * work.width + j] = sides.cost[rows[i] * sides.columns + cols[j]]
     value, exact = solve(work, m, n, soft * scale, hard * scale)
     return value / scale, exact
 
@@ -136,11 +132,11 @@ def relaxed(cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints, start: int, 
 
 
 @compiled
-def movers_rows(held: Sides, scratch: Work, same: bool, start: int, step: int, out: Floats) -> None:
+def movers_rows(held: Sides, memory: Memory, same: bool, start: int, step: int, out: Floats) -> None:
     """W of captions start, start + step, ... of x to all captions of y; only the upper half where they are the same."""
-    sides, work = _lent_sides(held), lent(scratch)
-    for a in range(start, len(sides.x.totals), step):
-        for b in range(a + 1 if same else 0, len(sides.y.totals)):
+    sides, work = _within(held), work_in(memory)
+    for a in range(start, len(held.x.totals), step):
+        for b in range(a + 1 if same else 0, len(held.y.totals)):
             out[a, b] = word_movers(work, sides, a, b, np.inf, np.inf)[0]
 
 
@@ -160,62 +156,64 @@ def _sum_of_minima(bounds: Floats, height: int, width: int) -> float:
     return total
 
 
-@compiled
-def _hard(bounds: Floats, known: Ints, height: int, width: int, r: int, c: int) -> float:
+@inlined
+def _hard(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
     # Beyond the best exact distances of both its row and its column, a pair is the minimum of neither.
     row, col = np.inf, np.inf
     for other in range(width):
-        if known[r, other] == _EXACT:
-            row = min(row, bounds[r, other])
+        if known[r * pitch + other] == _EXACT:
+            row = min(row, bounds[r * pitch + other])
     for other in range(height):
-        if known[other, c] == _EXACT:
-            col = min(col, bounds[other, c])
+        if known[other * pitch + c] == _EXACT:
+            col = min(col, bounds[other * pitch + c])
     return max(row, col)
 
 
 @compiled
-def set_distance(work: Work, sides: Sides, i: int, j: int, bounds: Floats, known: Ints, limit: float) -> float:
-    """D of set i of x and set j of y from bounds `[height, width]` of its caption pairs; inf once D must pass `limit`.
+def set_distance(work: Work, sides: Sides, i: int, j: int, table: Floats, state: Ints, limit: float) -> float:
+    """D of set i of x and set j of y from bounds `table` of its caption pairs; infinite once it must pass `limit`.
 
     Line by line, the pair with the least bound is solved until the least is a distance. A solve stops at the dual start
     when another pair of the line has a smaller bound, and later when the pair cannot be a minimum at all. With a limit,
-    dual starts come first: they are enough to turn most sets away.
+    dual starts come first: they are enough to turn most sets away. `state` is scratch, and as large as `table`.
     """
     a, b = sides.x.sets[i], sides.y.sets[j]
-    height, width = sides.x.sets[i + 1] - a, sides.y.sets[j + 1] - b
+    height, width, pitch = sides.x.sets[i + 1] - a, sides.y.sets[j + 1] - b, table.shape[1]
+    bounds, known = pointer(table, 0), pointer(state, 0)
     for r in range(height):
         for c in range(width):
-            known[r, c] = 0
-    sums = np.zeros(2)
+            known[r * pitch + c] = 0
+    forth, back = 0.0, 0.0
     for phase in range(_DUAL if limit < np.inf else _EXACT, _EXACT + 1):
-        for side in range(2):
-            for line in range(width if side else height):
-                low, settled = np.inf, False
-                while not settled:
-                    low, second, r, c = np.inf, np.inf, 0, 0
-                    for other in range(height if side else width):
-                        row, col = (other, line) if side else (line, other)
-                        bound = bounds[row, col]
-                        if bound < low or (bound == low and known[row, col] == _EXACT):
-                            low, second, r, c = bound, low, row, col
-                        elif bound < second:
-                            second = bound
-                    settled = known[r, c] >= phase
-                    if not settled:
-                        soft, hard = -1.0, np.inf  # the dual start alone
-                        if phase == _EXACT:
-                            soft = second if known[r, c] < _DUAL else np.inf
-                            hard = _hard(bounds, known, height, width, r, c)
-                        value, exact = word_movers(work, sides, a + r, b + c, soft, hard)
-                        if np.isnan(value):
-                            return value
-                        known[r, c] = _EXACT if exact else _DUAL
-                        bounds[r, c] = value if exact else max(value, low)
-                        if limit < np.inf and _sum_of_minima(bounds, height, width) > limit:
-                            return np.inf
-                if phase == _EXACT:
-                    sums[side] += low
-    return float(sums[0] + sums[1])
+        for line in range(height + width):
+            # where the line begins, how far apart its pairs are, and how many they are: rows, then columns
+            begin, apart, pairs = (line * pitch, 1, width) if line < height else (line - height, pitch, height)
+            low, settled = np.inf, False
+            while not settled:
+                low, second, at = np.inf, np.inf, begin
+                for other in range(begin, begin + pairs * apart, apart):
+                    bound = bounds[other]
+                    if bound < low or (bound == low and known[other] == _EXACT):
+                        low, second, at = bound, low, other
+                    elif bound < second:
+                        second = bound
+                settled = known[at] >= phase
+                if not settled:
+                    r, c = at // pitch, at % pitch
+                    soft, hard = -1.0, np.inf  # the dual start alone
+                    if phase == _EXACT:
+                        soft = second if known[at] < _DUAL else np.inf
+                        hard = _hard(bounds, known, pitch, height, width, r, c)
+                    value, exact = word_movers(work, sides, a + r, b + c, soft, hard)
+                    if np.isnan(value):
+                        return value
+                    known[at] = _EXACT if exact else _DUAL
+                    bounds[at] = value if exact else max(value, low)
+                    if limit < np.inf and _sum_of_minima(table, height, width) > limit:
+                        return np.inf
+            if phase == _EXACT:
+                forth, back = (forth + low, back) if line < height else (forth, back + low)
+    return float(forth + back)
 
 
 @compiled
@@ -229,14 +227,14 @@ def most_captions(bags: Bags) -> int:
 
 @compiled
 def distance_rows(
-    held: Sides, scratch: Work, forward: Floats, backward: Floats, same: bool, start: int, step: int, out: Floats
+    held: Sides, memory: Memory, forward: Floats, backward: Floats, same: bool, start: int, step: int, out: Floats
 ) -> None:
     """D of sets start, start + step, ... of x to all of y; only the upper half where they are the same.
 
     `forward[a, b]` and `backward[b, a]` are the one-sided bounds of the caption pairs, or empty: no pruning then.
     """
-    sides, work = _lent_sides(held), lent(scratch)
-    x, y = sides.x, sides.y
+    sides, work = _within(held), work_in(memory)
+    x, y = held.x, held.y
     bounds = np.empty((most_captions(x), most_captions(y)))
     known = np.empty(bounds.shape, np.int8)
     for i in range(start, len(x.sets) - 1, step):
@@ -301,9 +299,9 @@ def _two_sided(sides: Sides, near: Floats, i: int, j: int, bounds: Floats) -> fl
         for a in range(a0, a1):
             forth, back = 0.0, 0.0
             for p in range(x.starts[a], x.starts[a + 1]):
-                row, least = cost[sides.rows[p]], np.float32(np.inf)
+                row, least = sides.rows[p] * sides.columns, np.float32(np.inf)
                 for q in range(y.starts[b], y.starts[b + 1]):
-                    least = min(least, row[sides.cols[q]])
+                    least = min(least, cost[row + sides.cols[q]])
                 forth += x.counts[p] * least
             for q in range(y.starts[b], y.starts[b + 1]):
                 back += y.counts[q] * near[sides.cols[q], a]
@@ -325,21 +323,21 @@ def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
 
 
 @compiled
-def nearest_sets(held: Sides, scratch: Work, own: Ints, ids: Ints, slack: float, distances: Floats, rows: Ints) -> int:
+def nearest_sets(held: Sides, memory: Memory, own: Ints, ids: Ints, slack: float, distances: Floats, rows: Ints) -> int:
     """The k nearest sets of y of each set of x, into distances and rows `[X, k]`, ties to the lower id; exact.
 
     `own` `[X]` are ids that do not count for that set, `ids` `[Y]` those of the sets of y. One-sided bounds for all,
     two-sided bounds for those below the k-th best of some seeds, then solved by increasing bound until it passes the
     k-th best. `slack` covers float32 sums of the longest caption. Returns how many set pairs were solved.
     """
-    sides, work, solved = _lent_sides(held), lent(scratch), 0
-    x, y, k = sides.x, sides.y, rows.shape[1]
-    lanes = (len(x.totals) + LANES - 1) // LANES * LANES
-    near = np.empty((sides.cost.shape[1], lanes), np.float32)
-    _nearest_words(sides, near)
+    sides, work, solved = _within(held), work_in(memory), 0
+    x, k = held.x, rows.shape[1]
+    lanes = (len(x.totals) + GROUP - 1) // GROUP * GROUP
+    near = np.empty((held.columns, lanes), np.float32)
+    _nearest_words(held, near)
     first = np.empty((len(own), len(ids)), np.float32)
-    _one_sided(sides, near, first)
-    bounds = np.empty((most_captions(x), most_captions(y)))
+    _one_sided(held, near, first)
+    bounds = np.empty((most_captions(x), most_captions(held.y)))
     known = np.empty(bounds.shape, np.int8)
     chosen = np.empty(len(ids), np.int64)
     below = np.empty(len(ids))

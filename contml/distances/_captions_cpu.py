@@ -111,15 +111,15 @@ def nearest_sets(
     size = longest(x, y)
     slack = 1 - (size + 16) * 1.2e-7
     vocabulary, cols = np.unique(y.words, return_inverse=True)
-    groups = grouped(np.diff(x.sets), kernels.LANES)
+    groups = grouped(np.diff(x.sets), kernels.GROUP)
     # What a thread takes: costs of a group's words, their minima, and bounds and candidates of a few queries.
-    each = 4 * (len(vocabulary) * 10 * kernels.LANES + len(ids) * (2 * 4 + kernels.LANES))
+    each = 4 * (len(vocabulary) * 10 * kernels.GROUP + len(ids) * (2 * 4 + kernels.GROUP))
     threads = max(1, min(torch.get_num_threads(), memory // each))
 
     def search(group: Ints) -> int:
         queries = take(x, group)
         words, at = np.unique(queries.words, return_inverse=True)
-        sides = Sides(costs.block(words, vocabulary), queries, at, y, cols)
+        sides = Sides(costs.block(words, vocabulary), len(vocabulary), queries, at, y, cols)
         best, best_ids = np.empty((len(group), k), np.float32), np.empty((len(group), k), np.int64)
         kernels.nearest_sets(sides, workspace(size), own[group], ids, slack, best, best_ids)
         distances[group], rows[group] = best, best_ids
@@ -145,7 +145,7 @@ def _bounds(cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints, out: Floats)
 def _sides(x: Bags, y: Bags, costs: WordCosts) -> Sides:
     row_words, rows = np.unique(x.words, return_inverse=True)
     col_words, cols = (row_words, rows) if x is y else np.unique(y.words, return_inverse=True)
-    return Sides(costs.block(row_words, col_words), x, rows, y, cols)
+    return Sides(costs.block(row_words, col_words), len(col_words), x, rows, y, cols)
 
 
 def _ranges(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:

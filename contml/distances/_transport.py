@@ -15,8 +15,21 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from contml.distances._lanes import (
+    LANES,
+    equal,
+    every,
+    first,
+    least,
+    less,
+    load,
+    lower,
+    pointer,
+    store,
+    total,
+    where,
+)
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -24,11 +37,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: A running dual has to pass a bound by this share before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
-
-
-#: Typed loosely: numba's own type does not tell that the first argument is left out in a call.
-_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
-_tools: Any = cgutils
 
 
 def compiled(function: _F) -> _F:
@@ -45,92 +53,70 @@ def inlined(function: _F) -> _F:
     return cast(_F, numba.njit(cache=True, nogil=True, inline="always")(function))
 
 
-@_intrinsic
-def without_count(_: Any, array: Any) -> Any:
-    """The same array without its count of references: whoever calls the machine code must hold the array.
+class Memory(NamedTuple):
+    """What one thread solves in, for bags of at most `width` distinct words; whole vectors of them."""
 
-    Its upkeep costs as much as a small problem, and threads wait for one another at it where they share an array.
-    """
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fields = _tools.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0])
-        fields.meminfo = _tools.get_null_value(fields.meminfo.type)
-        fields.parent = _tools.get_null_value(fields.parent.type)
-        return fields._getvalue()
-
-    return array(array), code
+    width: int
+    floats: Floats
+    ints: Ints
 
 
 class Work(NamedTuple):
-    """The arrays one thread solves in, for bags of at most `size` distinct words."""
+    """The parts of a `Memory`, as pointers; the caller holds it. A matrix has `width` numbers a row."""
 
-    cost: Floats  # [size,size] float64; rows i, columns j
-    reduced: Floats  # [size,size] float64: C_ij - u_i - v_j >= 0, 0 where there is flow
-    flow: Ints  # [size,size] int64
-    supply: Ints  # [size]
-    demand: Ints  # [size]
-    left: Ints  # [size] supply not sent yet
-    need: Ints  # [size] demand not met yet
-    u: Floats  # [size] duals, rows first
-    v: Floats  # [size]
-    u2: Floats  # [size] duals, columns first
-    v2: Floats  # [size]
-    dist: Floats  # [size] of each column from the rows with supply left
-    origin: Ints  # [size] the row that a column was reached from
-    key: Floats  # [size] dist of columns that are not scanned, else infinity
-    shift: Floats  # [size] what a scanned column's reduced costs go up by
-    height: Floats  # [size] of each row
-    via: Ints  # [size] the column that a row was reached through; -1 for a row with supply left
-    words: Ints  # [2,size] scratch of whoever fills the arrays
-
-
-@compiled
-def workspace(size: int) -> Work:
-    """Work arrays for problems of at most `size` rows and columns."""
-    return Work(
-        np.empty((size, size), np.float64),
-        np.empty((size, size), np.float64),
-        np.empty((size, size), np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.int64),
-        np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.float64),
-        np.empty(size, np.int64),
-        np.empty((2, size), np.int64),
-    )
+    width: int
+    cost: Floats  # [width,width] float64; rows i, columns j
+    reduced: Floats  # [width,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow, infinite beyond the columns
+    flow: Floats  # [width,width] float64: whole numbers; rows j, columns i
+    supply: Floats  # [width] float64: whole numbers
+    demand: Floats  # [width]
+    left: Floats  # [width] supply not sent yet
+    need: Floats  # [width] demand not met yet
+    u: Floats  # [width] duals of rows, columns first
+    v: Floats  # [width] duals of columns, rows first
+    v2: Floats  # [width] duals of columns, columns first
+    dist: Floats  # [width] of each column from the rows with supply left
+    origin: Floats  # [width] the row that a column was reached from
+    height: Floats  # [width] of each row
+    via: Ints  # [width] int64: the column that a row was reached through; -1 for a row with supply left
+    scanned: Ints  # [width / LANES] bits of the columns
+    rows: Ints  # [width] scratch of whoever fills the arrays
+    cols: Ints  # [width]
 
 
 @compiled
-def lent(work: Work) -> Work:
-    """The same arrays without counts of references; the caller holds them."""
+def workspace(size: int) -> Memory:
+    """Memory for problems of at most `size` rows and columns, and one to spare."""
+    width = (size + LANES) // LANES * LANES
+    floats = np.zeros(3 * width * width + 10 * width + LANES, np.float64)
+    aligned = -(floats.ctypes.data // 8) % LANES  # a vector then lies in one line of the cache
+    return Memory(width, floats[aligned:], np.zeros(4 * width, np.int64))
+
+
+@compiled
+def work_in(memory: Memory) -> Work:
+    """The parts of this memory."""
+    width, floats, ints = memory.width, memory.floats, memory.ints
+    square = width * width
     return Work(
-        without_count(work.cost),
-        without_count(work.reduced),
-        without_count(work.flow),
-        without_count(work.supply),
-        without_count(work.demand),
-        without_count(work.left),
-        without_count(work.need),
-        without_count(work.u),
-        without_count(work.v),
-        without_count(work.u2),
-        without_count(work.v2),
-        without_count(work.dist),
-        without_count(work.origin),
-        without_count(work.key),
-        without_count(work.shift),
-        without_count(work.height),
-        without_count(work.via),
-        without_count(work.words),
+        width,
+        pointer(floats, 0),
+        pointer(floats, square),
+        pointer(floats, 2 * square),
+        pointer(floats, 3 * square),
+        pointer(floats, 3 * square + width),
+        pointer(floats, 3 * square + 2 * width),
+        pointer(floats, 3 * square + 3 * width),
+        pointer(floats, 3 * square + 4 * width),
+        pointer(floats, 3 * square + 5 * width),
+        pointer(floats, 3 * square + 6 * width),
+        pointer(floats, 3 * square + 7 * width),
+        pointer(floats, 3 * square + 8 * width),
+        pointer(floats, 3 * square + 9 * width),
+        pointer(ints, 0),
+        pointer(ints, width),
+        pointer(ints, 2 * width),
+        pointer(ints, 3 * width),
     )
 
 
@@ -141,13 +127,13 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
     Stops with a lower bound when the dual start passes `soft`, or the running dual `hard`. It always ends: each
     augmentation sends at least one unit, and a search scans each column at most once. NaN where a cost is not finite.
     """
-    cost, supply, demand = work.cost, work.supply, work.demand
+    cost, supply, demand, flow, width = work.cost, work.supply, work.demand, work.flow, work.width
     if m == 1 or n == 1:
-        total = 0.0
+        least_cost = 0.0
         for i in range(m):
             for j in range(n):
-                total += cost[i, j] * (demand[j] if m == 1 else supply[i])
-        return total, True
+                least_cost += cost[i * width + j] * (demand[j] if m == 1 else supply[i])
+        return least_cost, True
     dual = _start(work, m, n)
     if dual > soft * _ROUNDING or dual > hard * _ROUNDING:
         return dual, False
@@ -163,63 +149,90 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
         if rise > 0:
             _raise_duals(work, m, n, rise)
         remaining -= _augment(work, end)
-    total = 0.0
-    for i in range(m):
-        for j in range(n):
-            if work.flow[i, j] > 0:
-                total += work.flow[i, j] * cost[i, j]
-    return total, True
+    least_cost = 0.0
+    for j in range(n):
+        for base in range(0, m, LANES):
+            used = less(every(0.0), load(flow, j * width + base))
+            while used:
+                i = base + first(used)
+                used &= used - 1
+                least_cost += flow[j * width + i] * cost[i * width + j]
+    return least_cost, True
 
 
 @inlined
 def _start(work: Work, m: int, n: int) -> float:
     # u_i = min_j C_ij, v_j = min_i (C_ij - u_i), and the same with columns first: the better of the two. Either is at
     # least the relaxed distance of its side. Subtracting in the order of the minima makes tight arcs exactly 0.
-    cost, reduced, u, v, u2, v2 = work.cost, work.reduced, work.u, work.v, work.u2, work.v2
-    for j in range(n):
-        v[j] = np.inf
-        v2[j] = np.inf
+    cost, reduced, u, v, v2 = work.cost, work.reduced, work.u, work.v, work.v2
+    width, beyond = work.width, every(np.inf)
+    for base in range(0, n, LANES):
+        store(v, base, beyond)
+        store(v2, base, beyond)
     rows_first, cols_first = 0.0, 0.0
     for i in range(m):
         low = np.inf
-        for j in range(n):
-            low = min(low, cost[i, j])
-            v2[j] = min(v2[j], cost[i, j])
-        u[i] = low
+        for base in range(0, n, LANES):
+            row = where(_inside(n - base), load(cost, i * width + base), beyond)
+            store(cost, i * width + base, row)
+            store(v2, base, lower(row, load(v2, base)))
+            low = min(low, least(row))
         rows_first += work.supply[i] * low
-        for j in range(n):
-            v[j] = min(v[j], cost[i, j] - low)
-    for j in range(n):
-        rows_first += work.demand[j] * v[j]
-        cols_first += work.demand[j] * v2[j]
+        for base in range(0, n, LANES):
+            row = load(cost, i * width + base) - every(low)
+            store(reduced, i * width + base, row)
+            store(v, base, lower(row, load(v, base)))
+    for base in range(0, n, LANES):
+        inside, demand = _inside(n - base), load(work.demand, base)
+        store(v, base, where(inside, load(v, base), every(0.0)))
+        store(v2, base, where(inside, load(v2, base), every(0.0)))
+        demand = where(inside, demand, every(0.0))
+        rows_first += total(demand * load(v, base))
+        cols_first += total(demand * load(v2, base))
     for i in range(m):
         low = np.inf
-        for j in range(n):
-            low = min(low, cost[i, j] - v2[j])
-        u2[i] = low
+        for base in range(0, n, LANES):
+            low = min(low, least(load(cost, i * width + base) - load(v2, base)))
+        u[i] = low
         cols_first += work.supply[i] * low
     for i in range(m):
-        for j in range(n):
-            reduced[i, j] = (cost[i, j] - u[i]) - v[j] if rows_first >= cols_first else (cost[i, j] - v2[j]) - u2[i]
+        for base in range(0, n, LANES):
+            at = i * width + base
+            if rows_first >= cols_first:
+                store(reduced, at, load(reduced, at) - load(v, base))
+            else:
+                store(reduced, at, (load(cost, at) - load(v2, base)) - every(u[i]))
     return max(rows_first, cols_first)
 
 
 @inlined
-def _send_on_tight_arcs(work: Work, m: int, n: int) -> int:
+def _inside(columns: int) -> int:
+    """Bits of the lanes that are columns."""
+    return (1 << min(columns, LANES)) - 1
+
+
+@inlined
+def _send_on_tight_arcs(work: Work, m: int, n: int) -> float:
     """Greedy flow where the reduced cost is 0; returns the supply that is left."""
-    reduced, flow, left, need = work.reduced, work.flow, work.left, work.need
+    reduced, flow, left, need, width = work.reduced, work.flow, work.left, work.need, work.width
     for j in range(n):
         need[j] = work.demand[j]
-    remaining = 0
+        for base in range(0, m, LANES):
+            store(flow, j * width + base, every(0.0))
+    store(left, (m - 1) // LANES * LANES, every(0.0))  # beyond the rows
+    remaining = 0.0
     for i in range(m):
         amount = work.supply[i]
-        for j in range(n):
-            sent = 0
-            if reduced[i, j] <= 0:
+        for base in range(0, n, LANES):
+            tight = equal(load(reduced, i * width + base), every(0.0))
+            while tight:
+                j = base + first(tight)
+                tight &= tight - 1
                 sent = min(amount, need[j])
-                amount -= sent
-                need[j] -= sent
-            flow[i, j] = sent
+                if sent > 0:
+                    amount -= sent
+                    need[j] -= sent
+                    flow[j * width + i] = sent
         left[i] = amount
         remaining += amount
     return remaining
@@ -228,45 +241,47 @@ def _send_on_tight_arcs(work: Work, m: int, n: int) -> int:
 @inlined
 def _relax(work: Work, n: int, i: int, height: float) -> None:
     """Row i, at this height, as the way to each column that is nearer through it."""
-    reduced, dist, key, origin = work.reduced, work.dist, work.key, work.origin
-    for j in range(n):
-        length = height + reduced[i, j]
-        if length < dist[j]:
-            dist[j] = length
-            key[j] = length
-            origin[j] = i
+    for base in range(0, n, LANES):
+        length, dist = every(height) + load(work.reduced, i * work.width + base), load(work.dist, base)
+        nearer = less(length, dist)
+        store(work.dist, base, where(nearer, length, dist))
+        store(work.origin, base, where(nearer, every(float(i)), load(work.origin, base)))
 
 
 @inlined
 def _search(work: Work, m: int, n: int) -> int:
     """Dijkstra from all rows with supply left: the nearest column with demand left, or -1 where costs are NaN."""
-    dist, key, shift, height, via, flow = work.dist, work.key, work.shift, work.height, work.via, work.flow
-    for j in range(n):
-        dist[j] = np.inf
-        key[j] = np.inf
-        shift[j] = 0.0
-    for i in range(m):
-        height[i] = np.inf
-        if work.left[i] > 0:
-            height[i] = 0.0
+    dist, height, via, flow, scanned = work.dist, work.height, work.via, work.flow, work.scanned
+    beyond, width = every(np.inf), work.width
+    for base in range(0, n, LANES):
+        store(dist, base, beyond)
+        store(work.origin, base, beyond)
+        scanned[base // LANES] = 0
+    for base in range(0, m, LANES):
+        reached = less(every(0.0), load(work.left, base))
+        store(height, base, where(reached, every(0.0), beyond))
+        while reached:
+            i = base + first(reached)
+            reached &= reached - 1
             via[i] = -1
             _relax(work, n, i, 0.0)
     for _ in range(n):
         low, at = np.inf, -1
-        for j in range(n):
-            if key[j] < low:
-                low = key[j]
-                at = j
-        if at < 0:
-            return -1
-        if work.need[at] > 0:
-            for j in range(n):  # scanned columns
-                shift[j] = low - dist[j] if key[j] == np.inf and dist[j] < low else 0.0
+        for base in range(0, n, LANES):
+            keys = where(scanned[base // LANES], beyond, load(dist, base))
+            lowest = least(keys)
+            if lowest < low:
+                low, at = lowest, base + first(equal(keys, every(lowest)))
+        if at < 0 or work.need[at] > 0:
             return at
-        key[at] = np.inf
-        for i in range(m):
-            if flow[i, at] > 0 and height[i] == np.inf:
-                height[i] = low
+        scanned[at // LANES] |= 1 << (at % LANES)
+        for base in range(0, m, LANES):
+            heights = load(height, base)
+            reached = less(every(0.0), load(flow, at * width + base)) & equal(heights, beyond)
+            store(height, base, where(reached, every(low), heights))
+            while reached:
+                i = base + first(reached)
+                reached &= reached - 1
                 via[i] = at
                 _relax(work, n, i, low)
     return -1
@@ -274,66 +289,74 @@ def _search(work: Work, m: int, n: int) -> int:
 
 @inlined
 def _raise_duals(work: Work, m: int, n: int, rise: float) -> None:
-    reduced, shift = work.reduced, work.shift
+    reduced, width = work.reduced, work.width
+    for base in range(0, n, LANES):  # what the reduced costs of scanned columns go up by; 0 for all others
+        store(work.v, base, every(rise) - lower(load(work.dist, base), every(rise)))
     for i in range(m):
         step = max(rise - work.height[i], 0.0)
-        for j in range(n):
-            value = reduced[i, j] - step + shift[j]
-            reduced[i, j] = value if value > 0 else 0.0  # rounding may leave -1e-17
+        for base in range(0, n, LANES):
+            value = (load(reduced, i * width + base) - every(step)) + load(work.v, base)
+            # rounding may leave -1e-17
+            store(reduced, i * width + base, where(less(every(0.0), value), value, every(0.0)))
 
 
 @inlined
-def _augment(work: Work, end: int) -> int:
+def _augment(work: Work, end: int) -> float:
     """Send what fits along the path that the search found to column `end`; returns how much."""
-    amount, i = work.need[end], work.origin[end]
+    flow, reduced, width = work.flow, work.reduced, work.width
+    amount, i = work.need[end], int(work.origin[end])
     while work.via[i] >= 0:
         j = work.via[i]
-        amount = min(amount, work.flow[i, j])
-        i = work.origin[j]
+        amount = min(amount, flow[j * width + i])
+        i = int(work.origin[j])
     amount = min(amount, work.left[i])
     work.left[i] -= amount
     work.need[end] -= amount
-    j, i = end, work.origin[end]
-    work.flow[i, j] += amount
-    work.reduced[i, j] = 0.0
+    j, i = end, int(work.origin[end])
+    flow[j * width + i] += amount
+    reduced[i * width + j] = 0.0
     while work.via[i] >= 0:
         j = work.via[i]
-        work.flow[i, j] -= amount
-        i = work.origin[j]
-        work.flow[i, j] += amount
-        work.reduced[i, j] = 0.0
-    return int(amount)
+        flow[j * width + i] -= amount
+        i = int(work.origin[j])
+        flow[j * width + i] += amount
+        reduced[i * width + j] = 0.0
+    return float(amount)
 
 
-@compiled
 def transport(costs: Floats, supplies: Ints, demands: Ints) -> Floats:
     """Least transport costs `[P]` in float64 of P problems: costs `[P, m, n]`, supplies `[P, m]`, demands `[P, n]`.
 
-    Costs are >= 0; supplies and demands are whole numbers >= 0 with one total a problem; rows and columns of 0 do not
-    take part. NaN where a cost is not finite or the totals differ.
+    Costs are >= 0; supplies and demands are whole numbers >= 0 with one total a problem, below 2^53; rows and columns
+    of 0 do not take part. NaN where a cost is not finite or the totals differ.
     """
+    out = np.empty(len(costs), np.float64)
+    _transport(workspace(max(costs.shape[1:])), costs, supplies, demands, out)
+    return out
+
+
+@compiled
+def _transport(memory: Memory, costs: Floats, supplies: Ints, demands: Ints, out: Floats) -> None:
     problems, m, n = costs.shape
-    work = workspace(max(m, n))
-    out = np.empty(problems, np.float64)
+    work = work_in(memory)
     for p in range(problems):
-        rows, cols, total = 0, 0, 0
+        rows, cols, rest = 0, 0, 0
         for j in range(n):
             if demands[p, j] > 0:
-                work.words[1, cols] = j
+                work.cols[cols] = j
                 work.demand[cols] = demands[p, j]
-                total -= demands[p, j]
+                rest -= demands[p, j]
                 cols += 1
         for i in range(m):
             if supplies[p, i] > 0:
                 for j in range(cols):
-                    work.cost[rows, j] = costs[p, i, work.words[1, j]]
+                    work.cost[rows * work.width + j] = costs[p, i, work.cols[j]]
                 work.supply[rows] = supplies[p, i]
-                total += supplies[p, i]
+                rest += supplies[p, i]
                 rows += 1
-        if total != 0:
+        if rest != 0:
             out[p] = np.nan
         elif rows == 0:
             out[p] = 0.0
         else:
             out[p] = solve(work, rows, cols, np.inf, np.inf)[0]
-    return out
