@@ -74,42 +74,36 @@ def _within(sides: Sides) -> Sides:
 def word_movers(work: Work, sides: Sides, a: int, b: int, soft: float, hard: float) -> tuple[float, bool]:
     """W of caption a of x and caption b of y, or a lower bound above `soft` or `hard` and False.
 
-    Words that both have stay where they are, which is optimal for a metric. The problem is turned so that W(a, b) and
-    W(b, a) are one computation, and equal to the last bit.
+    Words that both have stay in the problem: at a cost of 0 they take one turn of a loop, and to look for them takes
+    more. It is turned so that W(a, b) and W(b, a) are one computation, and equal to the last bit.
     """
-    x, y, rows, cols, supply, demand = sides.x, sides.y, work.rows, work.cols, work.supply, work.demand
-    p, p_end, q, q_end = x.starts[a], x.starts[a + 1], y.starts[b], y.starts[b + 1]
+    x, y = sides.x, sides.y
+    p, m = x.starts[a], x.starts[a + 1] - x.starts[a]
+    q, n = y.starts[b], y.starts[b + 1] - y.starts[b]
     na, nb = x.totals[a], y.totals[b]
-    m, n, first_a, first_b = 0, 0, 0, 0
-    # Which word comes next cannot be foreseen, so nothing here branches on it: each turn writes both ends of the lists.
-    while p < p_end or q < q_end:
-        at_p, at_q = min(p, p_end - 1), min(q, q_end - 1)
-        word_p, word_q = x.words[at_p], y.words[at_q]
-        moves_p = (p < p_end) & ((q == q_end) | (word_p <= word_q))
-        moves_q = (q < q_end) & ((p == p_end) | (word_q <= word_p))
-        rest = moves_p * x.counts[at_p] * nb - moves_q * y.counts[at_q] * na
-        first_a = word_p if m == 0 else first_a
-        first_b = word_q if n == 0 else first_b
-        rows[m], cols[n] = sides.rows[at_p], sides.cols[at_q]
-        supply[m], demand[n] = rest, -rest
-        m += rest > 0
-        n += rest < 0
-        p += moves_p
-        q += moves_q
-    if m == 0:
-        return 0.0, True
     scale = na * nb
-    if m > n or (m == n and first_a > first_b):
+    turned = m > n
+    if m == n:
+        k = 0
+        while k < m - 1 and x.words[p + k] == y.words[q + k]:
+            k += 1
+        turned = x.words[p + k] > y.words[q + k]
+    supply, demand = (work.demand, work.supply) if turned else (work.supply, work.demand)
+    for i in range(m):
+        supply[i] = x.counts[p + i] * nb
+    for j in range(n):
+        demand[j] = y.counts[q + j] * na
+    if turned:
         for i in range(m):
+            row = sides.rows[p + i] * sides.columns
             for j in range(n):
-                work.cost[j * work.width + i] = sides.cost[rows[i] * sides.columns + cols[j]]
-        for i in range(max(m, n)):
-            supply[i], demand[i] = demand[i], supply[i]
+                work.cost[j * work.width + i] = sides.cost[row + sides.cols[q + j]]
         m, n = n, m
     else:
         for i in range(m):
+            row = sides.rows[p + i] * sides.columns
             for j in range(n):
-                work.cost[i * work.width + j] = sides.cost[rows[i] * sides.columns + cols[j]]
+                work.cost[i * work.width + j] = sides.cost[row + sides.cols[q + j]]
     value, exact = solve(work, m, n, soft * scale, hard * scale)
     return value / scale, exact
 

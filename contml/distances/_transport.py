@@ -2,9 +2,9 @@
 
     minimise sum_ij f_ij C_ij   over flows f >= 0 with   sum_j f_ij = supply_i,  sum_i f_ij = demand_j
 
-Supplies and demands are whole numbers with one total, so flow stays whole and nothing needs a tolerance. Successive
-shortest augmenting paths (Ahuja, Magnanti and Orlin, Network Flows, 1993, chapter 9.7) from a good dual start; the
-reduced costs are kept in place, and those of arcs with flow are exactly 0, so that ties cannot make a path loop.
+Supplies and demands are whole numbers with one total, so flow stays whole and nothing needs a tolerance. Shortest
+augmenting paths (Ahuja, Magnanti and Orlin, Network Flows, 1993, chapter 9.7) from a good dual start, as many as one
+search finds; the reduced costs are kept in place, and those of arcs with flow are exactly 0.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ def inlined(function: _F) -> _F:
 
 
 class Memory(NamedTuple):
-    """What one thread solves in, for bags of at most `width` distinct words; whole vectors of them."""
+    """What one thread solves in, for bags of at most `width` distinct words."""
 
-    width: int
+    width: int  # whole vectors
     floats: Floats
-    ints: Ints
 
 
 class Work(NamedTuple):
@@ -66,7 +65,7 @@ class Work(NamedTuple):
 
     width: int
     cost: Floats  # [width,width] float64; rows i, columns j
-    reduced: Floats  # [width,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow, infinite beyond the columns
+    reduced: Floats  # [width,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow; no number beyond the columns
     flow: Floats  # [width,width] float64: whole numbers; rows j, columns i
     supply: Floats  # [width] float64: whole numbers
     demand: Floats  # [width]
@@ -78,25 +77,22 @@ class Work(NamedTuple):
     dist: Floats  # [width] of each column from the rows with supply left
     origin: Floats  # [width] the row that a column was reached from
     height: Floats  # [width] of each row
-    via: Ints  # [width] int64: the column that a row was reached through; -1 for a row with supply left
-    scanned: Ints  # [width / LANES] bits of the columns
-    rows: Ints  # [width] scratch of whoever fills the arrays
-    cols: Ints  # [width]
+    via: Floats  # [width] the column that a row was reached through; -1 for a row with supply left
 
 
 @compiled
 def workspace(size: int) -> Memory:
-    """Memory for problems of at most `size` rows and columns, and one to spare."""
-    width = (size + LANES) // LANES * LANES
-    floats = np.zeros(3 * width * width + 10 * width + LANES, np.float64)
+    """Memory for problems of at most `size` rows and columns."""
+    width = (size + LANES - 1) // LANES * LANES
+    floats = np.zeros(3 * width * width + 11 * width + LANES, np.float64)
     aligned = -(floats.ctypes.data // 8) % LANES  # a vector then lies in one line of the cache
-    return Memory(width, floats[aligned:], np.zeros(4 * width, np.int64))
+    return Memory(width, floats[aligned:])
 
 
 @compiled
 def work_in(memory: Memory) -> Work:
     """The parts of this memory."""
-    width, floats, ints = memory.width, memory.floats, memory.ints
+    width, floats = memory.width, memory.floats
     square = width * width
     return Work(
         width,
@@ -113,10 +109,7 @@ def work_in(memory: Memory) -> Work:
         pointer(floats, 3 * square + 7 * width),
         pointer(floats, 3 * square + 8 * width),
         pointer(floats, 3 * square + 9 * width),
-        pointer(ints, 0),
-        pointer(ints, width),
-        pointer(ints, 2 * width),
-        pointer(ints, 3 * width),
+        pointer(floats, 3 * square + 10 * width),
     )
 
 
@@ -124,8 +117,8 @@ def work_in(memory: Memory) -> Work:
 def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, bool]:
     """The least cost of the problem in `work` (m rows, n columns), or a lower bound of it and False.
 
-    Stops with a lower bound when the dual start passes `soft`, or the running dual `hard`. It always ends: each
-    augmentation sends at least one unit, and a search scans each column at most once. NaN where a cost is not finite.
+    Stops with a lower bound when the dual start passes `soft`, or the running dual `hard`. It always ends: after each
+    search at least one unit is sent, and in a search distances only fall. NaN where a cost is not finite.
     """
     cost, supply, demand, flow, width = work.cost, work.supply, work.demand, work.flow, work.width
     if m == 1 or n == 1:
@@ -139,16 +132,20 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
         return dual, False
     remaining = _send_on_tight_arcs(work, m, n)
     while remaining > 0:
-        end = _search(work, m, n)
-        if end < 0:
+        rise = _search(work, m, n)
+        dual += rise
+        if not dual < np.inf:
             return np.nan, False
-        rise = work.dist[end]
-        dual += rise * remaining
         if dual > hard * _ROUNDING:
             return dual, False
         if rise > 0:
-            _raise_duals(work, m, n, rise)
-        remaining -= _augment(work, end)
+            _raise_duals(work, m, n)
+        for base in range(0, n, LANES):
+            needy = less(every(0.0), load(work.need, base))
+            while needy:
+                end = base + first(needy)
+                needy &= needy - 1
+                remaining -= _augment(work, end)
     least_cost = 0.0
     for j in range(n):
         for base in range(0, m, LANES):
@@ -215,6 +212,7 @@ def _inside(columns: int) -> int:
 def _send_on_tight_arcs(work: Work, m: int, n: int) -> float:
     """Greedy flow where the reduced cost is 0; returns the supply that is left."""
     reduced, flow, left, need, width = work.reduced, work.flow, work.left, work.need, work.width
+    store(need, (n - 1) // LANES * LANES, every(0.0))  # beyond the columns
     for j in range(n):
         need[j] = work.demand[j]
         for base in range(0, m, LANES):
@@ -249,78 +247,78 @@ def _relax(work: Work, n: int, i: int, height: float) -> None:
 
 
 @inlined
-def _search(work: Work, m: int, n: int) -> int:
-    """Dijkstra from all rows with supply left: the nearest column with demand left, or -1 where costs are NaN."""
-    dist, height, via, flow, scanned = work.dist, work.height, work.via, work.flow, work.scanned
-    beyond, width = every(np.inf), work.width
+def _search(work: Work, m: int, n: int) -> float:
+    """Distances from the rows with supply left to all others, and what the dual rises by: infinite where costs are.
+
+    In turns, columns hand theirs to the rows that send to them, and rows that came nearer hand on to the columns
+    (Bellman and Ford). There are few turns, and none has to find a minimum first, as each of Dijkstra's would. Only
+    what is strictly nearer is taken, so ties cannot make a path loop.
+    """
+    dist, height, via, flow, width = work.dist, work.height, work.via, work.flow, work.width
+    beyond = every(np.inf)
     for base in range(0, n, LANES):
         store(dist, base, beyond)
-        store(work.origin, base, beyond)
-        scanned[base // LANES] = 0
     for base in range(0, m, LANES):
-        reached = less(every(0.0), load(work.left, base))
-        store(height, base, where(reached, every(0.0), beyond))
-        while reached:
-            i = base + first(reached)
-            reached &= reached - 1
-            via[i] = -1
+        nearer = less(every(0.0), load(work.left, base))
+        store(height, base, where(nearer, every(0.0), beyond))
+        store(via, base, every(-1.0))
+        while nearer:
+            i = base + first(nearer)
+            nearer &= nearer - 1
             _relax(work, n, i, 0.0)
-    for _ in range(n):
-        low, at = np.inf, -1
-        for base in range(0, n, LANES):
-            keys = where(scanned[base // LANES], beyond, load(dist, base))
-            lowest = least(keys)
-            if lowest < low:
-                low, at = lowest, base + first(equal(keys, every(lowest)))
-        if at < 0 or work.need[at] > 0:
-            return at
-        scanned[at // LANES] |= 1 << (at % LANES)
+    moved = True
+    while moved:
+        moved = False
         for base in range(0, m, LANES):
-            heights = load(height, base)
-            reached = less(every(0.0), load(flow, at * width + base)) & equal(heights, beyond)
-            store(height, base, where(reached, every(low), heights))
-            while reached:
-                i = base + first(reached)
-                reached &= reached - 1
-                via[i] = at
-                _relax(work, n, i, low)
-    return -1
+            before, through = load(height, base), load(via, base)
+            after = before
+            for j in range(n):
+                reach = where(less(every(0.0), load(flow, j * width + base)), every(dist[j]), beyond)
+                through = where(less(reach, after), every(float(j)), through)
+                after = lower(reach, after)
+            store(height, base, after)
+            store(via, base, through)
+            nearer = less(after, before)
+            while nearer:
+                i = base + first(nearer)
+                nearer &= nearer - 1
+                _relax(work, n, i, height[i])
+                moved = True
+    rise = 0.0
+    for base in range(0, n, LANES):
+        need = load(work.need, base)
+        rise += total(need * where(less(every(0.0), need), load(dist, base), every(0.0)))
+    return rise
 
 
 @inlined
-def _raise_duals(work: Work, m: int, n: int, rise: float) -> None:
-    reduced, width = work.reduced, work.width
-    for base in range(0, n, LANES):  # what the reduced costs of scanned columns go up by; 0 for all others
-        store(work.v, base, every(rise) - lower(load(work.dist, base), every(rise)))
+def _raise_duals(work: Work, m: int, n: int) -> None:
+    # Every path that the search found becomes tight: dist is the least of height + reduced, so it leaves exact zeros.
     for i in range(m):
-        step = max(rise - work.height[i], 0.0)
         for base in range(0, n, LANES):
-            value = (load(reduced, i * width + base) - every(step)) + load(work.v, base)
-            # rounding may leave -1e-17
-            store(reduced, i * width + base, where(less(every(0.0), value), value, every(0.0)))
+            at = i * work.width + base
+            store(work.reduced, at, (every(work.height[i]) + load(work.reduced, at)) - load(work.dist, base))
 
 
 @inlined
 def _augment(work: Work, end: int) -> float:
-    """Send what fits along the path that the search found to column `end`; returns how much."""
-    flow, reduced, width = work.flow, work.reduced, work.width
+    """Send what still fits along the path that the search found to column `end`; returns how much."""
+    flow, width = work.flow, work.width
     amount, i = work.need[end], int(work.origin[end])
     while work.via[i] >= 0:
-        j = work.via[i]
+        j = int(work.via[i])
         amount = min(amount, flow[j * width + i])
         i = int(work.origin[j])
     amount = min(amount, work.left[i])
     work.left[i] -= amount
     work.need[end] -= amount
-    j, i = end, int(work.origin[end])
-    flow[j * width + i] += amount
-    reduced[i * width + j] = 0.0
+    i = int(work.origin[end])
+    flow[end * width + i] += amount
     while work.via[i] >= 0:
-        j = work.via[i]
+        j = int(work.via[i])
         flow[j * width + i] -= amount
         i = int(work.origin[j])
         flow[j * width + i] += amount
-        reduced[i * width + j] = 0.0
     return float(amount)
 
 
@@ -338,19 +336,19 @@ def transport(costs: Floats, supplies: Ints, demands: Ints) -> Floats:
 @compiled
 def _transport(memory: Memory, costs: Floats, supplies: Ints, demands: Ints, out: Floats) -> None:
     problems, m, n = costs.shape
-    work = work_in(memory)
+    work, chosen = work_in(memory), np.empty(n, np.int64)
     for p in range(problems):
         rows, cols, rest = 0, 0, 0
         for j in range(n):
             if demands[p, j] > 0:
-                work.cols[cols] = j
+                chosen[cols] = j
                 work.demand[cols] = demands[p, j]
                 rest -= demands[p, j]
                 cols += 1
         for i in range(m):
             if supplies[p, i] > 0:
                 for j in range(cols):
-                    work.cost[rows * work.width + j] = costs[p, i, work.cols[j]]
+                    work.cost[rows * work.width + j] = costs[p, i, chosen[j]]
                 work.supply[rows] = supplies[p, i]
                 rest += supplies[p, i]
                 rows += 1
