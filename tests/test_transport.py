@@ -95,6 +95,22 @@ def test_edges():
     assert transport(np.ones((0, 2, 3)), np.ones((0, 2), np.int64), np.ones((0, 3), np.int64)).shape == (0,)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_costs_that_are_not_finite_are_gone_round_and_it_ends(bad):
+    random = np.random.default_rng(0)
+    infeasible = 0
+    for _ in range(2_000):
+        m, n = random.integers(2, 12, 2)
+        cost, supply, demand = problems(random, 1, m, n, generic)
+        cost[random.random(cost.shape) < random.choice([0.05, 0.3, 0.7])] = bad
+        ours = transport(cost, supply, demand)[0]
+        high = 1e4  # no plan of finite costs costs as much for a unit
+        expected = by_pot(np.where(np.isfinite(cost[0]), cost[0], high), supply[0], demand[0])
+        infeasible += expected >= high
+        assert np.isnan(ours) if expected >= high else ours == pytest.approx(expected, rel=1e-9)
+    assert 100 < infeasible < 1_900
+
+
 def test_a_bound_stops_a_solve_below_the_optimum_and_never_drops_it():
     random = np.random.default_rng(0)
     stopped = 0

@@ -118,7 +118,8 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
     """The least cost of the problem in `work` (m rows, n columns), or a lower bound of it and False.
 
     Stops with a lower bound when the dual start passes `soft`, or the running dual `hard`. It always ends: after each
-    search at least one unit is sent, and in a search distances only fall. NaN where a cost is not finite.
+    search at least one unit is sent, and in a search distances only fall. Costs that are not finite are gone round;
+    NaN where they cannot be.
     """
     cost, supply, demand, flow, width = work.cost, work.supply, work.demand, work.flow, work.width
     if m == 1 or n == 1:
@@ -126,8 +127,10 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
         for i in range(m):
             for j in range(n):
                 least_cost += cost[i * width + j] * (demand[j] if m == 1 else supply[i])
-        return least_cost, True
+        return (least_cost if least_cost < np.inf else np.nan), True
     dual = _start(work, m, n)
+    if not dual < np.inf:
+        return np.nan, False
     if dual > soft * _ROUNDING or dual > hard * _ROUNDING:
         return dual, False
     remaining = _send_on_tight_arcs(work, m, n)
@@ -170,7 +173,8 @@ def _start(work: Work, m: int, n: int) -> float:
     for i in range(m):
         low = np.inf
         for base in range(0, n, LANES):
-            row = where(_inside(n - base), load(cost, i * width + base), beyond)
+            row = load(cost, i * width + base)
+            row = where(_inside(n - base) & equal(row, row), row, beyond)  # NaN would leave any lane as the least
             store(cost, i * width + base, row)
             store(v2, base, lower(row, load(v2, base)))
             low = min(low, least(row))
@@ -326,7 +330,7 @@ def transport(costs: Floats, supplies: Ints, demands: Ints) -> Floats:
     """Least transport costs `[P]` in float64 of P problems: costs `[P, m, n]`, supplies `[P, m]`, demands `[P, n]`.
 
     Costs are >= 0; supplies and demands are whole numbers >= 0 with one total a problem, below 2^53; rows and columns
-    of 0 do not take part. NaN where a cost is not finite or the totals differ.
+    of 0 do not take part. NaN where the totals differ, or no plan is of finite costs alone.
     """
     out = np.empty(len(costs), np.float64)
     _transport(workspace(max(costs.shape[1:])), costs, supplies, demands, out)
