@@ -1,4 +1,4 @@
-"""Vectors in compiled code, lane by lane as numpy has it; the greatest problems fill several of them."""
+"""Vectors in compiled code, lane by lane as numpy has it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ import numpy as np
 from contml.distances._lanes import pointer
 from contml.distances._transport import Floats, Ints, Memory, Work, compiled, inlined, solve, work_in
 
+#: Of `_lanes.py` and `_transport.py`; see `compiled`.
+DIGEST = "b44d773e14c7"
 #: What a bound may lose to rounding on its way through float32.
 _SLACK = 1 - 1e-6
 #: Captions of queries that are bounded at once: one vector register of float32.
@@ -74,8 +76,9 @@ def _within(sides: Sides) -> Sides:
 def word_movers(work: Work, sides: Sides, a: int, b: int, soft: float, hard: float) -> tuple[float, bool]:
     """W of caption a of x and caption b of y, or a lower bound above `soft` or `hard` and False.
 
-    Words that both have stay in the problem: at a cost of 0 they take one turn of a loop, and to look for them takes
-    more. It is turned so that W(a, b) and W(b, a) are one computation, and equal to the last bit.
+    Neither is empty. Words that both have stay in the problem: their cost is exactly 0, and to look for them would take
+    longer than to solve with them. The problem is turned so that W(a, b) and W(b, a) are one computation, and equal to
+    the last bit.
     """
     x, y = sides.x, sides.y
     p, m = x.starts[a], x.starts[a + 1] - x.starts[a]
@@ -88,6 +91,11 @@ def word_movers(work: Work, sides: Sides, a: int, b: int, soft: float, hard: flo
         while k < m - 1 and x.words[p + k] == y.words[q + k]:
             k += 1
         turned = x.words[p + k] > y.words[q + k]
+        if x.words[p + k] == y.words[q + k]:  # all words are the same
+            k = 0
+            while k < m - 1 and x.counts[p + k] * nb == y.counts[q + k] * na:
+                k += 1
+            turned = x.counts[p + k] * nb > y.counts[q + k] * na
     supply, demand = (work.demand, work.supply) if turned else (work.supply, work.demand)
     for i in range(m):
         supply[i] = x.counts[p + i] * nb

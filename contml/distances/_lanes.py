@@ -74,7 +74,8 @@ def pointer(_: Any, array: Any, at: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, values[0]).data
         return builder.gep(data, [values[1]])
 
-    return _types.CPointer(array.dtype)(array, _types.unliteral(at)), code
+    contiguous = getattr(array, "layout", None) == "C"
+    return (_types.CPointer(array.dtype)(array, _types.unliteral(at)), code) if contiguous else None
 
 
 def _address(builder: Any, numbers: Any, at: Any) -> Any:

@@ -35,6 +35,8 @@ Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+#: Of `_lanes.py`; see `compiled`.
+DIGEST = "96e82b0a678c"
 #: A running dual has to pass a bound by this share before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
 
@@ -42,8 +44,8 @@ _ROUNDING = 1 + 1e-12
 def compiled(function: _F) -> _F:
     """The function as machine code that runs without the interpreter's lock, kept on disk between runs.
 
-    The copy on disk (`__pycache__/*.nbc`) is renewed when the function's own file changes, not a file it calls: after
-    an edit here, touch `_caption_sets.py`.
+    The copy on disk is renewed when the text of the function's own file changes, not that of a file it calls. So a file
+    whose functions call another's holds a digest of that one, and a test that they are up to date.
     """
     return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
@@ -65,7 +67,7 @@ class Work(NamedTuple):
 
     width: int
     cost: Floats  # [width,width] float64; rows i, columns j
-    reduced: Floats  # [width,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow; no number beyond the columns
+    reduced: Floats  # [width,width] float64: C_ij - u_i - v_j >= 0, 0 where there is flow; inf or NaN beyond columns
     flow: Floats  # [width,width] float64: whole numbers; rows j, columns i
     supply: Floats  # [width] float64: whole numbers
     demand: Floats  # [width]
@@ -118,8 +120,8 @@ def solve(work: Work, m: int, n: int, soft: float, hard: float) -> tuple[float, 
     """The least cost of the problem in `work` (m rows, n columns), or a lower bound of it and False.
 
     Stops with a lower bound when the dual start passes `soft`, or the running dual `hard`. It always ends: after each
-    search at least one unit is sent, and in a search distances only fall. Costs that are not finite are gone round;
-    NaN where they cannot be.
+    search at least one unit is sent, and in a search distances only fall. The totals of supply and demand must be one.
+    Costs that are not finite are gone round; NaN where they cannot be.
     """
     cost, supply, demand, flow, width = work.cost, work.supply, work.demand, work.flow, work.width
     if m == 1 or n == 1:
@@ -187,7 +189,6 @@ def _start(work: Work, m: int, n: int) -> float:
         inside, demand = _inside(n - base), load(work.demand, base)
         store(v, base, where(inside, load(v, base), every(0.0)))
         store(v2, base, where(inside, load(v2, base), every(0.0)))
-        demand = where(inside, demand, every(0.0))
         rows_first += total(demand * load(v, base))
         cols_first += total(demand * load(v2, base))
     for i in range(m):
@@ -255,8 +256,8 @@ def _search(work: Work, m: int, n: int) -> float:
     """Distances from the rows with supply left to all others, and what the dual rises by: infinite where costs are.
 
     In turns, columns hand theirs to the rows that send to them, and rows that came nearer hand on to the columns
-    (Bellman and Ford). There are few turns, and none has to find a minimum first, as each of Dijkstra's would. Only
-    what is strictly nearer is taken, so ties cannot make a path loop.
+    (Bellman and Ford). Between captions there are few turns (up to n where costs make a long chain), and none has to
+    find a minimum first, as each of Dijkstra's would. Only what is strictly nearer is taken: ties make no loop.
     """
     dist, height, via, flow, width = work.dist, work.height, work.via, work.flow, work.width
     beyond = every(np.inf)
