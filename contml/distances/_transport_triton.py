@@ -3,8 +3,9 @@
 The algorithm of `_transport.py` in the form that suits a warp, where a minimum over a whole tile costs little more than
 one over a row: every row with supply left starts a path at once, paths grow by Bellman-Ford sweeps (all columns from
 all rows, then all rows from all columns with flow between them), one path is served a search, the greedy start serves a
-matching of rows and columns at a time, and words that two captions share are taken out first. Flow is whole, potentials are float64: which float32 would round
-differently from the CPU, and a GPU that trains has float64 enough for problems as small as these.
+matching of rows and columns at a time, and words that two captions share are taken out first. Flow is whole, potentials
+are float64: which float32 would round differently from the CPU, and a GPU that trains has float64 enough for problems
+as small as these.
 
 Imported only where there is a CUDA device.
 """
