@@ -427,3 +427,22 @@ def test_bad_input_is_told_in_one_line(make, message):
     with pytest.raises(InputError) as error:
         make()
     assert str(error.value) == message
+
+
+def test_the_same_words_in_other_numbers_from_either_side_to_the_last_bit_of_float64():
+    random = np.random.default_rng(0)
+    far = [8113.361497197013, 4666.67683656592, -6582.488973045075]
+    near = [-0.002570981347471453, -0.0015370926631804005, 0.0002502402581717437]
+    last = [-0.0002554229040093671, 2.1428092424200125e-05, -0.0002693181011734392]
+    costs = word_costs.WordCosts(np.array([far, near, last]))  # of the first two sets, one side differed
+    sets = [
+        [sorted([0] * a + [1] * b + [2] * c)]
+        for a, b, c in [(25, 2, 17), (5, 28, 20), *random.integers(1, 30, (58, 3))]
+    ]
+    x, y = cpu.pack(sets), cpu.pack(sets)
+    forth, back = np.zeros((60, 60)), np.zeros((60, 60))
+    cpu.kernels.movers_rows(cpu._sides(x, y, costs), cpu.workspace(3), False, 0, 1, forth)
+    cpu.kernels.movers_rows(cpu._sides(y, x, costs), cpu.workspace(3), False, 0, 1, back)
+    assert np.count_nonzero(forth) > 3_000
+    np.testing.assert_array_equal(forth, forth.T)
+    np.testing.assert_array_equal(forth, back)
