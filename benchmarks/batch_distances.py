@@ -42,7 +42,7 @@ def label_distances(config: str, pack: str | None) -> tuple[Callable[[], object]
     labels = load(config, [f"task.root={DATA / pack}"] if pack else []).build_task().train.labels
     generator = torch.Generator().manual_seed(0)
     batches = cycle([torch.randperm(len(labels), generator=generator)[:BATCH] for _ in range(8)])
-    return lambda: labels.view(next(batches)).distances(), f"{len(labels):,} x {type(labels).__name__}"
+    return lambda: labels[next(batches)].pairwise(), f"{len(labels):,} x {type(labels).__name__}"
 
 
 def step() -> Callable[[], object]:

@@ -26,7 +26,7 @@ import torch
 from gensim.models import KeyedVectors
 
 from benchmarks.measure import alternate, heading, peak_memory, table
-from contml.distances import pairwise, smallest, word_movers_distance
+from contml.distances import smallest, word_movers_distance
 from contml.labels import CaptionLabels
 from contml.labels.captions import load_word_vectors, tokens
 
@@ -151,17 +151,17 @@ def graph() -> str:
     """Times of the k-nearest graph of all images."""
     images, vectors, name = corpus()
     space = CaptionLabels(images, vectors, empty="drop")
-    space.nearest_rows(1, range(4))  # compiles
+    space.nearest(1, range(4))  # compiles
     queries = np.random.default_rng(1).choice(len(space), BRUTE, replace=False).tolist()
     start = time.perf_counter()
-    block = pairwise(space, queries)
+    block = space.pairwise(queries)
     brute = (time.perf_counter() - start) / BRUTE * len(space)
     rows = torch.tensor(queries)
     body = []
     for k in KS:
-        expected = smallest(block, torch.arange(len(space)), k, out=rows[:, None] == torch.arange(len(space)))
+        expected = smallest(block, torch.arange(len(space)), k, excluded=rows[:, None] == torch.arange(len(space)))
         start = time.perf_counter()
-        found = space.nearest_rows(k)
+        found = space.nearest(k)
         spent = time.perf_counter() - start
         assert torch.equal(found.rows[rows], expected.rows), "not the neighbours that brute force finds"
         assert torch.equal(found.distances[rows], expected.distances)
@@ -177,12 +177,12 @@ def clone_call(number: int, queries: int, k: int) -> Callable[[], None]:
     """The call to measure: the nearest sets of some clones among all."""
     images, vectors, _ = corpus()
     space = CaptionLabels(clone(images, vectors, number), vectors)
-    space.nearest_rows(1, range(4), among=range(100))  # compiles
+    space.nearest(1, range(4), among=range(100))  # compiles
 
     def run() -> None:
         start, core = time.perf_counter(), time.process_time()
         rows = None if queries >= number else np.linspace(0, number - 1, queries).astype(int).tolist()
-        space.nearest_rows(k, rows)
+        space.nearest(k, rows)
         spent, core = time.perf_counter() - start, time.process_time() - core
         whole = "" if rows is None else f" (for all {number:,}: {spent / queries * number / 60:.1f} min at that rate)"
         took = f"{spent:.1f} s ({core:.1f} CPU seconds)"

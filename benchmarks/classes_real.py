@@ -156,7 +156,7 @@ def train_head(features: tuple[Tensor, Tensor], experiment: Experiment, task: Ta
     start = time.perf_counter()
     for rows in sampler:
         embeddings = nn.functional.normalize(head(features[0][rows]), dim=1)
-        value = loss(embeddings, labels.classes[rows])
+        value = loss(embeddings, labels.class_ids[rows])
         optimizer.zero_grad()
         value.backward()
         optimizer.step()

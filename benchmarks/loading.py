@@ -31,9 +31,9 @@ from PIL import Image
 from torch import Tensor
 
 from benchmarks.measure import alternate, heading, table
-from contml.contracts import ImageItem, LabelSpace
+from contml.contracts import ImageItem
 from contml.images import Batch, Images
-from contml.labels import ClassLabels
+from contml.labels import ClassLabels, LabelSpace
 
 BATCH = 32
 SETS = ["photographs", "large", "cars"]

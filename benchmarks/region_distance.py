@@ -76,8 +76,8 @@ def product(maps: np.ndarray, classes: int, ignore: int | None) -> Callable[[], 
 
 
 def ours(maps: np.ndarray, classes: int, ignore: int | None) -> Callable[[], Tensor]:
-    view = RegionLabels(maps, classes, ignore, side=None).view()
-    return view.distances
+    view = RegionLabels(maps, classes, ignore, side=None)
+    return view.pairwise
 
 
 def synthetic(batch: int, classes: int, ignore: int | None) -> np.ndarray:

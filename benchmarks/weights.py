@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import heading, table
+from contml._support.files import write
 from contml.experiment import load
-from contml.runs import write
 
 _SHORT = ["training.epochs=2", "training.evaluate_every=2", "sampler.batches=6"]
 _CLASSES = ["task.classes=12", "task.per_class=8", "task.test_classes=5", "task.test_per_class=4"]

@@ -1,123 +1,48 @@
-"""The contracts between the rooms of contml: read this first.
+"""Types and protocols that the packages of contml promise each other: read this first.
 
-A *label space* holds the packed labels of a whole data set and answers label distances between any of its rows.
-A *loss* reads embeddings and label distances. A *sampler* says which rows make a batch. A *split* is images,
-their label space and who queries whom; a *task* is two splits. Class labels are the special case of label
-distances 0 and 1.
+A *label space* (`contml.labels.LabelSpace`) holds labels and answers the label distances between any of its rows; a
+batch of labels is a label space too. A *loss* reads embeddings and label distances. A *training step* turns a batch of
+images into a loss. A *sampler* says which rows make a batch. A *split* is images, their label space, queries and
+gallery; a *task* is a training and a test split. Class labels are the special case of label distances 0 and 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
-
-import numpy as np
-import torch
-from PIL import Image
-from torch import Tensor
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from pathlib import Path
+    from typing import Any
 
-#: Row numbers of a label space: a tensor, a list, a slice or a range; `None` means all of them.
+    import numpy as np
+    from PIL import Image
+    from torch import Tensor
+
+    from contml.labels.base import LabelSpace
+
+#: Row numbers: a tensor, a list, a slice or a range; `None` means all of them.
 Rows: TypeAlias = "Tensor | list[int] | range | slice | None"
 
-#: What a loss needs of labels, and what a label space offers. "distances": numbers >= 0; "binary": only 0 and 1;
-#: "classes": 0 and 1 that come from a class id for each item.
-LabelKind: TypeAlias = Literal["distances", "binary", "classes"]
+#: What label distances are. "graded": numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 that come from a class
+#: id for each item.
+LabelKind: TypeAlias = Literal["graded", "binary", "classes"]
 
-
-class InputError(ValueError):
-    """A bad input, told in one line: what was given, what is allowed, what to do."""
-
-
-def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tensor:
-    """Row numbers `[R]` in int64 on `device`, checked against the length of what they index.
-
-    Raises:
-        InputError: a row is not a whole number in [0, length).
-    """
-    if rows is None:
-        return torch.arange(length, device=device)
-    if isinstance(rows, slice):
-        return torch.arange(length, device=device)[rows]
-    if isinstance(rows, range):
-        rows = list(rows)
-    index = torch.as_tensor(rows, device=device)
-    if index.numel() == 0:
-        return index.reshape(0).long()
-    if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
-        raise InputError(f"rows are {index.dtype} of shape {list(index.shape)}; give a list of whole numbers")
-    low, high = int(index.min()), int(index.max())
-    if low < 0 or high >= length:
-        raise InputError(f"row {low if low < 0 else high} does not exist; rows are 0 to {length - 1}")
-    return index.long()
-
-
-@runtime_checkable
-class LabelView(Protocol):
-    """Some rows of a label space against each other: any block of their label distances, when it is asked for."""
-
-    kind: LabelKind
-
-    def __len__(self) -> int: ...
-
-    def distances(self, anchors: Tensor | slice | None = None) -> Tensor:
-        """Label distances `[A, B]` of these positions of the view (default all) to every item of it."""
-        ...
-
-    @property
-    def classes(self) -> Tensor | None:
-        """Class ids `[B]`, or None where the labels are not classes."""
-        ...
-
-
-@runtime_checkable
-class LabelSpace(Protocol):
-    """The packed labels of a data set: `D(i, j) >= 0`, 0 on the diagonal, symmetric unless the space says otherwise.
-
-    `unit` says in words what a label distance of 1 is, for tables and plots.
-    """
-
-    kind: LabelKind
-    unit: str
-
-    def __len__(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where the packed labels live."""
-        ...
-
-    def to(self, device: torch.device | str) -> Self:
-        """The same labels on another device."""
-        ...
-
-    def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
-        """Label distances `[R, C]` of rows to columns, computed exactly, returned as float32."""
-        ...
-
-    def subset(self, rows: Rows) -> LabelSpace:
-        """These rows as a label space of their own."""
-        ...
-
-    def view(self, rows: Rows = None) -> LabelView:
-        """These rows against each other: what a loss reads."""
-        ...
+#: What a loss needs of labels: one of the kinds, or "any". Classes are binary too; "graded" takes neither.
+Requirement: TypeAlias = Literal["any", "graded", "binary", "classes"]
 
 
 @runtime_checkable
 class Loss(Protocol):
-    """`loss(embeddings, labels, anchors=None) -> scalar`.
+    """`loss(embeddings, labels, anchors=None) -> scalar`, a `torch.nn.Module`.
 
-    embeddings `[B, d]`. labels: label distances `[A, B]` (row a: anchor a to every item), integer classes `[B]`, or a
-    `LabelView` of the B items. anchors `[A]`: the anchors' own positions in the batch; default all items.
+    embeddings `[B, d]`. labels: a label space of the B items; or a tensor: integer classes `[B]`, numbers `[B]`, or
+    label distances `[A, B]`, one row for each anchor. anchors `[A]`: positions in the batch; default all items.
     """
 
-    labels: LabelKind
+    requires: Requirement
 
-    def __call__(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor:
+    def __call__(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch."""
         ...
 
@@ -143,17 +68,18 @@ class Sampler(Protocol):
     def __iter__(self) -> Iterator[list[int]]: ...
 
 
-#: One image as a split hands it out: a file to decode, a decoded picture, or its pixels `[H, W, 3]` in uint8.
+#: One image of a split: a file to decode, a decoded picture, or its pixels `[H, W, 3]` in uint8.
 ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 @runtime_checkable
 class Split(Protocol):
-    """Images, their labels, and who queries whom.
+    """Images, their labels, queries and gallery.
 
-    `queries` and `gallery` are rows of the split, disjoint; both None: every row queries all the others. A split of
-    classes may have `recall_at`, the K at which papers on its data tell Recall@K: `(1, 10, 100, 1000)`. One that cuts
-    its images from files may have `source(row) -> (file, how)`, by which a cache tells images apart without the work.
+    `queries` and `gallery` are rows of the split, disjoint; both None: every row is a query against all the others. A
+    split of classes may have `recall_at`, the K at which papers on its data report Recall@K: `(1, 10, 100, 1000)`. One
+    that crops its images from files may have `source(row) -> (file, how)`, by which a cache tells images apart without
+    decoding them.
     """
 
     labels: LabelSpace
@@ -185,48 +111,3 @@ class Task(Protocol):
 
     train: Split
     test: Split
-
-
-class Step(Protocol):
-    """What happens in a training step: `step(model, images, labels, anchors) -> loss`.
-
-    The default embeds the images and calls the loss; a step with networks or optimisers of its own is another.
-    """
-
-    def __call__(self, model: torch.nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor:
-        """The loss of a batch."""
-        ...
-
-
-@runtime_checkable
-class LearningStep(Step, Protocol):
-    """A step with networks of its own: a `torch.nn.Module` whose state is kept with the checkpoint.
-
-    `labels` is what it needs of labels, as of a loss.
-    """
-
-    labels: LabelKind
-
-    def check(self, model: torch.nn.Module) -> None:
-        """Refuse a model that it cannot train, before the first step."""
-        ...
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Groups for the optimiser beside those of model and loss: `params`, `name`, `lr`, whatever else they set."""
-        ...
-
-    def figures(self) -> dict[str, float]:
-        """Numbers of the last step, for the metrics."""
-        ...
-
-    def to(self, device: torch.device) -> Self:
-        """Itself, moved to the device."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed training needs, tensors by name."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
-        """Go on from `state_dict`."""
-        ...

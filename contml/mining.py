@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
+from contml._support.options import options_of
 
 #: Of a random number and of a probability: their product fits 64 bits.
 _BITS = 31
@@ -41,6 +42,10 @@ class Miner(nn.Module):
     """
 
     sphere: bool = False
+
+    def extra_repr(self) -> str:
+        """The options, for `repr`."""
+        return options_of(self)
 
     def begin(self) -> None:
         """A new call of the loss begins, before its first block."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torch import Tensor
-
+from contml._support.errors import InputError, did_you_mean
 from contml.config import Section, from_overrides, options, validate
-from contml.contracts import InputError, Split, Task
+from contml.contracts import Split, Task
 from contml.experiment import config_names, load, task_table
-from contml.images import Images
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,8 @@ def prepare(
         InputError: there is no such task, it reads no files, or the data set is not what it should be.
     """
     task = _build(name, root, overrides)
+    from contml.images import Images  # here: it imports torch, which a mistyped name does not need
+
     images = Images(resize=size, crop=size, workers=workers, cache=cache)
     splits = {"train": task.train, "test": task.test}
     reports = {part: images.fill(split) for part, split in splits.items()}
@@ -79,10 +78,7 @@ def _build(name: str, root: Path, overrides: Sequence[str]) -> Task:
     if name not in table:
         if name in config_names():
             raise InputError(f"'{name}' is a config; its task is {load(name).config.parts['task'].name}")
-        near = difflib.get_close_matches(name, table, 1)
-        raise InputError(
-            f"unknown task '{name}'; " + (f"did you mean '{near[0]}'?" if near else "see 'contml list tasks'")
-        )
+        raise InputError(f"unknown task '{name}'; " + did_you_mean(name, table, "see 'contml list tasks'"))
     if "root" not in {option.name for option in options(table[name])}:
         raise InputError(f"{name} reads no files: there is nothing to prepare")
     if other := next((text for text in overrides if not text.startswith("task.")), None):
@@ -97,10 +93,9 @@ def _build(name: str, root: Path, overrides: Sequence[str]) -> Task:
 def _facts(split: Split) -> dict[str, str]:
     """What there is to say of a split."""
     facts = {"images": f"{len(split):,}"}
-    classes = getattr(split.labels, "classes", None)
-    if isinstance(classes, Tensor):
-        counts = classes.bincount()
-        facts |= {"classes": f"{len(counts):,}", "images a class": f"{counts.min()} to {counts.max()}"}
+    if split.labels.class_ids is not None:
+        counts = split.labels.class_ids.bincount()
+        facts |= {"classes": f"{len(counts):,}", "images per class": f"{counts.min()} to {counts.max()}"}
     if split.queries is not None and split.gallery is not None:
         facts |= {"queries": f"{len(split.queries):,}", "gallery": f"{len(split.gallery):,}"}
     facts["label distance"] = split.labels.unit

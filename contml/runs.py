@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
+from contml._support.files import write
 
 #: First line of a run's config, before the name of the config that it was made from.
 HEAD = "# contml run of "
@@ -129,25 +129,3 @@ def find_runs(folder: Path) -> list[Path]:
         return [folder]
     inner = (path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith("."))
     return [run for path in inner if not path.is_symlink() for run in find_runs(path)]
-
-
-def write(path: Path, save: Callable[[Path], Any]) -> Path:
-    """Write a file whole or not at all: `save` writes beside it, and the result takes its name."""
-    with atomic(path) as temporary:
-        save(temporary)
-    return path
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` when the block ends well, and is removed when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The ending stays, since some writers choose their format by it.
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

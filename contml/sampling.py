@@ -7,10 +7,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from contml.contracts import InputError, LabelSpace
-from contml.distances import nearest, progress_bar
+from contml._support.errors import InputError
+from contml._support.options import options_of
+from contml._support.progress import progress_bar
+from contml._support.validation import check_at_least
+from contml.labels.base import LabelSpace
 
 #: Streams of random numbers, so that an epoch's order and a batch's fill never share one.
 _ORDER, _FILL = 1, 2
@@ -28,6 +30,9 @@ class BatchSampler:
             raise InputError(f"batch_size is {batch_size}, but the data set has {items} items; it can be at most that")
         self.items, self.batch_size, self.seed = items, batch_size, seed
         self.epoch, self.step = 0, 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} batches per epoch, {self.items:,} items, {options_of(self)})"
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -65,7 +70,7 @@ class UniformSampler(BatchSampler):
 
     def __init__(self, batch_size: int = 150, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
         super().__init__(len(labels), batch_size, seed)
-        self.batches = _at_least_one("batches", batches)
+        self.batches = _optional(batches)
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
@@ -109,10 +114,7 @@ class DenseSampler(BatchSampler):
         quiet: bool = True,
     ) -> None:
         super().__init__(len(labels), batch_size, seed)
-        if anchors_per_batch < 1 or neighbours < 1:
-            raise InputError(
-                f"anchors_per_batch is {anchors_per_batch} and neighbours is {neighbours}; both must be at least 1"
-            )
+        check_at_least(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
         grouped = anchors_per_batch * (1 + neighbours)
         if grouped > batch_size:
             raise InputError(
@@ -121,9 +123,9 @@ class DenseSampler(BatchSampler):
             )
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
-        self.batches = _at_least_one("batches", batches)
+        self.batches = _optional(batches)
         with nullcontext() if quiet else progress_bar(len(labels)) as progress:
-            found = nearest(labels, neighbours, progress=progress, cache=cache)
+            found = labels.nearest(neighbours, progress=progress, cache=cache)
         self.neighbours = found.rows.cpu().numpy()  # [N,k]
 
     def __len__(self) -> int:
@@ -162,11 +164,10 @@ class ClassSampler(BatchSampler):
     def __init__(
         self, classes: int = 30, instances: int = 5, batches: int | None = None, *, labels: LabelSpace, seed: int = 0
     ) -> None:
-        if classes < 1 or instances < 1:
-            raise InputError(f"classes is {classes} and instances is {instances}; both must be at least 1")
+        check_at_least(1, classes=classes, instances=instances)
         super().__init__(len(labels), classes * instances, seed)
-        ids = getattr(labels, "classes", None)
-        if not isinstance(ids, torch.Tensor):
+        ids = labels.class_ids
+        if ids is None:
             raise InputError(
                 "the sampler takes classes x instances, but the labels are no classes; "
                 "use ClassLabels, or the dense or the uniform sampler"
@@ -175,28 +176,28 @@ class ClassSampler(BatchSampler):
         self.members = [rows for rows in self.members if len(rows)]
         if classes > len(self.members):
             raise InputError(f"classes is {classes}, but the data set has {len(self.members)} classes")
-        self.per_batch, self.instances = classes, instances
-        self.batches = _at_least_one("batches", batches)
+        self.classes, self.instances = classes, instances
+        self.batches = _optional(batches)
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch, class by class."""
-        turn, part = divmod(step, len(self.members) // self.per_batch)
+        turn, part = divmod(step, len(self.members) // self.classes)
         order = self._random(_ORDER, epoch, turn).permutation(len(self.members))
         random = self._random(_FILL, epoch, step)
         rows: list[int] = []
-        for c in order[part * self.per_batch : (part + 1) * self.per_batch]:
+        for c in order[part * self.classes : (part + 1) * self.classes]:
             members = self.members[c]
             rows += random.choice(members, self.instances, replace=len(members) < self.instances).tolist()
         return rows
 
 
-def _at_least_one(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise InputError(f"{name} is {value}; it must be at least 1")
-    return value
+def _optional(batches: int | None) -> int | None:
+    if batches is not None:
+        check_at_least(1, batches=batches)
+    return batches
 
 
 #: Every sampler by its name in a config.

@@ -13,9 +13,10 @@ from itertools import chain, islice, repeat
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError, LabelSpace, LabelView, Loss, Sampler
+from contml._support.errors import InputError
+from contml.contracts import Loss, Sampler
 from contml.distances import class_distance
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
 #: Items of a label space that are looked at.
 _ITEMS = 64
@@ -26,7 +27,7 @@ _BATCH = 12
 
 
 def check_label_space(space: LabelSpace, *, symmetric: bool = True) -> None:
-    """Hold a label space to the contract `LabelSpace`: distances, blocks, subsets, views, classes.
+    """Hold a label space to the contract `LabelSpace`: distances, blocks, batches and subsets, classes.
 
     Args:
         space: at least 3 items; of more than 64, a random 64 are looked at.
@@ -56,7 +57,7 @@ def check_loss(loss: Loss, space: LabelSpace | None = None, *, dim: int = 6, ski
     if space is None:
         random = torch.Generator().manual_seed(0)
         vectors = VectorLabels(torch.randn(_BATCH, 2, generator=random, dtype=torch.float64))
-        space = vectors if loss.labels == "distances" else ClassLabels([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
+        space = vectors if loss.requires in ("any", "graded") else ClassLabels([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
     x = torch.randn(len(space), dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     _hold(loss, _broken_by_loss(loss, space, x), skip)
 
@@ -88,7 +89,7 @@ def _close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> bool:
 
 
 def _broken_by_space(space: LabelSpace) -> Iterator[tuple[str, str]]:
-    n, kinds = len(space), ("distances", "binary", "classes")
+    n, kinds = len(space), ("graded", "binary", "classes")
     if n < 3:
         yield "length", f"it has {n} items; the check needs at least 3"
     if not isinstance(space.unit, str) or not space.unit.strip():
@@ -105,7 +106,7 @@ def _broken_by_space(space: LabelSpace) -> Iterator[tuple[str, str]]:
         yield "diagonal", f"the label distance of row {int(rows[at[0, 0]])} to itself is not 0"
     if not _close(whole, whole.T):
         yield "symmetric", "D(i, j) and D(j, i) differ; symmetric=False if that is meant"
-    if space.kind != "distances" and len(bad := whole[(whole != 0) & (whole != 1)]):
+    if space.kind != "graded" and len(bad := whole[(whole != 0) & (whole != 1)]):
         yield "0 or 1", f"a label distance is {bad[0].item()}, but kind is {space.kind!r}: only 0 and 1"
 
     some = torch.tensor([2, 0], device=space.device)
@@ -120,41 +121,48 @@ def _broken_by_space(space: LabelSpace) -> Iterator[tuple[str, str]]:
     if space.pairwise([], rows).shape != (0, len(rows)):
         yield "blocks", "pairwise([], cols) is not of shape [0, cols]"
 
-    part, own = space.subset(rows[1:]), whole[1:, 1:]
-    if len(part) != len(rows) - 1 or part.kind != space.kind:
-        yield "subset", f"subset of {len(rows) - 1} rows has {len(part)} items, of kind {part.kind!r}"
-    if not _close(part.pairwise(), own) or not _close(part.subset([1, 0]).pairwise(), own[[1, 0]][:, [1, 0]]):
-        yield "subset", "label distances of subset(rows), or of a subset of it, differ from pairwise(rows, rows)"
+    part, own = space[rows[1:]], whole[1:, 1:]
+    if not isinstance(part, type(space)) or len(part) != len(rows) - 1 or part.kind != space.kind:
+        name = type(space).__name__
+        yield "index", f"labels[rows] of {len(rows) - 1} rows is no {name} of as many items, of kind {space.kind!r}"
+    if not _close(part.pairwise(), own) or not _close(part[[1, 0]].pairwise(), own[[1, 0]][:, [1, 0]]):
+        yield "index", "label distances of labels[rows], or of an index of it, differ from pairwise(rows, rows)"
+    if part.rows is None or space.rows is None or not torch.equal(part.rows, space.rows[rows[1:]]):
+        yield "rows", "labels[rows].rows are not the row numbers in the root"
+    elif not torch.equal(part[[1, 0]].rows, part.rows[:2].flip(0)):  # type: ignore[arg-type]
+        yield "rows", "labels[rows][some].rows are not the row numbers in the root"
+    if len(part.root) != len(space.root) or not _close(part.root[part.rows].pairwise(), own):
+        yield "rows", "labels[rows].root[labels[rows].rows] are other labels than labels[rows]"
+    if part.as_root().rows is None or part.as_root().rows.tolist() != list(range(len(part))):  # type: ignore[union-attr]
+        yield "rows", "as_root().rows do not start anew"
 
     twice = torch.cat((rows, rows[:2]))  # a batch may hold an item twice
-    view, block = space.view(twice), space.pairwise(twice, twice)
-    if not isinstance(view, LabelView) or view.kind != space.kind or len(view) != len(twice):
-        yield "view", f"view of {len(twice)} rows is no LabelView of {len(twice)} items of kind {space.kind!r}"
-    if not _close(view.distances(), block):
-        yield "view", "view(rows).distances() differs from pairwise(rows, rows)"
-    if not all(_close(view.distances(anchors), block[anchors]) for anchors in (some, slice(1, 3))):
-        yield "view", "view(rows).distances(anchors) differs from these rows of view(rows).distances()"
+    batch, block = space[twice], space.pairwise(twice, twice)
+    if not _close(batch.pairwise(), block):
+        yield "batch", "labels[rows].pairwise() differs from pairwise(rows, rows)"
+    if not all(_close(batch.pairwise(anchors), block[anchors]) for anchors in (some, slice(1, 3))):
+        yield "batch", "labels[rows].pairwise(anchors) differs from these rows of labels[rows].pairwise()"
 
     moved = space.to("cpu")
     if moved.device != torch.device("cpu") or not _close(moved.pairwise(rows.cpu(), rows.cpu()), whole.cpu()):
         yield "device", 'to("cpu") is not on the CPU, or has other label distances'
 
-    classes = getattr(space, "classes", None)
+    classes = space.class_ids
     if space.kind != "classes":
-        if classes is not None or view.classes is not None:
-            yield "classes", f"it has classes, but kind is {space.kind!r}"
+        if classes is not None or batch.class_ids is not None:
+            yield "classes", f"it has class_ids, but kind is {space.kind!r}"
     elif not isinstance(classes, Tensor) or classes.shape != (n,) or classes.is_floating_point():
-        yield "classes", "kind is 'classes', but classes is no tensor of one whole number an item"
-    elif view.classes is None or not torch.equal(view.classes, classes[twice]):
-        yield "classes", "view(rows).classes differs from classes[rows]"
+        yield "classes", "kind is 'classes', but class_ids is no tensor of one whole number for each item"
+    elif batch.class_ids is None or not torch.equal(batch.class_ids, classes[twice]):
+        yield "classes", "labels[rows].class_ids differs from class_ids[rows]"
     elif not torch.equal(whole, class_distance(classes[rows], classes[rows])):
         yield "classes", "label distances are not 0 within a class and 1 between classes"
 
 
 def _broken_by_loss(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[str, str]]:
-    items, view, block, classes = len(x), space.view(), space.pairwise(), getattr(space, "classes", None)
+    items, block, classes = len(x), space.pairwise(), space.class_ids
 
-    def run(x: Tensor, labels: Tensor | LabelView, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def run(x: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Value and gradient `[B, d]` of a call on a copy of the loss."""
         leaf = x.clone().requires_grad_()
         value = copy.deepcopy(loss)(leaf, labels, anchors=anchors)
@@ -164,16 +172,16 @@ def _broken_by_loss(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[
     def same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
         return _close(a[0], b[0]) and _close(a[1], b[1])
 
-    first = copy.deepcopy(loss)(x.clone().requires_grad_(), view)
+    first = copy.deepcopy(loss)(x.clone().requires_grad_(), space)
     if not isinstance(first, Tensor) or first.ndim != 0 or not first.requires_grad:
         yield "scalar", "it does not return a scalar tensor with a graph to the embeddings"
-    value, gradient = run(x, view)
+    value, gradient = run(x, space)
 
     half = x.bfloat16()
-    exact = run(half.double(), view)[0]
+    exact = run(half.double(), space)[0]
     for given, wanted in ((x, torch.float64), (x.float(), torch.float32), (half, torch.float32)):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=given is half):
-            ours, slope = run(given, view)
+            ours, slope = run(given, space)
         if ours.dtype != wanted or slope.dtype != given.dtype:
             yield "dtype", f"embeddings in {given.dtype} give a value in {ours.dtype}; it must be {wanted}"
     if not _close(ours, exact, 1e-3):
@@ -192,42 +200,44 @@ def _broken_by_loss(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[
         ("all label distances 0", x, [0] * items),
         ("no label distance 0", x[: len(apart)], apart),
     ):
-        if len(given) >= 2 and not all(bool(t.isfinite().all()) for t in run(given.float(), space.view(list(rows)))):
+        if len(given) >= 2 and not all(bool(t.isfinite().all()) for t in run(given.float(), space[list(rows)])):
             yield "finite", f"{what}: the value or the gradient is not finite"
 
     some, everyone = torch.tensor([2, 0]), torch.arange(items).flip(0)
-    if not same(run(x, view, everyone), (value, gradient)):
+    if not same(run(x, space, everyone), (value, gradient)):
         yield "anchors", "anchors=all positions, in any order, differs from the default"
-    if isinstance(classes, Tensor) and not same(run(x, classes), (value, gradient)):
-        yield "labels", "class ids [B] and a view of the same labels differ"
-    if loss.labels != "classes":
+    if classes is not None and not same(run(x, classes), (value, gradient)):
+        yield "labels", "class ids [B] and the label space of the same labels differ"
+    if loss.requires != "classes":
         if not same(run(x, block), (value, gradient)):
-            yield "labels", "label distances [B, B] and a view of the same labels differ"
-        if not same(run(x, block[some], some), run(x, view, some)):
-            yield "labels", "of some anchors, label distances [A, B] and a view of the same labels differ"
-    if not same(run(x.flip(0), space.view(everyone)), (value, gradient.flip(0))):
+            yield "labels", "label distances [B, B] and the label space of the same labels differ"
+        if not same(run(x, block[some], some), run(x, space, some)):
+            yield "labels", "of some anchors, label distances [A, B] and the label space of the same labels differ"
+    if not same(run(x.flip(0), space[everyone]), (value, gradient.flip(0))):
         yield "permutation", "permuting the batch changes the value, or does not just permute the gradient"
-    nothing, flat = run(x, view, some[:0])
+    nothing, flat = run(x, space, some[:0])
     if nothing.item() != 0 or bool(flat.any()):
         yield "empty", f"without anchors there is nothing to compare, but the value is {nothing.item():g}, not 0"
 
-    degree, binary = VectorLabels(torch.arange(items)).view(), torch.ones(items, items).fill_diagonal_(0)
-    wrong: list[tuple[str, Tensor | LabelView]] = []
-    if loss.labels != "distances":
-        wrong += [("a view of vectors", degree), ("label distances of 0.5", 0.5 * binary)]
-    if loss.labels == "classes":
+    graded, binary = VectorLabels(torch.arange(items)), torch.ones(items, items).fill_diagonal_(0)
+    wrong: list[tuple[str, LabelSpace | Tensor]] = []
+    if loss.requires in ("binary", "classes"):
+        wrong += [("graded labels", graded), ("label distances of 0.5", 0.5 * binary)]
+    if loss.requires == "classes":
         wrong += [("0 / 1 without class ids", binary)]
+    if loss.requires == "graded":
+        wrong += [("classes", ClassLabels(list(range(items))))]
     for what, labels in wrong:
         try:
             run(x, labels)
         except InputError:
             continue
-        yield "kind", f"it needs {loss.labels!r}, but takes {what}; refuse it with an InputError"
+        yield "kind", f"it requires {loss.requires!r}, but takes {what}; refuse it with an InputError"
 
     exactly = copy.deepcopy(loss)
     parameters = list(exactly.double().parameters()) if isinstance(exactly, nn.Module) else []
     inputs = (x.clone().requires_grad_(), *(p for p in parameters if p.requires_grad))
-    if not torch.autograd.gradcheck(lambda x, *_: exactly(x, view), inputs, raise_exception=False):
+    if not torch.autograd.gradcheck(lambda x, *_: exactly(x, space), inputs, raise_exception=False):
         yield "gradcheck", "the gradient differs from finite differences in float64"
 
 

@@ -7,7 +7,7 @@ from class_layouts import write_cars_new, write_cars_old, write_cub, write_insho
 from contml.tasks.classes import CUB, SOP, Cars, InShop, cars, cub, inshop, sop
 from contml.tasks.classes.reading import Published
 
-from contml.contracts import InputError
+from contml import InputError
 
 #: Of each data set: reader, module with the published counts, what writes it, and what the miniature has.
 SETS = {

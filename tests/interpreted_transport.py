@@ -10,7 +10,7 @@ import ot
 import pytest
 import torch
 
-from contml.distances import _captions_cpu as cpu
+from contml.distances import _bags as bags
 from contml.distances import _captions_gpu as gpu
 from contml.distances import _word_costs as word_costs
 from contml.distances import caption_distance, captions, word_movers_distance
@@ -65,7 +65,7 @@ def check(random, kind, rows, cols, most, device):
     costs = word_costs.WordCosts(word_vectors(random, kind, words))
     x, y = some_captions(random, rows, most, words), some_captions(random, cols, most, words)
     y[-1] = x[0]
-    packed = cpu.pack([c] for c in x), cpu.pack([c] for c in y)
+    packed = bags.pack([c] for c in x), bags.pack([c] for c in y)
     found = gpu.all_movers(*packed, costs, device).cpu().numpy()
     assert gpu._tiles(packed[0]).all()  # none went to the CPU
     np.testing.assert_allclose(found, by_numba(x, y, costs), rtol=1e-9, atol=1e-12)
@@ -88,19 +88,19 @@ def test_random_captions(kind, most, rows, cols):
 def test_turning_a_pair_changes_no_bit():
     random = np.random.default_rng(0)
     costs = word_costs.WordCosts(word_vectors(random, "metric", 12))
-    x = cpu.pack([c] for c in some_captions(random, 5, 6, 12))
-    other = cpu.take(x, np.arange(5))
+    x = bags.pack([c] for c in some_captions(random, 5, 6, 12))
+    other = bags.take(x, np.arange(5))
     found = gpu.all_movers(x, x, costs, CPU)
     assert torch.equal(found, found.T)
     assert not found.diagonal().any()
     assert torch.equal(found, gpu.all_movers(x, other, costs, CPU))
-    assert gpu.all_movers(cpu.pack([]), x, costs, CPU).shape == (0, 5)
+    assert gpu.all_movers(bags.pack([]), x, costs, CPU).shape == (0, 5)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_it_ends_even_where_a_cost_is_not_finite(bad):
-    x, y = cpu.pack([[[0, 1, 2]]]), cpu.pack([[[3, 4, 5]]])
+    x, y = bags.pack([[[0, 1, 2]]]), bags.pack([[[3, 4, 5]]])
     costs = word_costs.WordCosts(np.arange(6.0)[:, None])
     costs.on(CPU)[0, 3:5] = bad
     assert gpu.all_movers(x, y, costs, CPU).tolist() == [[3]]  # the best plan goes round those

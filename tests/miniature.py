@@ -11,7 +11,7 @@ from contml.images import Images
 from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
 from contml.sampling import DenseSampler
-from contml.training import Trainer, Training
+from contml.training import EmbeddingStep, Trainer, Training
 
 #: Overrides that make the quick start a matter of seconds.
 TINY = [
@@ -77,12 +77,14 @@ class Flat(nn.Module):
         return self.linear(self.dropout(images.flatten(1).to(self.linear.weight.dtype) / 255))
 
 
-def small_trainer(run=None, *, model=None, epochs=2, batches=5, loss=None, split=None, broken="fail", **options):
+def small_trainer(
+    run=None, *, model=None, epochs=2, batches=5, loss=None, step=None, split=None, broken="fail", **options
+):
     split = split or Squares()
     torch.manual_seed(0)
     return Trainer(
         model or Flat(dropout=0.2),
-        loss or LogRatioLoss(),
+        step or EmbeddingStep(loss=loss or LogRatioLoss()),
         split,
         DenseSampler(10, 2, 2, batches=batches, labels=split.labels, seed=3),
         Images(resize=16, crop=14, scale_jitter=1, shift=1, flip=True, broken=broken),

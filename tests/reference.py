@@ -154,7 +154,7 @@ def triplet_margin(
     distance: str = "cosine",
     reduction: str = "mean",
 ) -> Tensor:
-    """Cosine: [ s_an - s_ap + lambda ]_+; else [ d_ap - d_an + lambda ]_+ on the embeddings as they come.
+    """Cosine: [ s_an - s_ap + lambda ]_+; else [ d_ap - d_an + lambda ]_+ without normalization.
 
     All valid triplets: target `[A,B]` is 0 for a positive p (p != a), 1 for a negative n. reduction: "mean" over all
     valid triplets of the batch, "nonzero" over those with a loss > 0, "sum".

@@ -247,11 +247,11 @@ def first_pairs(classes: Classes) -> list[Pair]:
     return pairs
 
 
-def n_pairs(embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: float = 0.003) -> Tensor:
+def n_pairs(embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: float = 0.0015) -> Tensor:
     """Mean over pairs i of log(1 + sum_{j != i} e^{a_i.p_j - a_i.p_i}) (Sohn, NeurIPS 2016), plus the l2.
 
-    l2 times the mean squared norm of the pairs' items. Dot products of the embeddings as they come. With anchors given,
-    the pairs are those whose a is one; the negatives stay.
+    l2 times the mean squared norm of the pairs' items. Dot products of embeddings that are not normalized. With anchors
+    given, the pairs are those whose a is one; the negatives stay.
     """
     x = embeddings.double()
     rows = _positions(anchors, len(x))
@@ -270,7 +270,7 @@ def angular(embeddings: Tensor, classes: Classes, anchors: Anchors = None, alpha
     """1/m sum_(a,p) log(1 + sum_n e^{4 tan^2(alpha) (a + p).n - 2 (1 + tan^2(alpha)) a.p}) (Wang et al. 2017, Eq. 8).
 
     (a, p): the pairs of `n_pairs`, in both orders; m: their number, of those whose a is an anchor. n: both items of
-    every pair of another class. Dot products of the embeddings as they come; alpha in degrees.
+    every pair of another class. Dot products of embeddings that are not normalized; alpha in degrees.
     """
     x = embeddings.double()
     rows = _positions(anchors, len(x))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from miniature import Squares
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.experiment import check, load, load_run, resume, train
 from contml.labels import ClassLabels
 from contml.losses.memory import CrossBatchMemory
@@ -77,7 +77,7 @@ class Killed(BaseException):
 
 
 def state(trainer):
-    parts = {"model": trainer.bare_model, "loss": trainer.loss}
+    parts = {"model": trainer.bare_model, "loss": trainer.training_step.loss}
     return {f"{part}.{key}": value for part, module in parts.items() for key, value in module.state_dict().items()}
 
 
@@ -89,8 +89,8 @@ def test_it_resumes_bit_for_bit(tmp_path, name):
     whole.fit()
     expected = state(whole)
     if "memory" in name:
-        assert isinstance(whole.loss, CrossBatchMemory)
-        assert whole.loss.written == 6 * (whole.total - whole.loss.start)
+        assert isinstance(whole.training_step.loss, CrossBatchMemory)
+        assert whole.training_step.loss.written == 6 * (whole.total - whole.training_step.loss.start)
     # Where there is a memory: when it is about to be used, and when its ring has closed.
     for stop in ((0, 1), (1, 1)) if "memory" in name else ((1, 1),):
         run = create(tmp_path, "killed")
@@ -145,7 +145,7 @@ def test_a_part_that_is_left_out_is_in_no_config(tmp_path):
         (
             True,
             "loss: proxy_nca\nminer: vthm",
-            "own.yaml:10: the loss 'proxy_nca' takes no miner; leave 'miner' away, or choose one of ",
+            "own.yaml:10: the loss 'proxy_nca' takes no miner; leave out 'miner', or choose one of ",
         ),
         (True, "loss: pml:NTXentLoss\nminer: vthm", "the loss 'pml:NTXentLoss' takes no miner; leave"),
         (True, "loss: raw\nminer: vtm", "own.yaml:10: unknown miner 'vtm'; did you mean 'vthm'?"),
@@ -159,8 +159,12 @@ def test_a_part_that_is_left_out_is_in_no_config(tmp_path):
         (True, "loss: raw\nmemory: {szie: 3}", "own.yaml:10: unknown key 'memory.szie'; did you mean 'size'?"),
         (True, "loss: soft_triple\nmemory: {start: 0}", "own.yaml:10: memory: SoftTripleLoss compares proxies"),
         (True, "loss: pml:NTXentLoss\nmemory: {start: 0}", "takes a pair loss of contml, but pml:NTXentLoss is none"),
-        (False, "loss: raw\nmemory: {start: 0}", "RAWLoss needs label distances of 0 and 1, but the labels of this"),
-        (False, "loss: pml:NTXentLoss", "pml:NTXentLoss needs class labels, but the labels of this data are not"),
+        (
+            False,
+            "loss: raw\nmemory: {start: 0}",
+            "loss 'raw' needs label distances of 0 and 1, but the labels are graded",
+        ),
+        (False, "loss: pml:NTXentLoss", "loss 'pml:NTXentLoss' needs classes, but the labels are graded"),
     ],
 )
 def test_what_does_not_go_together_is_told_before_the_first_step(tmp_path, classes, parts, message):
@@ -172,7 +176,7 @@ def test_what_does_not_go_together_is_told_before_the_first_step(tmp_path, class
 
 def test_an_outside_loss_has_all_items_as_anchors(tmp_path):
     dense = "sampler={name: dense, batch_size: 6, anchors_per_batch: 3, neighbours: 1, batches: 3}"
-    with pytest.raises(InputError, match=r"but 3 of 6 are to be anchors; set sampler\.all_anchors: true"):
+    with pytest.raises(InputError, match=r"but 3 of 6 are to be anchors; let all items be anchors"):
         check(experiment(tmp_path, "outside", dense))
     facts = dict(check(experiment(tmp_path, "outside", dense, "sampler.all_anchors=true")))
     assert float(facts["loss of a batch"]) > 0

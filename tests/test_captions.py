@@ -14,17 +14,11 @@ from gensim.models import KeyedVectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contml.contracts import InputError
+from contml import InputError
+from contml.distances import _bags as bags
 from contml.distances import _captions_cpu as cpu
 from contml.distances import _word_costs as word_costs
-from contml.distances import (
-    caption_distance,
-    captions,
-    pairwise,
-    smallest,
-    word_movers_distance,
-    word_movers_plan,
-)
+from contml.distances import caption_distance, captions, smallest, word_movers_distance, word_movers_plan
 from contml.labels import CaptionLabels
 from contml.labels.captions import load_word_vectors, tokens
 from contml.testing import check_label_space
@@ -112,15 +106,15 @@ def test_caption_sets_equal_the_slow_loop(seed):
 def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, grid):
     random = np.random.default_rng(seed)
     vectors = random.integers(0, 3, (words, dim)).astype(float) if grid else random.normal(size=(words, dim))
-    bags = [random_caption(random, words) for _ in range(6)]
-    w = word_movers_distance(bags, bags, vectors).double()
+    some = [random_caption(random, words) for _ in range(6)]
+    w = word_movers_distance(some, some, vectors).double()
     assert torch.equal(w, w.T)
     assert (w.diagonal() == 0).all()
     assert (w[:, None, :] <= w[:, :, None] + w[None] + 1e-5).all()
     sets = random_sets(seed, 6, words)
-    costs, packed = word_costs.WordCosts(vectors), cpu.pack(sets)
+    costs, packed = word_costs.WordCosts(vectors), bags.pack(sets)
     pruned = captions.set_distances(packed, packed, costs)
-    other = cpu.take(packed, np.arange(len(sets)))
+    other = bags.take(packed, np.arange(len(sets)))
     assert np.array_equal(pruned, captions.set_distances(packed, packed, costs, prune=False))
     assert np.array_equal(pruned, captions.set_distances(packed, other, costs))
     assert np.array_equal(pruned, pruned.T)
@@ -129,7 +123,7 @@ def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, gri
 
 def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
     vectors, sets = gaussian(), random_sets(5, 20)
-    packed = cpu.pack(sets)
+    packed = bags.pack(sets)
     whole = captions.set_distances(packed, packed, word_costs.WordCosts(vectors))
     monkeypatch.setattr(captions, "_TILE", 3)
     monkeypatch.setattr(word_costs, "WHOLE", 10)
@@ -172,32 +166,41 @@ def test_the_label_space_keeps_the_contract(seed):
     check_label_space(CaptionLabels(sentences(random_sets(seed, 30)), keyed(gaussian())))
 
 
+@pytest.mark.parametrize("memory", [1, 64 * 30 * 7])
+def test_blocks_of_a_few_images_give_the_same_bits_as_half_the_work(memory):
+    space = CaptionLabels(sentences(random_sets(2, 30)), keyed(gaussian()))
+    whole = space.pairwise()
+    assert torch.equal(space.pairwise(memory=memory), whole)
+    assert torch.equal(space.pairwise([3, 1, 1], [1, 3]), whole[[3, 1, 1]][:, [1, 3]])
+    assert torch.equal(space[[9, 4, 9]].pairwise(memory=memory), whole[[9, 4, 9]][:, [9, 4, 9]])
+
+
 def by_brute_force(space, k, rows=None, among=None):
     rows = torch.arange(len(space)) if rows is None else torch.tensor(rows)
     among = torch.arange(len(space)) if among is None else torch.tensor(among).unique()
-    return smallest(pairwise(space, rows, among), among, k, out=rows[:, None] == among)
+    return smallest(space.pairwise(rows, among), among, k, excluded=rows[:, None] == among)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 50])
-def test_nearest_rows_equal_brute_force_with_ties_to_the_lower_row(dim):
+def test_nearest_images_equal_brute_force_with_ties_to_the_lower_row(dim):
     few = np.random.default_rng(dim).integers(0, 2, (12, dim)).astype(np.float32)  # many words at one place
     sets = random_sets(dim, 80, words=12, longest=3)
     for vectors, images in ((few, sets), (gaussian(40, dim), random_sets(dim, 60)), (gaussian(40, dim), sets[:3] * 20)):
         space = CaptionLabels(sentences(images), keyed(vectors))
         for k in (1, 7, len(space) - 1):
-            found, expected = space.nearest_rows(k), by_brute_force(space, k)
+            found, expected = space.nearest(k), by_brute_force(space, k)
             assert torch.equal(found.rows, expected.rows)
             assert torch.equal(found.distances, expected.distances)
     rows, among = [5, 3, 3], [40, 3, 9, 9, 20, 50]
-    found, expected = space.nearest_rows(4, rows, among), by_brute_force(space, 4, rows, among)
+    found, expected = space.nearest(4, rows, among=among), by_brute_force(space, 4, rows, among)
     assert torch.equal(found.rows, expected.rows)
     assert torch.equal(found.distances, expected.distances)
 
 
-def test_nearest_rows_of_a_large_vocabulary_in_little_memory(monkeypatch):
+def test_nearest_images_of_a_large_vocabulary_in_little_memory(monkeypatch):
     monkeypatch.setattr(word_costs, "WHOLE", 10)
     space, seen = CaptionLabels(sentences(random_sets(7, 70)), keyed(gaussian())), []
-    found = space.nearest_rows(5, memory=1, progress=seen.append)
+    found = space.nearest(5, memory=1, progress=seen.append)
     torch.testing.assert_close(found.distances, by_brute_force(space, 5).distances, rtol=1e-6, atol=0)
     assert seen == sorted(seen)
     assert seen[-1] == 70
@@ -211,7 +214,7 @@ def test_the_fingerprint_changes_with_a_word_or_a_vector():
     marks.add(CaptionLabels(given, keyed(changed)).fingerprint())
     marks.add(CaptionLabels(given, keyed(vectors), normalize=True).fingerprint())
     marks.add(CaptionLabels([[*given[0], "w0 w1"], *given[1:]], keyed(vectors)).fingerprint())
-    marks.add(CaptionLabels(given, keyed(vectors)).subset([1, 0]).fingerprint())
+    marks.add(CaptionLabels(given, keyed(vectors))[[1, 0]].fingerprint())
     assert len(marks) == 5
 
 
@@ -219,7 +222,7 @@ def test_more_captions_than_lanes():
     random = np.random.default_rng(0)
     sets = [[random_caption(random) for _ in range(count)] for count in (1, 40, 16, 17, 33, 5, 2, 15)]
     space = CaptionLabels(sentences(sets), keyed(gaussian()))
-    found, expected = space.nearest_rows(3), by_brute_force(space, 3)
+    found, expected = space.nearest(3), by_brute_force(space, 3)
     assert torch.equal(found.rows, expected.rows)
     assert torch.equal(found.distances, expected.distances)
 
@@ -237,7 +240,7 @@ def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
     assert space.kept.tolist() == [0, 2]
     assert space.unknown == {"zebra": 3, "quagga": 1}
     assert (space.dropped, space.words, space.longest) == (3, ["w0", "w1", "w2"], 2)
-    assert space.subset([1]).kept.tolist() == [2]
+    assert space[[1]].kept.tolist() == [2]
     expected = set_distance([[0, 1]], [[2]], gaussian())
     assert space.pairwise()[0, 1].item() == pytest.approx(expected, rel=1e-6)
 
@@ -418,7 +421,7 @@ def broken(word="w1", value=np.nan):
             "the word 'zebra' has no vector; leave it out, or give vectors that have it",
         ),
         (
-            lambda: CaptionLabels([["w0"], ["w1"]], keyed(gaussian())).nearest_rows(2),
+            lambda: CaptionLabels([["w0"], ["w1"]], keyed(gaussian())).nearest(2),
             "k is 2, but there are 1 items to choose neighbours from; k must be 1 to 1",
         ),
     ],
@@ -439,7 +442,7 @@ def test_the_same_words_in_other_numbers_from_either_side_to_the_last_bit_of_flo
         [sorted([0] * a + [1] * b + [2] * c)]
         for a, b, c in [(25, 2, 17), (5, 28, 20), *random.integers(1, 30, (58, 3))]
     ]
-    x, y = cpu.pack(sets), cpu.pack(sets)
+    x, y = bags.pack(sets), bags.pack(sets)
     forth, back = np.zeros((60, 60)), np.zeros((60, 60))
     cpu.kernels.movers_rows(cpu._sides(x, y, costs), cpu.workspace(3), False, 0, 1, forth)
     cpu.kernels.movers_rows(cpu._sides(y, x, costs), cpu.workspace(3), False, 0, 1, back)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import Squares, small_trainer
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.evaluation import protocol
 from contml.evaluation.class_metrics import average_precision_at_r_by_chance, recall_by_chance
 from contml.evaluation.protocol import evaluate
@@ -110,7 +110,7 @@ def test_missing_rows_are_no_relevant_items():
     embeddings, labels = torch.randn(8, 3), ClassLabels([0, 0, 1, 1, 1, 2, 2, 2])
     found, _ = evaluate(embeddings, labels, missing=torch.tensor([1, 5]))
     kept = torch.tensor([0, 2, 3, 4, 6, 7])
-    expected, _ = evaluate(embeddings[kept], labels.subset(kept))
+    expected, _ = evaluate(embeddings[kept], labels[kept])
     assert (found.curves, found.scores) == (expected.curves, expected.scores)
     assert found.curves["recall"].oracle[0] == pytest.approx(5 / 6)  # the other item of class 0 is missing
 
@@ -171,7 +171,7 @@ def test_the_order_of_items_changes_no_figure(split):
     moved = (None, None) if split is None else (place[:split].sort().values, place[split:].flip(0))
     for labels in (VectorLabels(values), ClassLabels(torch.arange(25) % 4)):
         found, _ = evaluate(x, labels, *rows)
-        again, _ = evaluate(x[order], labels.subset(order), *moved)
+        again, _ = evaluate(x[order], labels[order], *moved)
         for name, curve in found.curves.items():
             assert curve.model == pytest.approx(again.curves[name].model, rel=1e-9)
             assert curve.random == pytest.approx(again.curves[name].random, rel=1e-6)

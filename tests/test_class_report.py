@@ -46,7 +46,7 @@ class ClassColours:
 def found(classes=6, items=60, noise=0.5):
     torch.manual_seed(0)
     split = ClassColours(torch.arange(items) % classes)
-    embeddings = torch.eye(classes)[split.labels.classes] + noise * torch.randn(items, classes)
+    embeddings = torch.eye(classes)[split.labels.class_ids] + noise * torch.randn(items, classes)
     return split, *evaluate(embeddings, split.labels)
 
 

@@ -112,7 +112,7 @@ def test_check_and_list_and_copy(contml, tmp_path):
 
     status, out, _ = contml("list")
     assert status == 0
-    for word in ("pose/synthetic", "log_ratio", "proxy_anchor", "dense", "threshold", "resnet18", "adamw", "inverse"):
+    for word in ("pose/synthetic", "log_ratio", "proxy_anchor", "dense", "threshold", "small_cnn", "adamw", "inverse"):
         assert word in out
     status, out, _ = contml("list", "losses")
     assert "squared = true: " in out
@@ -164,18 +164,21 @@ def test_a_backbone_of_ones_own_needs_trust_in_a_run_folder(contml, tmp_path):
         ("sampler.batch_size=5000", "sampler: batch_size is 5000, but the data set has 40 items"),
         ("sampler.neighbours=40", "sampler: 2 anchors with 40 neighbours each are 82 items, more than batch_size 10"),
         ("loss=triplet_margin", "set a threshold with 'labels: {name: threshold, threshold: ...}'"),
-        ("loss=proxy_anchor", "ProxyAnchorLoss needs class labels, but the labels of this data are not classes"),
+        ("loss=proxy_anchor", "loss 'proxy_anchor' needs classes, but the labels are graded"),
         ("loss.num_classes=3", "unknown key 'loss.num_classes'"),
         ("model.backbone=resnet19", "resnet18"),
         ("model.weights=missing.safetensors", "missing.safetensors"),
-        ("images.crop=900", "images.crop=900"),
+        ("images.crop=900", "crop is 900; it must be 1 to resize"),
         ("optimizer.lr=fast", "'optimizer.lr' is 'fast'; it must be a number"),
         ("seed", "KEY=VALUE"),
         ("seed=-1", "command line: seed is -1; it must be 0 to 4294967295"),
         ("task.figures_seed=-1", "figures_seed is -1"),
         ("optimizer.weight_decay=-1.0", "optimizer: weight_decay is -1.0; it must be at least 0"),
         ("schedule={name: step, epochs: 0}", "schedule: epochs is 0 and factor is 0.5; these must be at least 1"),
-        ("loss={name: margin, per_class: true}", "labels of this data are a matter of degree"),
+        (
+            "loss={name: margin, per_class: true}",
+            "per_class=True learns a boundary for each class, so labels must be classes",
+        ),
         ("model.backbone=os:nothing", "backbone 'os:nothing' cannot be imported"),
     ],
 )
@@ -265,7 +268,7 @@ def test_a_truncated_jpeg_is_named_with_the_choice_to_skip(refused, contml, tmp_
     status, _, err = contml("train", "pose/synthetic", *OWN)
     assert status == 2
     assert "person23.jpg: cannot be decoded" in err
-    assert "set images.broken=skip to leave such images out" in err
+    assert "leave out broken images (broken: skip)" in err
     assert "Traceback" not in err
     status, out, err = contml("train", "pose/synthetic", *OWN, "images.broken=skip")
     assert status == 0, err
@@ -277,6 +280,7 @@ def test_commands_on_what_is_no_run(refused, contml, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "empty: not a run folder, it has no config.yaml" in refused("report", "empty")
     assert "--resume goes on with empty as it is" in refused("train", "pose/synthetic", "--resume", "empty")
+    assert "nowhere: no such run folder" in refused("train", "--resume", "nowhere")
     assert "name a config: 'contml train pose/synthetic'" in refused("train")
     assert "there is no list of 'loses'" in refused("list", "loses")
     assert "no config 'pose/synthetics'" in refused("train", "pose/synthetics")

@@ -17,7 +17,7 @@ from fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from miniature import TINY
 from PIL import Image
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.evaluation.named import measured
 from contml.evaluation.result import Score
 from contml.reporting.compare import compare
@@ -510,7 +510,7 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
             ["runs", "--by", "model.backbone"],
             "'model.backbone' is small_cnn in all of these runs; choose a key that differs",
         ),
-        (["runs/a/16-0", "--by", "model.dim"], "these runs differ in no key, so leave --by away"),
+        (["runs/a/16-0", "--by", "model.dim"], "these runs differ in no key, so leave out --by"),
         (["late"], "nothing to compare yet: late: not finished, 1 of 2 epochs; go on with: contml train --resume late"),
         (["late", "later"], "--resume late (and 1 more such)"),
         (["wrong"], "config.yaml:22: published: unknown metric 'recal@1'; did you mean 'recall@1'?"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contml import InputError
 from contml.config import (
     Config,
     Document,
@@ -24,7 +25,6 @@ from contml.config import (
     summary,
     validate,
 )
-from contml.contracts import InputError
 
 NAME = "pose/synthetic.yaml"
 

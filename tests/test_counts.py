@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contml.distances import ExactDistances, count_nearer, counts, distinct, nearest_vectors, squared_distances_of
+from contml.distances import ExactDistances, counts, distinct, nearest_vectors, squared_distances_of
+from contml.distances.counts import count_nearer
 from contml.distances.exact import squared_norms
 
 

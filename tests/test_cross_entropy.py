@@ -7,7 +7,7 @@ import torch
 from reference_classes import cross_entropy
 from strategies import CLASS_CASES
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.labels import VectorLabels
 from contml.losses import LOSSES, CrossEntropyLoss
 from contml.testing import check_loss
@@ -38,9 +38,9 @@ def test_equals_its_loop_whole_and_in_blocks(case):
 def test_it_is_torchs_cross_entropy_of_a_linear_layer():
     torch.manual_seed(1)
     loss, x, classes = make(), torch.randn(9, 6), torch.randint(0, 4, (9,))
-    expected = torch.nn.functional.cross_entropy(x @ loss.weight.T + loss.bias, classes)
+    expected = torch.nn.functional.cross_entropy(x @ loss.proxies.T + loss.bias, classes)
     torch.testing.assert_close(loss(x, classes), expected)
-    assert {name: tuple(p.shape) for name, p in loss.named_parameters()} == {"weight": (4, 6), "bias": (4,)}
+    assert {name: tuple(p.shape) for name, p in loss.named_parameters()} == {"proxies": (4, 6), "bias": (4,)}
 
 
 def test_any_class_ids_and_some_anchors():
@@ -48,7 +48,7 @@ def test_any_class_ids_and_some_anchors():
     ids, anchors = [40, -3, 7, 12], torch.tensor([5, 0, 2])
     x, classes = torch.randn(8, 6).double(), torch.tensor([7, 7, -3, 40, 7, 40, -3, 7])
     loss = make(4, class_ids=ids).double()
-    expected = cross_entropy(x, classes, loss.weight, loss.bias, anchors, class_ids=ids)
+    expected = cross_entropy(x, classes, loss.proxies, loss.bias, anchors, class_ids=ids)
     for loss.block_rows in (None, 1, 2):
         leaf = x.clone().requires_grad_()
         value = loss(leaf, classes, anchors=anchors)
@@ -88,4 +88,4 @@ def test_bad_labels():
     with pytest.raises(InputError, match="class id 4 is not one of the 4 classes that the loss was made for"):
         make()(torch.randn(3, 6), torch.tensor([0, 1, 4]))
     with pytest.raises(InputError, match="needs classes"):
-        make()(torch.randn(4, 6), VectorLabels(torch.randn(4)).view())
+        make()(torch.randn(4, 6), VectorLabels(torch.randn(4)))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import batches, label_matrices
 
-from contml.contracts import InputError
-from contml.distances import cosine, dot, euclidean, nearest, pairwise, pose_distance, search, squared_euclidean
+from contml import InputError
+from contml.distances import cosine, dot, euclidean, pose_distance, search, squared_euclidean
 from contml.distances.euclidean import pair_by_pair, pairs
-from contml.labels import ClassLabels, NearestLabels, PackedLabels, PoseLabels, VectorLabels
+from contml.labels import ClassLabels, LabelSpace, NearestLabels, PoseLabels, VectorLabels, nearest
 
 PAIRWISE = {
     "squared_euclidean": (squared_euclidean, reference.squared_euclidean),
@@ -190,7 +190,7 @@ def test_hidden_coordinates_are_never_read():
     assert torch.equal(PoseLabels(garbage, visible).pairwise(), PoseLabels(xy, visible).pairwise())
 
 
-class Matrix(PackedLabels):
+class Matrix(LabelSpace):
     """Label distances from a matrix: what the driver is tested with."""
 
     def __init__(self, matrix):
@@ -213,13 +213,22 @@ def test_nearest_equals_the_loop_with_ties_to_the_lower_row(matrix, data):
 
 def test_nearest_in_blocks_of_columns(monkeypatch):
     torch.manual_seed(0)
-    space = VectorLabels(torch.randint(0, 9, (300, 2)))
+    vectors = VectorLabels(torch.randint(0, 9, (300, 2)))
+    space = Matrix(vectors.pairwise())  # it knows no faster way than blocks
     whole = nearest(space, 20)
-    original = min
+    asked, original = [], min
+
+    def distances(self, x, y):
+        asked.append((len(x), len(y)))
+        return self.matrix[x.row][:, y.row]
+
+    monkeypatch.setattr(Matrix, "distances", distances)
     monkeypatch.setattr(search, "min", lambda *a: 64 if a == (300, 1 << 14) else original(*a), raising=False)
     blocks = nearest(space, 20, memory=5000)
-    assert torch.equal(blocks.rows, whole.rows)
-    assert torch.equal(blocks.distances, whole.distances)
+    assert {cols for _, cols in asked} == {64, 300 % 64}
+    for other in (blocks, nearest(vectors, 20)):
+        assert torch.equal(other.rows, whole.rows)
+        assert torch.equal(other.distances, whole.distances)
 
 
 def test_nearest_among_a_gallery():
@@ -236,8 +245,12 @@ def test_pairwise_in_any_memory(memory):
     torch.manual_seed(0)
     space = PoseLabels(torch.rand(30, 4, 2))
     rows, cols = [3, 1, 29], torch.arange(5, 20)
-    assert torch.equal(pairwise(space, rows, cols, memory=memory), space.pairwise(rows, cols))
-    assert pairwise(space, [], cols).shape == (0, 15)
+    assert torch.equal(space.pairwise(rows, cols, memory=memory), space.pairwise(rows, cols))
+    assert torch.equal(space[rows].pairwise(memory=memory), space.pairwise(rows, rows))
+    assert torch.equal(space.pairwise(memory=memory), torch.stack([space.pairwise([row])[0] for row in range(30)]))
+    assert space.pairwise([], cols, memory=memory).shape == (0, 15)
+    assert space.pairwise(rows, [], memory=memory).shape == (3, 0)
+    assert space[[]].pairwise(memory=memory).shape == (0, 0)
 
 
 def test_bad_input():
@@ -247,8 +260,8 @@ def test_bad_input():
     with pytest.raises(InputError, match="k is 0"):
         NearestLabels(0, space=space)
     with pytest.raises(InputError, match="row 3 does not exist; rows are 0 to 2"):
-        pairwise(space, [3])
+        space.pairwise([3])
     with pytest.raises(InputError, match=r"a label distance is nan \(row 0, column 1 of the block\)"):
-        pairwise(Matrix(torch.tensor([[0, torch.nan], [1, 0]])))
+        Matrix(torch.tensor([[0, torch.nan], [1, 0]])).pairwise()
     with pytest.raises(InputError, match=r"a label distance is -1\.0"):
         nearest(Matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), 1)

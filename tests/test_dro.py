@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CLASS_CASES
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.losses import LOSSES, DROLoss, kl_robust
 from contml.losses.dro import top_weights
 from contml.mining import Miner

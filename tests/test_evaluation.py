@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import label_matrices
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.distances import vectors
 from contml.evaluation import protocol
 from contml.evaluation.metrics import spearman
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.ranking import rank
 from contml.evaluation.result import Curve, Evaluation
-from contml.labels import ClassLabels, PackedLabels, VectorLabels
+from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
 
-class Matrix(PackedLabels):
+class Matrix(LabelSpace):
     """Label distances from a matrix."""
 
     unit = "steps"
@@ -198,7 +198,7 @@ def test_missing_rows_neither_query_nor_are_ranked(leave_one_out):
     found, ranked = evaluate(embeddings, labels, queries, gallery, missing=missing)
     kept = torch.tensor([row for row in range(20) if row not in (3, 17)])
     if leave_one_out:
-        expected, _ = evaluate(embeddings[kept], labels.subset(kept))
+        expected, _ = evaluate(embeddings[kept], labels[kept])
     else:
         expected, _ = evaluate(embeddings, labels, kept[kept < 6], kept[kept >= 6])
     assert found.skipped == 2
@@ -207,7 +207,7 @@ def test_missing_rows_neither_query_nor_are_ranked(leave_one_out):
     assert (found.queries, found.gallery) == ((18, 18) if leave_one_out else (5, 13))
     for shown in (ranked.queries, ranked.model, ranked.oracle):
         assert not torch.isin(shown, missing).any()
-    nothing, _ = evaluate(embeddings[kept], labels.subset(kept), missing=torch.tensor([], dtype=torch.int64))
+    nothing, _ = evaluate(embeddings[kept], labels[kept], missing=torch.tensor([], dtype=torch.int64))
     assert nothing.skipped == 0
 
 

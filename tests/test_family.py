@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.losses import LOSSES, RowLoss
+from contml import InputError
+from contml.losses import LOSSES, PairLoss
 from contml.losses.dro import kl_robust
-from contml.losses.hdml import pull
-from contml.losses.weights import pair_weights
+from contml.losses.pair_weights import pair_weights
 from contml.mining import MINERS, Candidates, Miner
+from contml.training.hdml import pull
 
 CASES = {case.name: case for case in CLASS_CASES}
 
@@ -51,7 +51,7 @@ class Member:
     def __str__(self) -> str:
         return " ".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
 
-    def make(self, num_classes: int = 4, dim: int = 4, **keywords: Any) -> RowLoss:
+    def make(self, num_classes: int = 4, dim: int = 4, **keywords: Any) -> PairLoss:
         return make(self.name, num_classes, dim, **keywords, **self.options)
 
     def value(self, embeddings: Tensor, classes: Tensor, *parameters: Tensor, **keywords: Any) -> Tensor:
@@ -132,7 +132,7 @@ VARIANTS = [
 #: What options change, they change in these.
 FEW_CASES = [CASES[name] for name in ("unequal class sizes", "norms from 1e-3 to 30", "copy in another class")]
 #: Every loss of classes, its options as they come; those without a loop here have one in test_losses.py.
-NAMES = [name for name, loss in LOSSES.items() if loss.labels != "distances"]
+NAMES = [name for name, loss in LOSSES.items() if loss.requires not in ("any", "graded")]
 
 
 def value_and_gradients(loss, *leaves):
@@ -222,7 +222,7 @@ def test_class_ids_of_any_numbering(member):
 def test_label_distances_of_classes_say_the_same(member):
     case = CASES["unequal class sizes"]
     loss = member.make(case.num_classes)
-    if loss.labels == "classes":
+    if loss.requires == "classes":
         with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
             loss(case.embeddings, case.distances)
         return
@@ -244,7 +244,7 @@ def test_every_class_loss_and_each_of_its_options_has_a_loop():
 # ---------------------------------------------------------------------------------------------------------------------
 # invariances
 
-#: They take the embeddings as they come.
+#: They do not normalize embeddings.
 UNNORMALISED = {"n_pairs", "angular", "cross_entropy"}
 #: Pairs are the first two items of each class in the batch.
 ORDERED = {"n_pairs", "angular"}
@@ -304,8 +304,9 @@ def test_sums_of_disjoint_anchors_add_up(name, batch, data):
     embeddings, classes = batch
     loss = make(name, int(classes.max()) + 1, embeddings.shape[1])
     order = torch.tensor(data.draw(st.permutations(range(len(classes)))))
-    values, counts = loss.sums(embeddings, classes)
-    parts = [loss.sums(embeddings, classes, anchors=part) for part in order.split(data.draw(st.integers(1, 4)))]
+    values, counts = loss.sums(loss.compare(embeddings, classes))
+    some = order.split(data.draw(st.integers(1, 4)))
+    parts = [loss.sums(loss.compare(embeddings, classes, part)) for part in some]
     assert_same([sum(part[0] for part in parts)], [values])
     assert torch.equal(sum(part[1] for part in parts), counts)
 

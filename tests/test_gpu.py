@@ -7,8 +7,8 @@ import torch
 from miniature import Flat, small_trainer
 
 from contml.config import data_arguments
-from contml.distances import cosine, euclidean, nearest, squared_euclidean
-from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels
+from contml.distances import cosine, euclidean, squared_euclidean
+from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses import LOSSES
 
 pytestmark = [
@@ -32,8 +32,8 @@ def test_labels_and_nearest(space):
     on_gpu = space.to("cuda")
     torch.testing.assert_close(on_gpu.pairwise().cpu(), space.pairwise())
     assert torch.equal(nearest(on_gpu, 7).rows.cpu(), nearest(space, 7).rows)
-    for view in (ThresholdLabels(1.0, space=space), NearestLabels(5, space=space)):
-        assert torch.equal(view.to("cuda").pairwise().cpu(), view.pairwise())
+    for binary in (ThresholdLabels(1.0, space=space), NearestLabels(5, space=space)):
+        assert torch.equal(binary.to("cuda").pairwise().cpu(), binary.pairwise())
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -45,11 +45,13 @@ def test_losses(name, block_rows):
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows
     embeddings = torch.randn(40, 6, dtype=torch.float64)
-    space = VectorLabels(torch.randn(40, 2)) if loss.labels == "distances" else ClassLabels(torch.arange(40) % 4)
+    space = (
+        VectorLabels(torch.randn(40, 2)) if loss.requires in ("any", "graded") else ClassLabels(torch.arange(40) % 4)
+    )
     results = []
     for device in ("cpu", "cuda"):
         moved, leaf = loss.to(device), embeddings.to(device, copy=True).requires_grad_()
-        value = moved(leaf, space.to(device).view())
+        value = moved(leaf, space.to(device))
         results.append((value.cpu(), torch.autograd.grad(value, leaf)[0].cpu()))
     torch.testing.assert_close(results[0], results[1], rtol=1e-8, atol=1e-8)
 

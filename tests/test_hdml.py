@@ -14,13 +14,10 @@ from strategies import CLASS_CASES, class_ids
 from torch import nn
 from torch.nn import functional as F
 
-from contml import experiment
-from contml.contracts import InputError
+from contml import InputError, experiment
 from contml.images import Images
 from contml.labels import ClassLabels
-from contml.losses import LogRatioLoss, NPairsLoss, TripletMarginLoss
-from contml.losses.hdml import n_pairs, pull, triplets, tuple_loss
-from contml.losses.rows import _ClassView
+from contml.losses import NPairsLoss, TripletMarginLoss
 from contml.mining import VTHM
 from contml.models import EmbeddingModel
 from contml.runs import create
@@ -28,6 +25,7 @@ from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
 from contml.training.gather import world
+from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
 
 
 def triplet_margin():
@@ -242,7 +240,7 @@ def metric_by_loop(loss, form, anchors, items, target):
 
 def batch_of(classes):
     images = torch.rand(len(classes), 3, 14, 14, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    return images, ClassLabels(classes).view()
+    return images, ClassLabels(classes)
 
 
 @pytest.mark.parametrize("form", LOSSES)
@@ -250,7 +248,7 @@ def batch_of(classes):
 def test_terms_and_their_gradients_each_where_it_belongs(form, j_avg):
     """Backbone and head feel J_metric alone, the generator J_gen alone, the softmax layer its own loss alone."""
     classes = torch.tensor([0, 1, 2, 0, 1, 2, 3, 3, 4, 0])
-    images, view = batch_of(classes)
+    images, labels = batch_of(classes)
     model, step = model_of().double(), hdml(LOSSES[form](), beta=3.0).double()
     step.means.copy_(torch.tensor([j_avg, 10.0]))
     real, synthetic, generator, softmax = terms_by_loop(step, model, images, classes, form)
@@ -265,14 +263,14 @@ def test_terms_and_their_gradients_each_where_it_belongs(form, j_avg):
         name: torch.autograd.grad(term, list(parameters), retain_graph=True)
         for name, (term, parameters) in wanted.items()
     }
-    value = step(model, images, view, None)
+    value = step(model, images, labels, None)
     value.backward()
     torch.testing.assert_close(value, metric, rtol=1e-10, atol=1e-12)
-    figures = step.figures()
-    assert figures["metric_loss"] == pytest.approx(real.item(), rel=1e-10)
-    assert figures["synthetic_loss"] == pytest.approx(synthetic.item(), rel=1e-10)
-    assert figures["generator_loss"] == pytest.approx(generator.item(), rel=1e-10)
-    assert figures["synthetic_share"] == pytest.approx(1 - share, rel=1e-10)
+    logs = step.logs()
+    assert logs["metric_loss"] == pytest.approx(real.item(), rel=1e-10)
+    assert logs["synthetic_loss"] == pytest.approx(synthetic.item(), rel=1e-10)
+    assert logs["generator_loss"] == pytest.approx(generator.item(), rel=1e-10)
+    assert logs["synthetic_share"] == pytest.approx(1 - share, rel=1e-10)
     for name, (_, parameters) in {
         "model": (0, model.parameters()),
         "generator": (0, step.generator.parameters()),
@@ -286,27 +284,27 @@ def test_terms_and_their_gradients_each_where_it_belongs(form, j_avg):
 @pytest.mark.parametrize("form", LOSSES)
 def test_the_share_of_the_synthetic(form):
     classes = torch.arange(4).repeat(3)
-    images, view = batch_of(classes)
+    images, labels = batch_of(classes)
     model, step = model_of().double(), hdml(LOSSES[form]()).double()
     assert step.means.tolist() == [math.inf, math.inf]
-    value = step(model, images, view, None).item()
-    assert value == step.figures()["metric_loss"]  # nothing is synthetic at first
+    value = step(model, images, labels, None).item()
+    assert value == step.logs()["metric_loss"]  # nothing is synthetic at first
     step.means[1] = 0.0
-    value = step(model, images, view, None).item()
-    assert value == step.figures()["synthetic_loss"]
+    value = step(model, images, labels, None).item()
+    assert value == step.logs()["synthetic_loss"]
 
 
 def test_the_means_are_those_of_the_last_epoch():
     classes = torch.arange(4).repeat(3)
-    images, view = batch_of(classes)
+    images, labels = batch_of(classes)
     model, step = model_of(), hdml(triplet_margin(), steps_per_epoch=3)
-    figures = []
+    terms = []
     for n in range(7):
-        step(model, images.float() * (n + 1) / 7, view, None)
-        figures.append([step.figures()[name] for name in ("metric_loss", "generator_loss")])
+        step(model, images.float() * (n + 1) / 7, labels, None)
+        terms.append([step.logs()[name] for name in ("metric_loss", "generator_loss")])
         whole = (n + 1) // 3 * 3
         if whole:
-            expected = torch.tensor(figures[whole - 3 : whole]).mean(0)
+            expected = torch.tensor(terms[whole - 3 : whole]).mean(0)
             torch.testing.assert_close(step.means, expected)
         else:
             assert step.means.tolist() == [math.inf, math.inf]
@@ -318,12 +316,12 @@ def test_the_means_are_those_of_the_last_epoch():
 )
 def test_batches_with_nothing_to_compare_are_finite_with_a_graph(form, classes):
     classes = torch.tensor(classes)
-    images, view = batch_of(classes)
+    images, labels = batch_of(classes)
     for same in (False, True):
         model, step = model_of(), hdml(LOSSES[form]())
         step.means.fill_(1.0)
         x = images[:1].expand_as(images).float() if same else images.float()
-        value = step(model, x, view, None)
+        value = step(model, x, labels, None)
         value.backward()
         assert value.isfinite()
         if len(triplets(classes).anchors) == 0 and form == "triplet_margin":
@@ -335,13 +333,13 @@ def test_batches_with_nothing_to_compare_are_finite_with_a_graph(form, classes):
 
 def test_only_the_samplers_anchors_are_anchors():
     classes = torch.arange(4).repeat(3)
-    images, view = batch_of(classes)
+    images, labels = batch_of(classes)
     model, step = model_of().double(), hdml(triplet_margin()).double()
     anchors = torch.tensor([1, 2])
     found = triplets(classes)
     kept = torch.isin(found.anchors, anchors)
     z = model(images)
-    value = step(model, images, view, anchors)
+    value = step(model, images, labels, anchors)
     expected = tuple_loss(step.loss, z[found.anchors[kept]], z[found.items[kept]], found.target[kept])
     torch.testing.assert_close(value, expected)
 
@@ -349,9 +347,9 @@ def test_only_the_samplers_anchors_are_anchors():
 def test_class_ids_need_not_be_consecutive():
     classes = torch.tensor([5, 5, 9, 9, 5, 9])
     images, _ = batch_of(classes)
-    model, view = model_of().double(), _ClassView(classes)
-    expected = hdml(triplet_margin(), 2).double()(model, images, ClassLabels((classes > 5).long()).view(), None)
-    found = hdml(triplet_margin(), 2, class_ids=[5, 9]).double()(model, images, view, None)
+    model, labels = model_of().double(), ClassLabels.from_ids(classes)
+    expected = hdml(triplet_margin(), 2).double()(model, images, ClassLabels((classes > 5).long()), None)
+    found = hdml(triplet_margin(), 2, class_ids=[5, 9]).double()(model, images, labels, None)
     torch.testing.assert_close(found, expected)
 
 
@@ -372,24 +370,22 @@ class ClassSquares(Squares):
 
 def trainer_of(run=None, *, loss=None, form="triplet_margin", epochs=4, model=None, **options):
     split = ClassSquares()
-    loss = loss or LOSSES[form]()
     sampler = ClassSampler(5, 3, batches=5, labels=split.labels, seed=3)
     return Trainer(
         model or model_of(),
-        loss,
+        hdml(loss or LOSSES[form](), beta=30.0, alpha=5.0),
         split,
         sampler,
         Images(resize=16, crop=14, scale_jitter=1, shift=1, flip=True),
         Training(epochs=epochs, **options),
         optimizer=lambda groups: OPTIMIZERS["adam"](lr=1e-3, weight_decay=0.1, groups=groups),
         run=run,
-        step=hdml(loss, beta=30.0, alpha=5.0),
         quiet=True,
     )
 
 
 def everything(trainer):
-    parts = {"model": trainer.bare_model, "step": trainer.learning_step}
+    parts = {"model": trainer.bare_model, "step": trainer.training_step}
     return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
 
 
@@ -432,7 +428,7 @@ def test_it_resumes_bit_for_bit(form, tmp_path):
         with pytest.raises(Killed):
             trainer.fit()
         resumed = trainer_of(trainer.run, form=form, epochs=2)
-        resumed.learning_step.load_state_dict(hdml(LOSSES[form](), generator_lr=1.0).state_dict())  # will be replaced
+        resumed.training_step.load_state_dict(hdml(LOSSES[form](), generator_lr=1.0).state_dict())  # will be replaced
         resumed.resume()
         resumed.fit()
         expected, found = everything(whole), everything(resumed)
@@ -478,7 +474,7 @@ def test_several_optimizers_would_do_the_same():
                 group.setdefault("initial_lr", group["lr"])
                 group["lr"] = group["initial_lr"] / (1 + 1e-4 * step)
             optimizer.zero_grad()
-        twin(model, batch.images, trainer.labels.view(batch.rows), None).backward()
+        twin(model, batch.images, trainer.labels[batch.rows], None).backward()
         for optimizer in makers:
             optimizer.step()
     expected = {f"model.{k}": v for k, v in model.state_dict().items()}
@@ -493,7 +489,7 @@ def test_clipping_leaves_the_steps_own_networks_alone():
     for trainer in (plain, clipped):
         trainer.train_step(batch)
     for name in ("generator", "softmax"):
-        parts = [getattr(trainer.learning_step, name).state_dict() for trainer in (plain, clipped)]
+        parts = [getattr(trainer.training_step, name).state_dict() for trainer in (plain, clipped)]
         assert all(torch.equal(parts[0][key], parts[1][key]) for key in parts[0])
     assert max(float(p.grad.abs().max()) for p in clipped.bare_model.parameters()) <= 1e-6
 
@@ -502,26 +498,25 @@ def test_bfloat16():
     trainer = trainer_of(epochs=2, precision="bfloat16")
     trainer.fit()
     assert all(value.dtype == torch.float32 for value in everything(trainer).values() if value.is_floating_point())
-    assert trainer.learning_step.means.isfinite().all()
+    assert trainer.training_step.means.isfinite().all()
 
 
 def shared_training():
     """Gradients of a first step on a batch that two processes can share, and all weights after an epoch."""
-    split, loss = ClassSquares(), triplet_margin()
+    split = ClassSquares()
     trainer = Trainer(
         model_of(),
-        loss,
+        hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3),
         split,
         ClassSampler(4, 3, batches=5, labels=split.labels, seed=3),
         Images(resize=16, crop=14, scale_jitter=1, shift=1, flip=True),
         Training(epochs=1),
-        step=hdml(loss, beta=30.0, alpha=5.0, generator_lr=1e-3),
         quiet=True,
     )
-    trainer.learning_step.means.copy_(torch.tensor([5.0, 20.0]))
+    trainer.training_step.means.copy_(torch.tensor([5.0, 20.0]))
     batches = trainer.images.train_batches(split, trainer.sampler, epoch=0, part=world())
     trainer.train_step(next(iter(batches)))
-    parts = {"model": trainer.bare_model, "step": trainer.learning_step}
+    parts = {"model": trainer.bare_model, "step": trainer.training_step}
     gradients = {f"{name}.{key}": p.grad.clone() for name, part in parts.items() for key, p in part.named_parameters()}
     trainer.fit()
     return trainer.accelerator.process_index, gradients, everything(trainer)
@@ -577,9 +572,9 @@ class DegreeTask:
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "contml.experiment.parts.task_table", lambda: {"miniature/classes": ClassTask, "miniature/degrees": DegreeTask}
-    )
+    tasks = {"miniature/classes": ClassTask, "miniature/degrees": DegreeTask}
+    for module in ("loading", "parts"):
+        monkeypatch.setattr(f"contml.experiment.{module}.task_table", lambda: tasks)
     path = tmp_path / "mini.yaml"
     path.write_text(CONFIG.lstrip())
     return path
@@ -598,15 +593,15 @@ def test_a_config_with_hdml_trains_and_resumes(config, tmp_path):
     trainer = again.build_trainer(again.build_task(), run, weights=False, quiet=True)
     trainer.resume()
     assert trainer.done == 6
-    assert all(torch.equal(value, state["step"][name]) for name, value in trainer.learning_step.state_dict().items())
+    assert all(torch.equal(value, state["step"][name]) for name, value in trainer.training_step.state_dict().items())
 
 
 def test_options_of_the_step_from_the_command_line(config):
     loaded = experiment.load(str(config), ["step.hidden=16", "step.generator_lr=0.5", "loss.name=n_pairs"])
     trainer = loaded.build_trainer(loaded.build_task(), quiet=True)
-    assert trainer.learning_step.generator[0].out_features == 16
-    assert trainer.learning_step.alpha == 90
-    assert trainer.learning_step.steps_per_epoch == 3
+    assert trainer.training_step.generator[0].out_features == 16
+    assert trainer.training_step.alpha == 90
+    assert trainer.training_step.steps_per_epoch == 3
     assert [g["initial_lr"] for g in trainer.optimizer.param_groups if g["name"] == "generator"] == [0.5]
 
 
@@ -615,13 +610,20 @@ def test_options_of_the_step_from_the_command_line(config):
     [
         (
             ["task.name=miniature/degrees", "sampler.name=uniform", "labels.name=threshold", "labels.threshold=3"],
-            "HDML needs class labels, but the labels of this data are not classes",
+            r"mini.yaml.*: step 'hdml' needs classes, but the labels are 0 / 1 without class ids; use ClassLabels",
         ),
         (["step.beta=0"], r"mini.yaml.*: step: beta is 0.*; it must be above 0"),
         (["step.alpha=-1"], r"alpha is -1.*; it must be above 0"),
         (["step.hidden=0"], r"hidden is 0; it must be at least 1"),
         (["step.generator_lr=-1"], r"generator_lr is -1.*; it must be at least 0"),
-        (["loss.name=log_ratio"], r"HDML makes harder triplets and N-pairs, not those of LogRatioLoss; take triplet"),
+        (
+            ["loss.name=log_ratio"],
+            r"mini.yaml.*: loss 'log_ratio' needs graded label distances, but the labels are classes",
+        ),
+        (
+            ["loss.name=dense_triplet"],
+            r"HDML makes harder triplets and N-pairs, not those of DenseTripletLoss; take trip",
+        ),
         (["step.hiden=3"], r"unknown key 'step.hiden'; did you mean 'hidden'"),
         (["step.num_classes=3"], r"'step.num_classes' is filled from the data; remove it"),
     ],
@@ -639,10 +641,11 @@ def test_bad_configs_are_told_in_one_line(config, changes, message):
 def test_labels_without_classes_are_refused():
     trainer = trainer_of()
     split = Squares(40)
-    with pytest.raises(InputError, match="HDML needs class labels, but the labels of this data are not classes"):
-        Trainer(
-            model_of(), LogRatioLoss(), split, trainer.sampler, trainer.images, step=hdml(triplet_margin()), quiet=True
-        )
+    with pytest.raises(InputError, match="HDML needs classes, but the labels are graded; use ClassLabels"):
+        Trainer(model_of(), hdml(triplet_margin()), split, trainer.sampler, trainer.images, quiet=True)
+    images, _ = batch_of(torch.arange(12))
+    with pytest.raises(InputError, match="HDML needs classes, but the labels are graded; use ClassLabels"):
+        hdml(triplet_margin()).double()(model_of().double(), images, split.labels[range(12)])
 
 
 def test_a_model_without_features_and_head_is_refused():
@@ -657,5 +660,5 @@ def test_a_model_of_other_widths_is_refused():
 
 
 def test_a_loss_with_a_miner_is_refused():
-    with pytest.raises(InputError, match="HDML forms its own tuples; take the miner VTHM away from the loss"):
+    with pytest.raises(InputError, match="HDML forms its own tuples; remove the miner VTHM from the loss"):
         hdml(TripletMarginLoss(miner=VTHM()))

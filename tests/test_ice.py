@@ -8,7 +8,7 @@ import pytest
 import torch
 from strategies import CLASS_CASES
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.losses import LOSSES, InstanceCrossEntropyLoss
 from contml.mining import Miner
 
@@ -85,8 +85,8 @@ def test_each_side_of_an_anchor_weighs_one_half():
     loss = InstanceCrossEntropyLoss()
     x = torch.nn.functional.normalize(torch.randn(6, 4, dtype=torch.float64), dim=1)
     s = (x @ x.T).requires_grad_()
-    view = loss.sides_of(x, classes, None)
-    values, _ = loss.rows(loss.block(view, s, slice(0, 6)))
+    comparison = loss.compare(x, classes)
+    values, _ = loss.values(loss.block(comparison, s, slice(0, 6)))
     (w,) = torch.autograd.grad(values.sum(), s)
     same = (classes[:, None] == classes) & ~torch.eye(6, dtype=torch.bool)
     torch.testing.assert_close((w * same).sum(1)[:5], torch.full((5,), -0.5, dtype=torch.float64))

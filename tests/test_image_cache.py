@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from test_images import AUGMENTED, Items, Shuffled, assert_same, noise, spoil
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.experiment import check, load, resume, train
 from contml.images import Images, cache
 from contml.images.kept import Kept
@@ -251,7 +251,7 @@ from pathlib import Path
 sys.path[:0] = [{tests!r}, {here!r}]
 from test_images import Images, Items
 import contml.images.cache as cache
-from contml.contracts import InputError
+from contml import InputError
 
 if __name__ == "__main__":
     folder, limit, gate, *files = sys.argv[1:]
@@ -322,7 +322,7 @@ def test_a_disk_that_fills_up(files, folder, tmp_path, limit):
     """The kernel refuses to write more, in the middle of an image, or of a line of the index."""
     out, err = other_process(tmp_path, files, folder, limit=limit).communicate(timeout=60)
     assert out.splitlines()[-1] == (
-        f"images.cache={folder}: cannot be written (File too large); make room there, or name another folder"
+        f"cache {folder}: cannot be written (File too large); make room there, or name another folder"
     )
     assert "Traceback" not in err
     done = (folder / INDEX).read_bytes().count(b"\n") if (folder / INDEX).exists() else 0
@@ -336,7 +336,7 @@ def test_a_disk_without_room_is_told_before_anything_is_decoded(files, folder, m
     usage = shutil.disk_usage("/")._replace(free=12 * BYTES - 1)
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: usage)
     assert message(fill, files, folder) == (
-        f"images.cache={folder}: 12 images of 40 x 40 pixels take 0.1 MB, and 0.1 MB are free there; make room, or "
+        f"cache {folder}: 12 images of 40 x 40 pixels take 0.1 MB, and 0.1 MB are free there; make room, or "
         "name another folder"
     )
 
@@ -364,7 +364,7 @@ def test_interrupted_it_keeps_what_is_done(files, folder, monkeypatch):
 
 def test_a_folder_that_is_a_file(files, tmp_path):
     (tmp_path / "file").touch()
-    assert message(fill, files, tmp_path / "file") == f"images.cache={tmp_path}/file: is a file; name a folder"
+    assert message(fill, files, tmp_path / "file") == f"cache {tmp_path}/file: is a file; name a folder"
     text = message(fill, files, tmp_path / "file" / "in it")
     assert text.endswith("cannot be written (Not a directory); make room there, or name another folder")
 
@@ -390,8 +390,8 @@ def test_pixels_that_were_cut_short(files, folder):
 def test_images_that_come_from_no_file(folder):
     text = message(next, Images(**AUGMENTED, cache=folder).test_batches(Items(noise(3)), None, 2))
     assert text == (
-        "images.cache: row 0 comes from no file, but is made by the data set, so that nobody could tell when it "
-        "changes; leave images.cache away"
+        "cache: row 0 comes from no file, but is made by the data set, so that a change would not be seen; leave out "
+        "the cache"
     )
 
 
@@ -454,6 +454,6 @@ def test_a_training_with_a_cache_is_the_same_and_resumes_without(tmp_path, monke
     assert "cache: kept" in text
     run.config.write_text(text.replace("cache: kept", "cache: null", 1))
     assert resume(run.folder).folder == run.folder
-    with pytest.raises(InputError, match=r"^images\.cache=config\.yaml: is a file; name a folder$"):
+    with pytest.raises(InputError, match=r"cache config\.yaml: is a file; name a folder$"):
         train(load("config.yaml", ["images.cache=config.yaml"]), tmp_path / "other")
     assert not (tmp_path / "other").exists()  # no run is begun

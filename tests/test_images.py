@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.images import Batch, Images, cut
 from contml.images.decode import resized
 
@@ -407,7 +407,7 @@ def test_a_broken_image_fails_in_one_line(files, kind, workers, monkeypatch):
     text = str(error.value)
     assert "\n" not in text
     assert text.startswith("images/5.jpg: cannot be decoded (")
-    assert text.endswith("); fix the file, or set images.broken=skip to leave such images out")
+    assert text.endswith("); fix the file, or leave out broken images (broken: skip)")
     assert CAUSES[kind] in text
 
 
@@ -457,12 +457,12 @@ def test_bytes_changed_anywhere_never_raise_anything_else(files):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"crop": 300}, "images.crop=300: allowed are 1 to images.resize=256"),
-        ({"crop": 0}, "images.crop=0: allowed are 1 to images.resize=256"),
-        ({"scale_jitter": 224}, "images.scale_jitter=224: allowed are 0 to images.crop - 1 = 223"),
-        ({"shift": -1}, "images.shift=-1: allowed are 0 and more"),
-        ({"workers": -2}, "images.workers=-2: allowed are 0 and more"),
-        ({"broken": "ignore"}, "images.broken=ignore: allowed are fail and skip"),
+        ({"crop": 300}, "crop is 300; it must be 1 to resize, 256"),
+        ({"crop": 0}, "crop is 0; it must be 1 to resize, 256"),
+        ({"scale_jitter": 224}, "scale_jitter is 224; it must be 0 to crop - 1, 223"),
+        ({"shift": -1}, "shift is -1; it must be at least 0"),
+        ({"workers": -2}, "workers is -2; it must be at least 0"),
+        ({"broken": "ignore"}, "broken is 'ignore'; it must be fail or skip"),
     ],
 )
 def test_options_that_do_not_fit(options, text):
@@ -472,7 +472,7 @@ def test_options_that_do_not_fit(options, text):
 
 
 def test_batch_size(files):
-    with pytest.raises(InputError, match="batch_size=0"):
+    with pytest.raises(InputError, match="batch_size is 0"):
         Images().test_batches(Items(files), None, 0)
 
 

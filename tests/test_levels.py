@@ -10,7 +10,7 @@ from test_models import images, message, same
 from torch import nn
 from torchvision import models as torchvision_models
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.experiment import check, evaluate_run, load, resume, train
 from contml.losses import InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss
 from contml.losses.levels import LevelLosses
@@ -134,14 +134,14 @@ def test_its_own_checkpoint(tmp_path, levels):
 
 def test_levels_that_are_not_there():
     assert message(backbone="vit_b_16", levels=["low"]) == (
-        "model.levels=['low']: the levels of vit_b_16 are not known; those of googlenet, mobilenet_v2, small_cnn, and "
+        "levels are ['low'], but those of vit_b_16 are not known; those of googlenet, mobilenet_v2, small_cnn, and "
         "of ResNets of torchvision and timm are"
     )
     own = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    assert "the levels of a Sequential are not known" in message(backbone=own, levels=["low"])
+    assert "those of a Sequential are not known" in message(backbone=own, levels=["low"])
     for levels in ([], ["low", "low"]):
         assert message(backbone="resnet18", levels=levels) == (
-            f"model.levels={levels}: name one or more of low, middle, high, each once"
+            f"levels are {levels}; name one or more of low, middle, high, each once"
         )
 
 
@@ -164,7 +164,7 @@ def test_each_part_has_its_own_loss():
     (gradient,) = torch.autograd.grad(value, x)
     (first,) = torch.autograd.grad(losses[0](x[:, :4], y), x)
     torch.testing.assert_close(gradient[:, :4], first[:, :4])
-    assert both.labels == "classes"
+    assert both.requires == "classes"
     assert len([*both.parameters()]) == 2
 
 
@@ -190,7 +190,7 @@ def test_training_resumes_bit_for_bit(tmp_path, name):
     made = from_text(tmp_path, True, PARTS[name], LEVELS, "model.normalize=true")
     task = made.build_task()
     whole = made.build_trainer(task, quiet=True)
-    assert isinstance(whole.loss, LevelLosses)
+    assert isinstance(whole.training_step.loss, LevelLosses)
     whole.fit()
     run = create(tmp_path, "killed")
     killed = made.build_trainer(task, run, quiet=True)
@@ -207,7 +207,7 @@ def test_training_resumes_bit_for_bit(tmp_path, name):
     rest = made.build_trainer(task, run, weights=False, quiet=True)
     rest.resume()
     rest.fit()
-    for a, b in ((rest.bare_model, whole.bare_model), (rest.loss, whole.loss)):
+    for a, b in ((rest.bare_model, whole.bare_model), (rest.training_step.loss, whole.training_step.loss)):
         left, right = a.state_dict(), b.state_dict()
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left)
@@ -237,8 +237,8 @@ def test_trained_evaluated_and_resumed_on_the_concatenation(tmp_path):
             "command line: 'model.levels' is [\"hihg\"]; it must be a list of one of low, middle, high or null",
         ),
         (["model.levels=low"], "command line: 'model.levels' is 'low'; it must be a list of"),
-        (["model.levels=[low, low]"], "model.levels=['low', 'low']: name one or more of low, middle, high, each once"),
-        ([LEVELS, "model.backbone=vgg11"], "the levels of vgg11 are not known"),
+        (["model.levels=[low, low]"], "levels are ['low', 'low']; name one or more of low, middle, high, each once"),
+        ([LEVELS, "model.backbone=vgg11"], "those of vgg11 are not known"),
         ([LEVELS, "loss=n_pairs", "step=hdml"], "command line: 'model.levels' has a loss for each level, and step"),
     ],
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import reference
 import torch
 from hypothesis import given, settings
 from strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
 
+from contml import InputError
 from contml.config import data_arguments
-from contml.contracts import InputError
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
 
 BLOCKS = [None, 1, 7]
@@ -133,21 +134,143 @@ def test_anchors_are_some_rows_of_the_batch(name):
         )
 
 
-def test_a_view_a_matrix_and_class_ids_say_the_same():
+def test_a_label_space_a_matrix_and_class_ids_say_the_same():
     torch.manual_seed(0)
     embeddings, values = torch.randn(20, 8), torch.randn(50, 3)
     space, rows, anchors = VectorLabels(values), torch.randperm(50)[:20], torch.tensor([7, 2])
     loss = LogRatioLoss()
-    by_view, by_matrix = loss(embeddings, space.view(rows)), loss(embeddings, space.pairwise(rows, rows))
-    assert torch.equal(by_view, by_matrix)
-    some = loss(embeddings, space.view(rows), anchors=anchors)
+    by_space, by_matrix = loss(embeddings, space[rows]), loss(embeddings, space.pairwise(rows, rows))
+    assert torch.equal(by_space, by_matrix)
+    some = loss(embeddings, space[rows], anchors=anchors)
     assert torch.equal(some, loss(embeddings, space.pairwise(rows[anchors], rows), anchors=anchors))
     classes = torch.randint(0, 4, (20,)) * 17
     triplet = TripletMarginLoss()
     expected = triplet(embeddings, classes)
-    assert torch.equal(triplet(embeddings, ClassLabels(classes).view()), expected)
+    assert torch.equal(triplet(embeddings, ClassLabels(classes)), expected)
     assert torch.equal(triplet(embeddings, ClassLabels(classes).pairwise()), expected)
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# numbers as labels
+
+#: Losses that take them, and the label distance of two numbers that each reads: as its embedding distance, squared or
+#: plain.
+NUMBERS = {
+    "log_ratio": (lambda: LogRatioLoss(), lambda a, b: (a - b) ** 2),
+    "log_ratio strict": (lambda: LogRatioLoss(strict=True), lambda a, b: (a - b) ** 2),
+    "log_ratio plain": (lambda: LogRatioLoss(squared=False), lambda a, b: abs(a - b)),
+    "log_ratio plain, strict": (lambda: LogRatioLoss(squared=False, strict=True), lambda a, b: abs(a - b)),
+    "dense_triplet": (lambda: DenseTripletLoss(), lambda a, b: (a - b) ** 2),
+    "dense_triplet wide": (lambda: DenseTripletLoss(1.5), lambda a, b: (a - b) ** 2),
+}
+#: Two of one value, two equally far from a third, one below 0; all label distances are numbers that float32 holds.
+VALUES = [0.0, 0.5, 1.25, 3.0, -2.0, 7.0, 0.5, 1.0]
+
+
+def matrix_of(values, distance):
+    return torch.tensor([[float(distance(a, b)) for b in values] for a in values], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_numbers_are_the_matrix_of_their_differences(name, dtype):
+    make, distance = NUMBERS[name]
+    embeddings = DISTANCE_CASES[0].embeddings
+    matrix, numbers = matrix_of(VALUES, distance), torch.tensor(VALUES, dtype=dtype)
+    for ours, expected in zip(
+        in_blocks(make(), embeddings, numbers), in_blocks(make(), embeddings, matrix), strict=True
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+        assert ours[1].any()
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_with_some_rows_as_anchors(name):
+    make, distance = NUMBERS[name]
+    embeddings, anchors = DISTANCE_CASES[0].embeddings, torch.tensor([5, 0, 3])
+    matrix, numbers = matrix_of(VALUES, distance), torch.tensor(VALUES)
+    for block_rows in BLOCKS:
+        loss = make()
+        loss.block_rows = block_rows
+        assert torch.equal(
+            loss(embeddings, numbers, anchors=anchors), loss(embeddings, matrix[anchors], anchors=anchors)
+        )
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_numbers_are_vector_labels_squared_as_the_embedding_distance(squared):
+    torch.manual_seed(0)
+    embeddings, numbers = torch.randn(9, 4), torch.randn(9)
+    loss, spaces = LogRatioLoss(squared), {kind: VectorLabels(numbers, squared=kind) for kind in (True, False)}
+    value = loss(embeddings, numbers)
+    assert torch.equal(value, loss(embeddings, spaces[squared]))
+    assert not torch.equal(value, loss(embeddings, spaces[not squared]))
+    dense = DenseTripletLoss()
+    assert torch.equal(dense(embeddings, numbers), dense(embeddings, spaces[True]))
+
+
+def test_numbers_that_learn_get_no_gradient():
+    numbers, embeddings = torch.randn(6, requires_grad=True), torch.randn(6, 3, requires_grad=True)
+    LogRatioLoss()(embeddings, numbers).backward()
+    assert numbers.grad is None
+    assert embeddings.grad.any()
+
+
+#: Losses of labels that are 0 / 1 or classes.
+BINARY = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_numbers_are_refused_by_losses_for_0_and_1(name):
+    torch.manual_seed(0)
+    loss = make_loss(name)
+    # Numbers that could be classes are numbers all the same: floats are never classes.
+    for numbers in (torch.randn(4), torch.tensor([0.0, 1.0, 0.0, 1.0])):
+        with pytest.raises(InputError) as error:
+            loss(torch.randn(4, 6), numbers)
+        kind = {"binary": "label distances of 0 and 1", "classes": "classes"}[loss.requires]
+        assert f"{type(loss).__name__} needs {kind}, but the labels are graded; " in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+#: Labels of four items that are 0 / 1.
+ZERO_ONE = {
+    "integer classes": (torch.tensor([0, 1, 0, 1]), "classes"),
+    "classes in bytes": (torch.tensor([0, 1, 0, 1], dtype=torch.uint8), "classes"),
+    "a label space of classes": (ClassLabels(["a", "b", "a", "b"]), "classes"),
+    "a batch of classes": (ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
+    "a threshold": (ThresholdLabels(1.0, space=VectorLabels(torch.arange(4.0))), "0 / 1 without class ids"),
+    "nearest items": (NearestLabels(1, space=VectorLabels(torch.arange(4.0))), "0 / 1 without class ids"),
+}
+
+
+@pytest.mark.parametrize("name", ZERO_ONE)
+def test_log_ratio_refuses_classes_and_labels_of_0_and_1(name):
+    labels, words = ZERO_ONE[name]
+    for loss in (LogRatioLoss(), LogRatioLoss(squared=False, strict=True)):
+        with pytest.raises(InputError) as error:
+            loss(torch.randn(4, 3), labels)
+        assert str(error.value).startswith(f"LogRatioLoss needs graded label distances, but the labels are {words}: ")
+        assert "\n" not in str(error.value)
+
+
+def test_a_matrix_is_graded_to_log_ratio_whatever_its_numbers():
+    torch.manual_seed(0)
+    embeddings, matrix = torch.randn(5, 3, dtype=torch.float64), 1 - torch.eye(5, dtype=torch.float64)
+    assert_same([LogRatioLoss()(embeddings, matrix)], [reference.log_ratio(embeddings, matrix)])
+
+
+@pytest.mark.parametrize("name", ZERO_ONE)
+def test_dense_triplet_takes_labels_of_0_and_1(name):
+    torch.manual_seed(0)
+    embeddings, (labels, _) = torch.randn(4, 3, dtype=torch.float64), ZERO_ONE[name]
+    space = ClassLabels(labels) if isinstance(labels, torch.Tensor) else labels
+    expected = reference.dense_triplet(embeddings, space.pairwise().double(), None, 1.5)
+    assert_same([DenseTripletLoss(1.5)(embeddings, labels)], [expected])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# all losses
 
 #: A surrogate gradient: checked against the gradient that the paper states.
 SURROGATE = {"ranked_list", "instance_cross_entropy"}
@@ -172,7 +295,7 @@ def test_gradcheck(name, block_rows):
     classes = torch.tensor([0, 1, 0, 2, 1, 0, 2, 0, 3])
     embeddings = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.cdist(*[torch.randn(9, 2, dtype=torch.float64)] * 2).fill_diagonal_(0)
-    target = labels if loss.labels == "distances" else classes
+    target = labels if loss.requires in ("any", "graded") else classes
     assert torch.autograd.gradcheck(lambda e, *_: loss(e, target), (embeddings, *loss.parameters()))
 
 
@@ -184,7 +307,7 @@ def test_lower_precision_of_the_input_costs_no_more_than_its_rounding(name, bloc
     classes, embeddings = torch.randint(0, 4, (40,)), torch.randn(40, 6).to(dtype)
     labels = VectorLabels(torch.randn(40, 2)).pairwise()
     loss = make_loss(name)
-    target = labels if loss.labels == "distances" else classes
+    target = labels if loss.requires in ("any", "graded") else classes
     exact = make_loss(name).double()(embeddings.double(), target)
     leaf = embeddings.clone().requires_grad_()
     loss.block_rows = block_rows
@@ -204,7 +327,7 @@ def test_blocks_change_nothing_in_float32(name, norm):
     torch.manual_seed(0)
     embeddings = norm * torch.nn.functional.normalize(torch.randn(150, 6))
     labels = VectorLabels(torch.randn(150, 2)).pairwise()
-    target = labels if make_loss(name).labels == "distances" else torch.randint(0, 4, (150,))
+    target = labels if make_loss(name).requires in ("any", "graded") else torch.randint(0, 4, (150,))
     results = []
     for block_rows in (None, 1, 7, 149):
         loss = make_loss(name)
@@ -246,7 +369,7 @@ def test_permuting_the_batch_permutes_the_gradient(name):
     loss, order = make_loss(name).double(), torch.randperm(12)
     embeddings, classes = torch.randn(12, 6, dtype=torch.float64), torch.randint(0, 4, (12,))
     labels = VectorLabels(torch.randn(12, 2)).pairwise().double()
-    continuous = loss.labels == "distances"
+    continuous = loss.requires in ("any", "graded")
     a, b = embeddings.clone().requires_grad_(), embeddings[order].clone().requires_grad_()
     first = value_and_gradient(loss(a, labels if continuous else classes), a)
     second = value_and_gradient(loss(b, labels[order][:, order] if continuous else classes[order]), b)
@@ -258,8 +381,8 @@ def test_sums_of_disjoint_anchors_add_up():
     torch.manual_seed(0)
     embeddings, labels = torch.randn(12, 6), VectorLabels(torch.randn(12, 2)).pairwise()
     loss = LogRatioLoss()
-    values, counts = loss.sums(embeddings, labels)
-    parts = [loss.sums(embeddings, labels[part], anchors=part) for part in torch.randperm(12).split(5)]
+    values, counts = loss.sums(loss.compare(embeddings, labels))
+    parts = [loss.sums(loss.compare(embeddings, labels[part], part)) for part in torch.randperm(12).split(5)]
     torch.testing.assert_close(sum(part[0] for part in parts), values)
     assert torch.equal(sum(part[1] for part in parts), counts)
 
@@ -271,7 +394,7 @@ def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
     if name in ONE_SIDED or "embedding_dim" in data_arguments(LOSSES[name]):
         pytest.skip("positives or negatives alone are compared, as are proxies with any item")
     embeddings = torch.randn(4, 6, requires_grad=True)
-    target = torch.zeros(4, 4) if loss.labels == "distances" else torch.tensor(labels)
+    target = torch.zeros(4, 4) if loss.requires in ("any", "graded") else torch.tensor(labels)
     value = loss(embeddings, target)
     value.backward()
     assert value.item() == 0
@@ -282,7 +405,7 @@ def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
 def test_large_norms_do_not_overflow(name):
     loss = make_loss(name)
     embeddings = (30 * torch.nn.functional.normalize(torch.randn(10, 6))).requires_grad_()
-    target = torch.rand(10, 10).fill_diagonal_(0) if loss.labels == "distances" else torch.arange(10) % 4
+    target = torch.rand(10, 10).fill_diagonal_(0) if loss.requires in ("any", "graded") else torch.arange(10) % 4
     value = loss(embeddings, target)
     value.backward()
     assert torch.isfinite(value)
@@ -302,12 +425,14 @@ def test_double_backward_is_refused_clearly():
     [
         (LogRatioLoss(), torch.randn(1, 3), torch.zeros(1, 1), "the batch has 1 item; a loss compares items"),
         (LogRatioLoss(), torch.randn(4), torch.zeros(4, 4), "give floats [items, dim]"),
-        (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), "give label distances [4, 4] (anchors, items)"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), "or label distances [4, 4] (anchors, items)"),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), torch.nan), "a label distance is nan (row 0, column 0"),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), "label distances are finite numbers >= 0"),
-        (LogRatioLoss(), torch.randn(4, 3), VectorLabels(torch.randn(5)).view(), "give one label an item"),
-        (TripletMarginLoss(), torch.randn(4, 3), torch.full((4, 4), 0.5), "set a threshold: ThresholdLabels"),
-        (TripletMarginLoss(), torch.randn(4, 3), VectorLabels(torch.randn(4)).view(), "set a threshold"),
+        (LogRatioLoss(), torch.randn(4, 3), VectorLabels(torch.randn(5)), "give one label an item"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.randn(5), "4 embeddings, but the labels are of 5 items; give one"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.tensor([0.0, torch.nan, 1.0, 2.0]), "of item 1 is not finite"),
+        (TripletMarginLoss(), torch.randn(4, 3), torch.full((4, 4), 0.5), "set a threshold with ThresholdLabels"),
+        (TripletMarginLoss(), torch.randn(4, 3), VectorLabels(torch.randn(4)), "set a threshold"),
         (
             ProxyAnchorLoss(num_classes=2, embedding_dim=3),
             torch.randn(4, 3),
@@ -332,14 +457,21 @@ def test_bad_input_is_told_in_one_line(loss, embeddings, labels, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 2, 0], "labels are a list; pass a tensor, or a view of a label space"),
-        (VectorLabels(torch.randn(4)), "labels are a VectorLabels; pass space.view(rows)"),
+        (
+            [0, 1, 2, 0],
+            "labels are a list; give labels[rows] of a label space, or integer classes [4], numbers [4], or",
+        ),
+        (np.zeros(4), "labels are a ndarray; give labels[rows] of a label space, or integer classes [4], numbers [4]"),
+        (torch.tensor([True, False, True, True]), "labels are torch.bool [4]; give integer classes [4], numbers [4]"),
+        (torch.zeros(4, 1), "labels are torch.float32 [4, 1]; give integer classes [4], numbers [4], or label"),
+        (torch.zeros(4, dtype=torch.complex64), "labels are torch.complex64 [4]; give integer classes [4]"),
     ],
 )
 def test_labels_in_another_form(labels, message):
     with pytest.raises(InputError) as error:
         LogRatioLoss()(torch.randn(4, 3), labels)
     assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("anchors", [2, torch.tensor(2), torch.tensor([True, False, True, False])])

@@ -9,18 +9,20 @@ import pytest
 import reference
 import torch
 
+from contml import InputError
 from contml.config import data_arguments
-from contml.contracts import InputError
-from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
-from contml.losses import LOSSES, LogRatioLoss, MarginLoss, ProxyAnchorLoss, RowLoss, TripletMarginLoss
+from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
+from contml.losses.inputs import check_requirement
 from contml.losses.memory import CrossBatchMemory
 from contml.mining import MINERS, VTHM
-from contml.training import check_labels
 
 DIM, ITEMS, SIZE = 5, 30, 12
 #: Losses that a memory takes, whose values add up anchor by anchor.
-ADDITIVE = [name for name, loss in LOSSES.items() if loss.sides is RowLoss.sides and not loss.whole]
-REFUSED = [name for name, loss in LOSSES.items() if loss.sides is not RowLoss.sides]
+ADDITIVE = [name for name, loss in LOSSES.items() if loss.takes_memory and not loss.whole]
+REFUSED = [name for name, loss in LOSSES.items() if not loss.takes_memory]
+#: Integer classes without row numbers are what the test is about.
+integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no row numbers:UserWarning")
 
 
 def make(name, **given):
@@ -31,7 +33,11 @@ def make(name, **given):
 
 def space_of(loss):
     torch.manual_seed(2)
-    return VectorLabels(torch.randn(ITEMS, 2)) if loss.labels == "distances" else ClassLabels(torch.arange(ITEMS) % 4)
+    return (
+        VectorLabels(torch.randn(ITEMS, 2))
+        if loss.requires in ("any", "graded")
+        else ClassLabels(torch.arange(ITEMS) % 4)
+    )
 
 
 def batches(count=6, size=5, items=ITEMS, seed=0):
@@ -55,7 +61,7 @@ class Slow:
             others = [(x, row) for x, row in self.items if row != int(rows[a])]
             x = torch.cat((embeddings, *(x[None] for x, _ in others)))
             at = torch.cat((rows, torch.tensor([row for _, row in others], dtype=torch.int64)))
-            value, count = self.loss.sums(x, self.space.view(at), anchors=torch.tensor([a]))
+            value, count = self.loss.sums(self.loss.compare(x, self.space[at], torch.tensor([a])))
             total, counts = total + value, counts + count
         self.items = [*self.items, *((x, int(row)) for x, row in zip(embeddings.detach(), rows, strict=True))]
         self.items = self.items[-self.size :]
@@ -71,7 +77,7 @@ def test_each_anchor_meets_the_batch_and_what_is_remembered_but_itself(name, blo
     loss.block_rows = block_rows
     for embeddings, rows in batches(4):
         ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-        a, b = memory(ours, space.view(rows)), slow(theirs, rows)
+        a, b = memory(ours, space[rows]), slow(theirs, rows)
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
         gradients = [torch.autograd.grad(value, leaf)[0] for value, leaf in ((a, ours), (b, theirs))]
         torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-10)
@@ -86,7 +92,7 @@ def test_miners_choose_among_the_remembered(miner, anchors):
     space = space_of(loss)
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
     for embeddings, rows in batches():
-        a, b = memory(embeddings, space.view(rows), anchors=anchors), slow(embeddings, rows, anchors)
+        a, b = memory(embeddings, space[rows], anchors=anchors), slow(embeddings, rows, anchors)
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
@@ -95,7 +101,7 @@ def test_drawn_negatives_leave_the_anchor_itself_out():
     space = ClassLabels(torch.arange(ITEMS))  # no positives: no draw, whatever is remembered
     memory = CrossBatchMemory(SIZE, 0, loss=loss)
     for embeddings, rows in batches():
-        assert memory(embeddings, space.view(rows)).item() == 0
+        assert memory(embeddings, space[rows]).item() == 0
 
 
 def test_log_ratio_equals_its_loop():
@@ -108,7 +114,7 @@ def test_log_ratio_equals_its_loop():
             at = torch.cat((rows, torch.tensor([row for _, row in others], dtype=torch.int64)))
             x = torch.cat((embeddings, *(x[None] for x, _ in others)))
             values.append(reference.log_ratio(x, space.pairwise(rows[[a]], at).double(), torch.tensor([a])))
-        ours = memory(embeddings, space.view(rows))
+        ours = memory(embeddings, space[rows])
         torch.testing.assert_close(ours, torch.stack(values).mean(), rtol=1e-6, atol=0)  # labels are float32
         remembered += zip(embeddings, rows, strict=True)
         remembered = remembered[-SIZE:]
@@ -122,26 +128,117 @@ def test_a_loss_of_all_pairs_at_once(loss):
     for (embeddings, _), at in zip(batches(3), rows, strict=False):  # no item comes twice
         seen.insert(0, (embeddings, at))
         x, every = (torch.cat(parts) for parts in zip(*seen, strict=True))
-        expected = loss(x, space.view(every), anchors=torch.arange(5))
-        torch.testing.assert_close(memory(embeddings, space.view(at)), expected, rtol=1e-10, atol=0)
+        expected = loss(x, space[every], anchors=torch.arange(5))
+        torch.testing.assert_close(memory(embeddings, space[at]), expected, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("view", ["threshold", "nearest"])
-def test_labels_that_are_views_of_others(view):
+def test_losses_that_choose_what_they_compare_take_no_memory():
+    for loss in LOSSES.values():
+        assert loss.takes_memory == (loss.comparison is PairLoss.comparison), loss
+
+
+@pytest.mark.parametrize("binary", ["threshold", "nearest"])
+def test_labels_that_are_other_labels_as_zero_and_one(binary):
     vectors = VectorLabels(torch.arange(ITEMS).double())
-    space = ThresholdLabels(9.0, space=vectors) if view == "threshold" else NearestLabels(3, space=vectors)
+    space = ThresholdLabels(9.0, space=vectors) if binary == "threshold" else NearestLabels(3, space=vectors)
     loss = TripletMarginLoss().double()
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
     for embeddings, rows in batches():
-        torch.testing.assert_close(memory(embeddings, space.view(rows)), slow(embeddings, rows), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-10, atol=1e-10)
 
 
-def test_integer_classes_and_a_view_say_the_same_where_no_item_comes_again():
+@integer_classes
+def test_integer_classes_and_row_numbers_say_the_same_where_no_item_comes_again():
     space = ClassLabels(torch.arange(ITEMS) % 4)
-    by_view, by_ids = (CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss()) for _ in range(2))
+    by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss()) for _ in range(2))
     for (embeddings, _), rows in zip(batches(6), torch.arange(ITEMS).split(5), strict=True):
-        ids = (space.classes[rows] * 17 - 5).int()
-        assert torch.equal(by_view(embeddings, space.view(rows)), by_ids(embeddings, ids))
+        ids = (space.class_ids[rows] * 17 - 5).int()
+        assert torch.equal(by_rows(embeddings, space[rows]), by_ids(embeddings, ids))
+
+
+@integer_classes
+def test_with_row_numbers_an_anchors_own_remembered_image_is_left_out():
+    # Each item has a class of its own: the only positive of an anchor is its own image from the batch before.
+    classes = torch.arange(10, 15)
+    space, loss = ClassLabels(classes), LOSSES["contrastive"]().double()
+    first, second = (torch.randn(5, DIM, dtype=torch.float64) for _ in range(2))
+    by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=loss) for _ in range(2))
+    by_rows(first, space[range(5)])
+    by_ids(first, classes)
+
+    x = torch.cat((second, first))
+    similarity = torch.nn.functional.normalize(second, dim=1) @ torch.nn.functional.normalize(x, dim=1).T
+    apart = [[similarity[a, b] for b in range(10) if b % 5 != a] for a in range(5)]  # neither itself nor its own image
+    pushed = torch.stack([(torch.stack(row) - loss.margin).relu().sum() for row in apart])
+    torch.testing.assert_close(by_rows(second, space[range(5)]), pushed.mean(), rtol=1e-12, atol=0)
+    pulled = torch.stack([similarity[a, a + 5] for a in range(5)])  # its own image counts as another of its class
+    torch.testing.assert_close(by_ids(second, classes), (pushed - pulled).mean(), rtol=1e-12, atol=0)
+
+
+def test_an_item_twice_in_a_batch_is_compared_within_the_batch():
+    space = ClassLabels(torch.arange(ITEMS) % 4)
+    rows, loss = torch.tensor([3, 5, 3, 7, 8]), LOSSES["contrastive"]().double()
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    for embeddings, _ in batches(3):
+        torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-12, atol=0)
+
+
+def test_batches_of_a_subset_are_remembered_by_their_rows_in_the_root():
+    space, kept = VectorLabels(torch.randn(2 * ITEMS, 2)), torch.randperm(2 * ITEMS)[:ITEMS]
+    subset, anew = space[kept], space[kept].as_root()
+    memories = [CrossBatchMemory(SIZE, 0, loss=LogRatioLoss()) for _ in range(3)]
+    for embeddings, rows in batches():
+        values = [
+            memory(embeddings, labels)
+            for memory, labels in zip(memories, (space[kept[rows]], subset[rows], anew[rows]), strict=True)
+        ]
+        assert torch.equal(values[0], values[1])
+        assert torch.equal(values[0], values[2])
+        assert torch.equal(memories[0].rows, memories[1].rows)
+        assert torch.equal(memories[0].rows[: len(memories[0])], kept[memories[2].rows[: len(memories[2])]])
+
+
+def test_integer_classes_warn_once():
+    classes = torch.tensor([0, 0, 1, 1])
+    message = "integer classes have no row numbers, so an anchor's own image from an earlier batch counts as another"
+
+    def several_steps(memory, labels):
+        for step in range(5):
+            memory.train(step != 1)
+            memory(torch.randn(4, 3), labels)
+        memory.reset()
+        memory(torch.randn(4, 3), labels)
+
+    for labels in (classes, classes.int(), ClassLabels.from_ids(classes)):
+        with pytest.warns(UserWarning, match=message) as told:
+            several_steps(CrossBatchMemory(SIZE, 2, loss=TripletMarginLoss()), labels)
+        assert len(told) == 1
+        assert told[0].filename == __file__  # the line that called the memory
+        assert "give labels[rows] of a ClassLabels" in str(told[0].message)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor([0.5, 1.0, 2.0, 4.0]),
+        torch.rand(4, 4),
+        torch.ones(4, 4).fill_diagonal_(0).long(),
+        MatrixLabels(torch.rand(4, 4)),
+    ],
+    ids=["numbers", "label distances", "label distances of integers", "a matrix"],
+)
+def test_labels_without_row_numbers_are_refused(labels, first):
+    memory = CrossBatchMemory(SIZE, 0, loss=LOSSES["dense_triplet"]())
+    if not first:
+        memory(torch.randn(4, 3), VectorLabels(torch.randn(ITEMS, 2))[[3, 1, 2, 0]])
+    written = memory.written
+    with pytest.raises(InputError) as error:
+        memory(torch.randn(4, 3), labels)
+    assert "without row numbers, which cannot be compared with later batches" in str(error.value)
+    assert "give labels[rows], or give integer classes [B]" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert memory.written == written
 
 
 def test_the_memory_is_a_ring():
@@ -149,9 +246,9 @@ def test_the_memory_is_a_ring():
     written = []
     for size, first in ((3, 0), (3, 3), (3, 6), (10, 9), (2, 19)):  # within, to the end, over it, more than it holds
         embeddings, rows = torch.randn(size, DIM), torch.arange(first, first + size)
-        memory(embeddings, space.view(rows))
+        memory(embeddings, space[rows])
         written = [*written, *zip(rows.tolist(), embeddings.tolist(), strict=True)][-7:]
-        held = zip(memory.places.tolist(), memory.embeddings.tolist(), strict=True)
+        held = zip(memory.rows.tolist(), memory.embeddings.tolist(), strict=True)
         assert sorted(list(held)[: len(memory)]) == sorted(written)
     assert (memory.written, len(memory)) == (21, 7)
 
@@ -161,23 +258,23 @@ def test_it_starts_after_its_steps():
     space = VectorLabels(torch.randn(ITEMS, 2))
     same = []
     for embeddings, rows in batches(5):
-        same.append(torch.equal(memory(embeddings, space.view(rows)), alone(embeddings, space.view(rows))))
+        same.append(torch.equal(memory(embeddings, space[rows]), alone(embeddings, space[rows])))
     assert same == [True, True, True, False, False]  # the third call writes for the first time
 
 
 def test_eval_mode_reads_and_does_not_write():
     space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
     (first, at), (second, rows) = batches(2)
-    memory(first, space.view(at))
+    memory(first, space[at])
     before = copy.deepcopy(memory.state_dict())
     memory.eval()
-    value = memory(second, space.view(rows))
-    assert torch.equal(memory(second, space.view(rows)), value)
-    assert not torch.equal(value, LogRatioLoss()(second, space.view(rows)))
+    value = memory(second, space[rows])
+    assert torch.equal(memory(second, space[rows]), value)
+    assert not torch.equal(value, LogRatioLoss()(second, space[rows]))
     for key, tensor in memory.state_dict().items():
         assert torch.equal(tensor, before[key])
     memory.train()
-    assert torch.equal(memory(second, space.view(rows)), value)
+    assert torch.equal(memory(second, space[rows]), value)
     assert memory.written == 10
 
 
@@ -191,7 +288,7 @@ def test_several_calls_may_wait_for_one_backward(block_rows):
         leaves = [embeddings.clone().requires_grad_() for embeddings, _ in drawn]
         values = []
         for leaf, (_, rows) in zip(leaves, drawn, strict=True):
-            values.append(memory(leaf, space.view(rows)))
+            values.append(memory(leaf, space[rows]))
             if not at_once:
                 values[-1].backward()
         if at_once:
@@ -213,23 +310,24 @@ def test_the_state_holds_all_of_it(embedding_dim):
     whole, half = fresh(), fresh()
     empty = copy.deepcopy(whole.state_dict())
     for embeddings, rows in drawn[:3]:
-        whole(embeddings, space.view(rows))
-        half(embeddings, space.view(rows))
+        whole(embeddings, space[rows])
+        half(embeddings, space[rows])
     rest = fresh()
     rest.load_state_dict(half.state_dict())
     for embeddings, rows in drawn[3:]:
-        assert torch.equal(rest(embeddings, space.view(rows)), whole(embeddings, space.view(rows)))
+        assert torch.equal(rest(embeddings, space[rows]), whole(embeddings, space[rows]))
     rest.load_state_dict(empty)
     assert (len(rest), rest.steps) == (0, 0)
-    assert rest.state_dict().keys() == {"embeddings", "places", "_extra_state", "loss.boundary"}
+    assert rest.state_dict().keys() == {"embeddings", "rows", "_extra_state", "loss.boundary"}
 
 
+@integer_classes
 def test_reset_forgets():
     memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss())
     memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     memory.reset()
-    embeddings, view = torch.randn(4, 3), ClassLabels([0, 1, 0, 1]).view()
-    assert torch.equal(memory(embeddings, view), TripletMarginLoss()(embeddings, view))
+    embeddings, labels = torch.randn(4, 3), ClassLabels([0, 1, 0, 1])
+    assert torch.equal(memory(embeddings, labels), TripletMarginLoss()(embeddings, labels))
     assert len(memory) == 4
 
 
@@ -239,27 +337,35 @@ def test_precision_is_that_of_the_loss():
     for embeddings, rows in batches(3):
         half = embeddings.bfloat16().requires_grad_()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            value = memory(half, space.view(rows))
+            value = memory(half, space[rows])
         value.backward()
         assert (value.dtype, half.grad.dtype, memory.embeddings.dtype) == (torch.float32, torch.bfloat16, torch.float32)
         torch.testing.assert_close(
-            value.detach().double(), exact(half.detach().double(), space.view(rows)), rtol=1e-4, atol=1e-5
+            value.detach().double(), exact(half.detach().double(), space[rows]), rtol=1e-4, atol=1e-5
         )
     assert exact.embeddings.dtype == torch.float64
 
 
 def test_the_loss_says_what_it_needs_of_labels():
-    for loss in (LogRatioLoss(), TripletMarginLoss(), MarginLoss(per_class=True, num_classes=3)):
-        assert CrossBatchMemory(loss=loss).labels == loss.labels
-    check_labels(CrossBatchMemory(loss=LogRatioLoss()), "distances")
+    def check(loss, kind):
+        check_requirement("CrossBatchMemory", CrossBatchMemory(loss=loss).requires, kind)
+
+    for loss in (LogRatioLoss(), LOSSES["dense_triplet"](), TripletMarginLoss(), make("margin", per_class=True)):
+        assert CrossBatchMemory(loss=loss).requires == loss.requires
+    check(LogRatioLoss(), "graded")
     with pytest.raises(InputError, match="needs label distances of 0 and 1"):
-        check_labels(CrossBatchMemory(loss=TripletMarginLoss()), "distances")
-    with pytest.raises(InputError, match="needs class labels"):
-        check_labels(CrossBatchMemory(loss=MarginLoss(per_class=True, num_classes=3)), "binary")
+        check(TripletMarginLoss(), "graded")
+    with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
+        check(MarginLoss(per_class=True, num_classes=3), "binary")
+    with pytest.raises(InputError, match="needs graded label distances, but the labels are classes"):
+        check(LogRatioLoss(), "classes")
     with pytest.raises(InputError, match="needs label distances of 0 and 1"):
-        CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)).view())
+        CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)))
+    with pytest.raises(InputError, match="needs graded label distances"):
+        CrossBatchMemory(loss=LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
 
 
+@integer_classes
 def test_parameters_of_the_loss_learn_through_it():
     memory = CrossBatchMemory(SIZE, 0, loss=MarginLoss())
     for _ in range(2):
@@ -270,7 +376,7 @@ def test_parameters_of_the_loss_learn_through_it():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_losses_that_have_no_use_for_a_memory(name):
-    with pytest.raises(InputError, match="has no use for a memory; leave the memory away") as error:
+    with pytest.raises(InputError, match="has no use for a memory; leave out the memory") as error:
         CrossBatchMemory(loss=make(name))
     assert "\n" not in str(error.value)
 
@@ -290,17 +396,18 @@ def test_bad_options(options, message):
         CrossBatchMemory(**{"loss": LogRatioLoss(), **options})
 
 
+@integer_classes
 @pytest.mark.parametrize(
     ("embeddings", "labels", "message"),
     [
-        (torch.randn(4, 3), torch.zeros(4, 4), "labels are torch.float32 [4, 4], which cannot be compared with later"),
-        (torch.randn(4, 3), torch.tensor([True] * 4), "labels are torch.bool [4], which cannot be compared"),
-        (torch.randn(4, 3), [0, 1, 2, 3], "labels are list, which cannot be compared with later batches; give space"),
-        (torch.randn(4, 3), VectorLabels(torch.randn(4)), "labels are VectorLabels, which cannot be compared"),
-        (torch.randn(4, 3), torch.tensor([0, 1, 2]), "the labels are of 3 items; give floats [items, dim], and one"),
-        (torch.randn(4), torch.tensor([0, 1, 2, 3]), "embeddings are torch.float32 [4] and"),
-        (torch.ones(4, 3).int(), torch.tensor([0, 1, 2, 3]), "embeddings are torch.int32 [4, 3] and"),
-        (torch.randn(4, 3), VectorLabels(torch.randn(5)).view([0, 1, 2, 3]), "but these labels are rows of a label"),
+        (torch.randn(4, 3), torch.zeros(4, 4), "labels are MatrixLabels(4 items; a matrix of label distances [4, 4])"),
+        (torch.randn(4, 3), torch.tensor([True] * 4), "labels are torch.bool [4]; give integer classes [4], numbers ["),
+        (torch.randn(4, 3), [0, 1, 2, 3], "labels are a list; give labels[rows] of a label space, or integer classes"),
+        (torch.randn(4, 3), torch.randn(4), "the labels are graded; set a threshold"),
+        (torch.randn(4, 3), torch.tensor([0, 1, 2]), "4 embeddings, but the labels are of 3 items; give one label an"),
+        (torch.randn(4), torch.tensor([0, 1, 2, 3]), "embeddings are torch.float32 [4]; give floats [items, dim]"),
+        (torch.ones(4, 3).int(), torch.tensor([0, 1, 2, 3]), "embeddings are torch.int32 [4, 3]; give floats [items"),
+        (torch.randn(4, 3), ClassLabels(range(5))[[0, 1, 2, 3]], "but these labels are rows of a label"),
         (torch.randn(4, 2), torch.tensor([0, 1, 2, 3]), "holds embeddings of 3 dimensions, but these have 2"),
     ],
 )
@@ -315,6 +422,7 @@ def test_bad_input_is_told_in_one_line(embeddings, labels, message):
     assert all(torch.equal(tensor, before[key]) for key, tensor in memory.state_dict().items())
 
 
+@integer_classes
 def test_bad_anchors():
     memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss(miner=VTHM()))
     classes = torch.tensor([0, 0, 1, 1])
@@ -338,6 +446,6 @@ def test_on_a_cuda_device_it_gives_what_it_gives_on_the_cpu(moved):
         if moved and step == 2:
             memories["cpu"].to("cuda"), memories["cpu"].to("cpu")
             memories["cuda"].load_state_dict(memories["cpu"].state_dict())
-        a, b = (memories[d](embeddings.to(d), spaces[d].view(rows)).cpu() for d in spaces)
+        a, b = (memories[d](embeddings.to(d), spaces[d][rows]).cpu() for d in spaces)
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
     assert memories["cuda"].embeddings.is_cuda

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_class_metrics import cases
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.distances import counts
 from contml.evaluation import (
     class_ranks,

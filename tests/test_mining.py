@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CLASS_CASES, class_batches, class_distances, seeds
 
-from contml.contracts import InputError
-from contml.losses import MarginLoss, TripletMarginLoss
-from contml.losses.triplet import triplet_margin_rows
+from contml import InputError
+from contml.losses import Block, MarginLoss, TripletMarginLoss
 from contml.mining import MINERS, VTHM, All, Candidates, DistanceWeighted, Hardest, Miner, SemiHard
 
 
@@ -389,6 +388,16 @@ def test_a_triplet_weighs_the_product_of_its_pairs(case, distance, reduction):
     assert_same_in_blocks(loss, case.embeddings, case.classes, expected, case.smooth)
 
 
+def triplet_sums(d, positive, negative, margin):
+    """Of each anchor, by the distances and weights of its pairs `[A, B]`: sum of hinges, valid and active triplets."""
+    block = Block(d, (negative > 0).to(d.dtype), positive + negative, None, None, None, 2)
+    (values, valid), (again, active) = (
+        TripletMarginLoss(margin, "squared_euclidean", reduction).values(block) for reduction in ("mean", "nonzero")
+    )
+    assert torch.equal(values, again)
+    return values, valid, active
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=seeds, levels=st.sampled_from([1, 3, 1000]), margin=st.sampled_from([0.0, 0.5, 1.0]))
 def test_weighted_triplets_with_ties(seed, levels, margin):
@@ -406,7 +415,7 @@ def test_weighted_triplets_with_ties(seed, levels, margin):
         ((hinge > 0) * product).sum((1, 2)),
     )
     leaf = d.clone().requires_grad_()
-    ours = triplet_margin_rows(leaf, positive, negative, margin)
+    ours = triplet_sums(leaf, positive, negative, margin)
     for a, b in zip(ours, expected, strict=True):
         torch.testing.assert_close(a.detach(), b, rtol=1e-12, atol=1e-12)
     slope = ((hinge > 0) * product).sum(2) - ((hinge > 0) * product).sum(1)
@@ -419,8 +428,8 @@ def test_a_weight_of_two_is_the_item_listed_twice():
     weights = torch.randint(0, 4, (10,))
     copies = torch.arange(10).repeat_interleave(weights)
     positive, negative = (side == 0).double().expand(4, -1), (side == 1).double().expand(4, -1)
-    weighed = triplet_margin_rows(d, positive * weights, negative * weights, 0.2)
-    repeated = triplet_margin_rows(d[:, copies], positive[:, copies], negative[:, copies], 0.2)
+    weighed = triplet_sums(d, positive * weights, negative * weights, 0.2)
+    repeated = triplet_sums(d[:, copies], positive[:, copies], negative[:, copies], 0.2)
     for a, b in zip(weighed, repeated, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
@@ -429,9 +438,7 @@ def test_gradcheck_of_weighted_triplets():
     torch.manual_seed(0)
     d = torch.rand(5, 12, dtype=torch.float64, requires_grad=True)
     side, weights = torch.randint(0, 3, (5, 12)), 3 * torch.rand(5, 12, dtype=torch.float64)
-    assert torch.autograd.gradcheck(
-        lambda x: triplet_margin_rows(x, weights * (side == 0), weights * (side == 1), 0.1)[0], d
-    )
+    assert torch.autograd.gradcheck(lambda x: triplet_sums(x, weights * (side == 0), weights * (side == 1), 0.1)[0], d)
 
 
 @pytest.mark.parametrize("name", MINERS)
@@ -515,10 +522,10 @@ def test_some_anchors_are_mined_as_in_the_whole_batch(name):
     torch.manual_seed(0)
     embeddings, classes = torch.randn(20, 6, dtype=torch.float64), torch.randint(0, 5, (20,))
     loss = TripletMarginLoss(0.5, miner=MINERS[name]()).eval()
-    values, counts = loss.sums(embeddings, classes)
+    values, counts = loss.sums(loss.compare(embeddings, classes))
     for block_rows in (None, 3):
         loss.block_rows = block_rows
-        parts = [loss.sums(embeddings, classes, anchors=part) for part in torch.randperm(20).split(6)]
+        parts = [loss.sums(loss.compare(embeddings, classes, part)) for part in torch.randperm(20).split(6)]
         torch.testing.assert_close(sum(part[0] for part in parts), values)
         torch.testing.assert_close(sum(part[1] for part in parts), counts)
 
@@ -535,7 +542,7 @@ def test_a_miner_is_asked_for_cosines_where_embeddings_are_on_the_sphere():
         assert not seen.similarity.requires_grad
     TripletMarginLoss(distance="euclidean", miner=asked)(embeddings, classes)
     torch.testing.assert_close(asked.seen[-1].similarity, -torch.cdist(embeddings, embeddings), atol=1e-3, rtol=1e-3)
-    with pytest.raises(InputError, match="DistanceWeighted needs cosine similarities, but TripletMarginLoss takes"):
+    with pytest.raises(InputError, match="DistanceWeighted needs cosine similarities, but TripletMarginLoss does not"):
         TripletMarginLoss(distance="euclidean", miner=DistanceWeighted())(embeddings, classes)
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision import models as torchvision_models
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.models import BACKBONES, EmbeddingModel, backbone_names
 from contml.models.backbones import build
 
@@ -167,16 +167,16 @@ def test_names():
     names = backbone_names()
     assert names[0] == "small_cnn"
     assert {"resnet18", "vit_b_16"} <= {*names}
-    assert message(backbone="resnet19").startswith("unknown backbone 'resnet19'; did you mean resnet1")
+    assert message(backbone="resnet19").startswith("unknown backbone 'resnet19'; did you mean 'resnet1")
     assert "allowed: small_cnn, a torchvision model" in message(backbone="qqqq")
 
 
 def test_bad_options():
-    assert message(dim=0) == "model.dim=0: an embedding has at least 1 number"
+    assert message(dim=0) == "dim is 0; an embedding has at least 1 number"
     assert "returned [1, 3, 224, 224]" in message(backbone=Map())
     assert "small_cnn has no weights 'DEFAULT'" in message(backbone="small_cnn", weights="DEFAULT")
-    assert "did you mean DEFAULT?" in message(weights="pretrained")
-    assert "did you mean IMAGENET1K_V1" in message(weights="IMAGENET1K_V9")
+    assert "did you mean 'DEFAULT'?" in message(weights="pretrained")
+    assert "did you mean 'IMAGENET1K_V1'?" in message(weights="IMAGENET1K_V9")
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_file_that_does_not_fit(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    assert message(weights="no/such.pth") == "model.weights=no/such.pth: no such file"
+    assert message(weights="no/such.pth") == "weights no/such.pth: no such file"
     for suffix in (".pth", ".safetensors"):
         (tmp_path / f"bad{suffix}").write_bytes(b"not weights at all")
         assert "cannot be read as weights" in message(weights=str(tmp_path / f"bad{suffix}"))
@@ -330,7 +330,7 @@ def test_no_network(monkeypatch, error):
         "could not download weights DEFAULT of resnet18 from https://download.pytorch.org/models/resnet"
     )
     assert str(torch.hub.get_dir()) in text
-    assert text.endswith("model.weights may be a local file")
+    assert text.endswith("weights may be a local file")
 
 
 def test_no_network_for_timm(monkeypatch):

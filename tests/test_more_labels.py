@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contml.contracts import InputError
-from contml.distances import haversine, nearest, tag_distance
+from contml import InputError
+from contml.distances import haversine, tag_distance
 from contml.distances.sets import _common_by_product
 from contml.labels import (
     LABELS,
@@ -24,6 +24,7 @@ from contml.labels import (
     TagLabels,
     VectorLabels,
     WeightedLabels,
+    nearest,
 )
 
 
@@ -243,7 +244,7 @@ def test_a_weighted_sum_is_one():
     torch.testing.assert_close(space.pairwise().double(), expected, rtol=1e-6, atol=0)
     assert space.unit == "0.5 x (squared difference of labels) + 3 x (Jaccard distance of tags)"
     assert WeightedLabels({vectors: 1}, unit="apples").unit == "apples"
-    assert torch.equal(space.subset([3, 1]).pairwise(), space.pairwise([3, 1], [3, 1]))
+    assert torch.equal(space[[3, 1]].pairwise(), space.pairwise([3, 1], [3, 1]))
     ranked = expected.float().double().fill_diagonal_(torch.inf).sort(dim=1, stable=True).indices
     assert torch.equal(nearest(space, 5).rows, ranked[:, :5])
 

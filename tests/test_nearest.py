@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import label_vectors
 
-from contml.contracts import InputError
-from contml.distances import nearest, nearest_vectors, progress, progress_bar, search, vectors
+from contml import InputError
+from contml._support import progress
+from contml._support.progress import progress_bar
+from contml.distances import nearest_vectors, vectors
 from contml.distances.cache import fingerprint
 from contml.labels import (
     LABELS,
     ClassLabels,
+    LabelSpace,
     NearestLabels,
-    PackedLabels,
     PoseLabels,
     PrecomputedLabels,
     RegionLabels,
@@ -27,6 +29,7 @@ from contml.labels import (
     ThresholdLabels,
     VectorLabels,
     WeightedLabels,
+    nearest,
 )
 from contml.sampling import DenseSampler
 
@@ -36,12 +39,18 @@ cache = sys.modules["contml.distances.cache"]
 def streamed(space, k, rows=None, among=None):
     """By streaming, whatever else the space can do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "getattr", lambda *_: None, raising=False)
+        patch.setattr(type(space), "_nearest", LabelSpace._nearest)
         return nearest(space, k, rows, among=among)
 
 
 def same(a, b):
     return torch.equal(a.rows, b.rows) and torch.equal(a.distances, b.distances)
+
+
+def raises(message, make):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message
 
 
 def by_products(queries, gallery):
@@ -130,14 +139,20 @@ def test_vectors_on_a_gpu():
         assert torch.equal(found.rows.cpu(), nearest(space, 30).rows)
 
 
-def test_a_space_that_searches_by_itself_is_held_to_the_rules():
+def test_a_space_that_searches_by_itself_is_held_to_the_rules(tmp_path):
     class Own(VectorLabels):
-        def nearest_rows(self, k, rows, among, memory, progress):
+        def _nearest(self, k, rows, among, memory, progress):
             assert among.tolist() == [0, 1, 2]
             return torch.full((len(rows), k), torch.nan), among[:k].expand(len(rows), k)
 
-    with pytest.raises(InputError, match="a label distance is nan"):
-        nearest(Own([1.0, 2.0, 3.0]), 1, among=[2, 0, 1, 1])
+    for options in ({}, {"cache": tmp_path}):
+        with pytest.raises(InputError, match="a label distance is nan"):
+            nearest(Own([1.0, 2.0, 3.0]), 1, among=[2, 0, 1, 1], **options)
+        raises(
+            "k is 3, but there are 2 items to choose neighbours from; k must be 1 to 2",
+            lambda options=options: nearest(Own([1.0, 2.0, 3.0]), 3, among=[2, 0, 1, 1], **options),
+        )
+    assert not list(tmp_path.glob("*.safetensors"))
 
 
 def test_progress_counts_rows():
@@ -225,7 +240,7 @@ def test_a_search_that_fails_ends_its_bar(capsys, monkeypatch):
 # the cache
 
 
-class Counted(PackedLabels):
+class Counted(LabelSpace):
     """Numbers on a line that count how many rows are asked for; may give up after some."""
 
     asked = 0
@@ -292,7 +307,7 @@ def test_a_change_of_anything_is_another_key(tmp_path):
     changed.values[20] += 1e-9
     assert found(changed) == 70
     assert found(line(power=2)) == 70
-    assert found(line().subset(range(34))) == 68
+    assert found(line()[range(34)]) == 68
     assert found(line(), k=4) == 70
     assert found(line(), rows=[3, 1]) == 4
     assert found(line(), rows=[1, 3]) == 4
@@ -324,7 +339,7 @@ def test_a_fingerprint_is_of_content():
         ThresholdLabels(1.0, space=VectorLabels(vectors.flip(0))),
         NearestLabels(1, space=VectorLabels(vectors)),
         NearestLabels(2, space=VectorLabels(vectors)),
-        NearestLabels(2, space=VectorLabels(vectors)).subset([0, 1]),
+        NearestLabels(2, space=VectorLabels(vectors))[[0, 1]],
     ]
     prints = [space.fingerprint() for space in spaces]
     assert len(set(prints)) == len(spaces)
@@ -346,37 +361,38 @@ def test_a_precomputed_matrix_is_read_for_its_key(tmp_path):
 
     d = VectorLabels(torch.arange(8.0)).pairwise().numpy()
     first = saved(d)
-    key, part = first.fingerprint(), first.subset([0, 1, 2]).fingerprint()
+    key, part = first.fingerprint(), first[[0, 1, 2]].fingerprint()
     assert saved(d).fingerprint() == key != part
     assert saved(2 * d).fingerprint() != key
 
 
-def raises(message, make):
-    with pytest.raises(InputError) as error:
-        make()
-    assert str(error.value) == message
-
-
-def test_a_space_without_a_fingerprint_is_not_cached(tmp_path):
+def test_a_space_of_unknown_content_is_not_cached(tmp_path):
     class Bare(Counted):
-        fingerprint = None
+        def __init__(self, values):
+            super().__init__(values)
+            self.model = object()
 
-    message = "Bare has no fingerprint(), so its neighbours cannot be cached; leave cache out, or give it that method"
-    raises(message, lambda: nearest(Bare([1.0, 2.0]), 1, cache=tmp_path))
-    raises(message, lambda: NearestLabels(1, tmp_path, space=Bare([1.0, 2.0])))
-    raises(
-        "Bare among the labels or their options has no content to make a cache key of; "
-        "leave cache out, or give it a fingerprint()",
-        lambda: nearest(ThresholdLabels(1.0, space=Bare([1.0, 2.0])), 1, cache=tmp_path),
+    message = (
+        "object among the labels or their options has no content to make a cache key of; "
+        "leave cache out, or give the label space a fingerprint() of its own"
     )
+    bare = Bare([1.0, 2.0])
+    for space in (bare, bare[[0, 1]], ThresholdLabels(1.0, space=bare), WeightedLabels({bare: 2})):
+        raises(message, lambda space=space: nearest(space, 1, cache=tmp_path))
+        raises(message, lambda space=space: NearestLabels(1, tmp_path, space=space))
     odd = line()
     odd.model = object()
-    raises(
-        "object among the labels or their options has no content to make a cache key of; "
-        "leave cache out, or give it a fingerprint()",
-        lambda: nearest(odd, 3, cache=tmp_path),
-    )
+    raises(message, lambda: nearest(odd, 3, cache=tmp_path))
     assert not list(tmp_path.iterdir())
+    assert Counted.asked == 0
+
+    class Named(Bare):
+        def fingerprint(self):
+            return fingerprint(type(self), self.values)
+
+    for space in (Named([1.0, 2.0]), ThresholdLabels(1.0, space=Named([1.0, 2.0]))):
+        assert same(nearest(space, 1, cache=tmp_path), nearest(space, 1))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, -1])
@@ -415,7 +431,7 @@ def test_a_file_of_another_search_is_told(tmp_path):
     )
 
 
-def test_a_view_and_a_sampler_of_the_next_run_read_what_the_last_one_found(tmp_path):
+def test_labels_and_a_sampler_of_the_next_run_read_what_the_last_one_found(tmp_path):
     def asked(make):
         before = Counted.asked
         made = make()
@@ -445,12 +461,12 @@ def test_a_home_folder_is_understood(tmp_path, monkeypatch):
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
-def test_neighbours_of_a_view_are_cached(tmp_path):
-    for view in (ThresholdLabels(20.0, space=line()), NearestLabels(4, space=line())):
-        expected = nearest(view, 3)
-        assert same(nearest(view, 3, cache=tmp_path), expected)
+def test_neighbours_of_labels_as_zero_and_one_are_cached(tmp_path):
+    for labels in (ThresholdLabels(20.0, space=line()), NearestLabels(4, space=line())):
+        expected = nearest(labels, 3)
+        assert same(nearest(labels, 3, cache=tmp_path), expected)
         before = Counted.asked
-        assert same(nearest(view, 3, cache=tmp_path), expected)
+        assert same(nearest(labels, 3, cache=tmp_path), expected)
         assert Counted.asked == before
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -497,6 +513,6 @@ def test_the_docs_name_every_label_space():
     start = lines.index(next(line for line in lines if line.startswith("| label space (`LABELS`)")))
     named = [line.split("`")[1] for line in lines[start + 2 : lines.index("", start)]]
     assert sorted(named) == sorted(LABELS)
-    searching = {name for name, space in LABELS.items() if hasattr(space, "nearest_rows")}
+    searching = {name for name, space in LABELS.items() if space._nearest is not LabelSpace._nearest}
     second = lines[lines.index("", start) :]
     assert searching == {line.split("`")[1] for line in second if line.startswith("| `")}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from strategies import collapsed_classes, separated_classes
 
+from contml import InputError
 from contml.config import data_arguments, options
-from contml.contracts import InputError
 from contml.distances.euclidean import normalize
 from contml.labels import ClassLabels
 from contml.losses import (
@@ -17,6 +18,7 @@ from contml.losses import (
     AngularLoss,
     BinomialDevianceLoss,
     ContrastiveLoss,
+    CrossBatchMemory,
     LiftedStructureLoss,
     MultiSimilarityLoss,
     NPairsLoss,
@@ -25,7 +27,7 @@ from contml.losses import (
 )
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
 from contml.losses.n_pairs import class_pairs
-from contml.losses.weights import pair_weights
+from contml.losses.pair_weights import pair_weights
 from contml.mining import VTHM, Miner
 
 #: Losses that read every pair of an anchor.
@@ -66,10 +68,10 @@ def value_and_gradient(loss, x, labels, **arguments):
 
 def slope(loss, x, labels):
     """dH/ds `[B, B]`, H before the common divisor, of a loss on the cosine."""
-    sides = loss.sides_of(x, ClassLabels(labels).view(), None)
+    comparison = loss.compare(x, ClassLabels(labels))
     unit = normalize(x)
     s = (unit @ unit.T).requires_grad_()
-    values, _ = loss.rows(loss.block(sides, s, slice(0, len(x))))
+    values, _ = loss.values(loss.block(comparison, s, slice(0, len(x))))
     return torch.autograd.grad(values.sum(), s)[0]
 
 
@@ -112,7 +114,7 @@ def test_names_and_defaults_of_the_options():
     assert found["binomial_deviance"] == found["raw"] == scales
     assert found["multi_similarity"] == {**scales, "epsilon": 0.1}
     assert found["ranked_list"] == {"boundary": 1.2, "margin": 0.4, "scale": 10.0}
-    assert found["n_pairs"] == {"l2": 0.003}
+    assert found["n_pairs"] == {"l2": 0.0015}
     assert found["angular"] == {"alpha": 40.0}
     assert all(o.help for name in {*found} & {"contrastive", *PAIRS, *PAIRS_OF_A_CLASS} for o in options(LOSSES[name]))
 
@@ -141,8 +143,21 @@ def test_losses_on_pairs_of_a_class_need_classes():
     for make in PAIRS_OF_A_CLASS.values():
         with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
             make()(batch(3), torch.ones(3, 3))
-        with pytest.raises(InputError, match="needs cosine similarities"):
-            make(miner=type("OnSphere", (Given,), {"sphere": True})(None))(batch(3), torch.tensor([0, 0, 1]))
+
+
+def test_losses_on_pairs_of_a_class_take_no_miner_and_no_memory():
+    for make in PAIRS_OF_A_CLASS.values():
+        assert "miner" not in data_arguments(make)
+        with pytest.raises(TypeError, match="miner"):
+            make(miner=VTHM())
+        with pytest.raises(InputError, match="has no use for a memory"):
+            CrossBatchMemory(loss=make())
+
+
+def test_a_miner_of_cosines_needs_embeddings_on_the_sphere():
+    miner = type("OnSphere", (Given,), {"sphere": True})(None)
+    with pytest.raises(InputError, match="needs cosine similarities, but ContrastiveLoss does not normalize"):
+        ContrastiveLoss(distance="euclidean", miner=miner)(batch(3), torch.tensor([0, 0, 1]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -202,10 +217,9 @@ def test_the_gradient_of_ranked_list_takes_its_weights_as_given():
     target = torch.tensor([[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
     x = torch.eye(7, dtype=torch.float64)  # its distances are not read
     loss = RankedListLoss()
-    sides = loss.sides_of(x, torch.ones(7, 7), None)
-    block = loss.block(sides, d.requires_grad_(), slice(0, 1))
-    block.__dict__.update(target=target)
-    value, _ = loss.rows(block)
+    comparison = loss.compare(x, torch.ones(7, 7))
+    block = replace(loss.block(comparison, d.requires_grad_(), slice(0, 1)), label_distances=target)
+    value, _ = loss.values(block)
     w = [math.exp(10 * 0.2), math.exp(10 * 0.9)]
     far = (w[0] * 0.2 + w[1] * 0.9) / sum(w)
     assert value.item() == pytest.approx((0.1 + 0.3) / 2 / 2 + far / 2)
@@ -253,46 +267,33 @@ def test_pairs_of_weight_zero_are_not_there(name, block_rows):
 
 
 @pytest.mark.parametrize("block_rows", [None, 2])
-@pytest.mark.parametrize("name", [*PAIRS, *PAIRS_OF_A_CLASS])
+@pytest.mark.parametrize("name", PAIRS)
 def test_everything_mined_away_is_a_zero_that_back_propagates(name, block_rows):
-    loss = {**PAIRS, **PAIRS_OF_A_CLASS}[name](
-        miner=Given(torch.zeros(7, 7)), **{"l2": 0.0} if name == "n_pairs" else {}
-    )
+    loss = PAIRS[name](miner=Given(torch.zeros(7, 7)))
     loss.block_rows = block_rows
     value, gradient = value_and_gradient(loss, batch(7), CLASSES)
     assert value.item() == 0
     assert torch.equal(gradient, torch.zeros(7, 5))
 
 
-def test_weights_of_n_pairs():
-    x = batch(7, seed=4)
-    table = torch.ones(7, 7)
-    table[0, 4] = 3.0  # a negative of the pair (0, 2)
-    table[3, 4] = 2.0  # the pair (3, 4) counts twice
-    s = x @ x.T
-    first, second = (1 + 3 * (s[0, 4] - s[0, 2]).exp()).log(), (1 + (s[3, 2] - s[3, 4]).exp()).log()
-    ours = NPairsLoss(l2=0.0, miner=Given(table))(x, CLASSES)
-    torch.testing.assert_close(ours, (first + 2 * second) / 3)
-
-
-def test_weights_of_angular():
-    x = batch(7, seed=4)
-    table = torch.ones(7, 7)
-    table[2, 3] = 3.0  # a negative of the pair (2, 0), not of (0, 2)
-    table[3, 4] = 2.0
-    tan2 = math.tan(math.radians(25)) ** 2
-
-    def value(a, p, negatives):
-        terms = [w * (4 * tan2 * (x[a] + x[p]) @ x[n] - 2 * (1 + tan2) * x[a] @ x[p]).exp() for n, w in negatives]
-        return (1 + sum(terms)).log()
-
-    values = [
-        value(0, 2, [(3, 1), (4, 1)]),
-        value(2, 0, [(3, 3), (4, 1)]),
-        2 * value(3, 4, [(0, 1), (2, 1)]),
-        value(4, 3, [(0, 1), (2, 1)]),
-    ]
-    torch.testing.assert_close(AngularLoss(25, miner=Given(table))(x, CLASSES), sum(values) / 5)
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("block_rows", [None, 1, 2])
+def test_pairs_that_a_comparison_excludes_are_not_there(name, block_rows):
+    # As with a memory: seven items of a batch and three remembered ones, of which item 8 is item 3 again, and 9 item 1.
+    # A memory's embeddings have drifted.
+    x, classes = batch(10, seed=11), torch.tensor([3, 7, 3, 0, 4, 5, 8, 4, 0, 7])
+    again = torch.zeros(10, 10, dtype=torch.bool)
+    again[3, 8] = again[1, 9] = True
+    for anchors in (torch.arange(7), torch.tensor([5, 3, 4, 0, 1])):
+        loss, mined = PAIRS[name](), PAIRS[name](miner=Given((~again).double()))
+        loss.block_rows = mined.block_rows = block_rows
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        comparison = loss.compare(ours, classes, anchors)
+        excluding = replace(comparison, excluded=lambda part, anchors=anchors: again[anchors[part]])
+        value, expected = loss.value(excluding), mined(theirs, classes, anchors=anchors)
+        assert torch.equal(value, expected)
+        assert torch.equal(torch.autograd.grad(value, ours)[0], torch.autograd.grad(expected, theirs)[0])
+        assert not torch.equal(value, loss.value(comparison))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -390,6 +391,28 @@ def test_large_scales_are_the_hardest_pair(dtype):
 # pairs of a class
 
 
+def test_n_pairs_by_hand():
+    x = batch(7, seed=4)
+    s = x @ x.T
+    # The pairs are (0, 2) and (3, 4): each has the positive of the other as its negative.
+    first, second = (1 + (s[0, 4] - s[0, 2]).exp()).log(), (1 + (s[3, 2] - s[3, 4]).exp()).log()
+    torch.testing.assert_close(NPairsLoss(l2=0.0)(x, CLASSES), (first + second) / 2)
+    norms = x[[0, 2, 3, 4]].square().sum(1).mean()
+    torch.testing.assert_close(NPairsLoss()(x, CLASSES), (first + second) / 2 + 0.0015 * norms)
+
+
+def test_angular_by_hand():
+    x = batch(7, seed=4)
+    tan2 = math.tan(math.radians(25)) ** 2
+
+    def value(a, p, negatives):
+        terms = [(4 * tan2 * (x[a] + x[p]) @ x[n] - 2 * (1 + tan2) * x[a] @ x[p]).exp() for n in negatives]
+        return (1 + sum(terms)).log()
+
+    values = [value(0, 2, [3, 4]), value(2, 0, [3, 4]), value(3, 4, [0, 2]), value(4, 3, [0, 2])]
+    torch.testing.assert_close(AngularLoss(25)(x, CLASSES), sum(values) / 4)
+
+
 def test_class_pairs_are_the_first_two_of_a_class():
     assert class_pairs(CLASSES).tolist() == [2, -1, 0, 4, 3, -1, -1]
     assert class_pairs(torch.tensor([5, 5, 5, 5])).tolist() == [1, 0, -1, -1]
@@ -439,8 +462,9 @@ def test_given_anchors_are_those_pairs(name):
     everyone = value_and_gradient(make(), x, CLASSES)
     for anchors in (torch.arange(7).flip(0), torch.tensor([4, 2, 0, 3, 6, 1])):
         torch.testing.assert_close(value_and_gradient(make(), x, CLASSES, anchors=anchors), everyone)
-    values, counts = make().sums(x, CLASSES)
-    parts = [make().sums(x, CLASSES, anchors=torch.tensor(part)) for part in ([3, 0, 1], [2], [5, 4, 6])]
+    loss = make()
+    values, counts = loss.sums(loss.compare(x, CLASSES))
+    parts = [loss.sums(loss.compare(x, CLASSES, torch.tensor(part))) for part in ([3, 0, 1], [2], [5, 4, 6])]
     torch.testing.assert_close(sum(part[0] for part in parts), values)
     assert sum(part[1] for part in parts).item() == counts.item() == {"n_pairs": 2, "angular": 4}[name]
 
@@ -467,7 +491,7 @@ def test_an_anchor_given_twice_counts_twice(name):
     torch.testing.assert_close(loss(x, CLASSES, anchors=torch.tensor([0, 3, 0])), (2 * of_0 + of_3) / 3)
 
 
-def test_pair_weights_stand_at_the_places_of_the_batch():
+def test_pair_weights_are_at_the_positions_of_the_batch():
     x = batch(7, seed=10)
     s = x @ x.T
     weights = pair_weights(NPairsLoss(), x, CLASSES)
@@ -481,49 +505,38 @@ def test_pair_weights_stand_at_the_places_of_the_batch():
     assert torch.equal(weights != 0, seen & (torch.eye(7) == 0))
 
 
-class Memory:
-    """Seven items of a batch and three remembered ones, of which item 8 is item 3 again, and 9 item 1."""
-
-    kind = "classes"
-    classes = torch.tensor([3, 7, 3, 0, 4, 5, 8, 4, 0, 7])
-
-    def __init__(self, anchors):
-        self.anchors = anchors
-
-    def __len__(self):
-        return 10
-
-    def distances(self, anchors=None):
-        return ClassLabels(self.classes).view().distances(anchors)
-
-    def twin(self, part):
-        again = torch.zeros(7, 10, dtype=torch.bool)
-        again[3, 8] = again[1, 9] = True
-        return again[self.anchors][part]
+@pytest.mark.parametrize("name", PAIRS_OF_A_CLASS)
+def test_a_comparison_says_where_its_pairs_are_in_the_batch(name):
+    x, loss = batch(7, seed=11), PAIRS_OF_A_CLASS[name]()
+    rows, cols = {"n_pairs": ([0, 3], [2, 4]), "angular": ([0, 2, 3, 4], [0, 2, 3, 4])}[name]
+    for anchors in (None, torch.arange(7).flip(0)):
+        found = loss.compare(x, CLASSES, anchors)
+        assert sorted(found.rows.tolist()) == rows
+        assert found.cols.tolist() == cols
+        assert torch.equal(found.x, x[found.rows])
+        assert torch.equal(found.y, x[found.cols])
+        assert torch.equal(found.anchor_class, CLASSES[found.rows])
+        assert torch.equal(found.item_class, CLASSES[found.cols])
+        apart = (CLASSES[found.rows][:, None] != CLASSES[found.cols]).float()
+        assert torch.equal(found.label_distances(slice(None)), apart)
+    if name == "n_pairs":
+        assert loss.compare(x, CLASSES, torch.tensor([4, 3, 5, 2])).rows.tolist() == [3]
+        assert loss.compare(x, CLASSES).self_index is None
+    # Angular reads the row of the partner too: an item that is no anchor has a row that does not count.
+    else:
+        idle = loss.compare(x, CLASSES, torch.tensor([4, 5, 2]))
+        assert idle.rows.tolist() == rows
+        assert idle.excluded(slice(None)).all(1).tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize("name", PAIRS_OF_A_CLASS)
-@pytest.mark.parametrize("block_rows", [None, 1, 2])
-def test_a_remembered_copy_of_the_anchor_makes_no_pair(name, block_rows):
-    x = batch(10, seed=11)
-    x[8:] = x[[3, 1]]
-    for anchors in (torch.arange(7), torch.tensor([5, 3, 4, 0, 1])):
-        loss = PAIRS_OF_A_CLASS[name](**{"l2": 0.0} if name == "n_pairs" else {})
-        loss.block_rows = block_rows
-        value, count = loss.sums(x, Memory(anchors), anchors=anchors)
-        # The pairs (3, 8) and (1, 9) are an item with itself; (0, 2) and (4, 7) have the items of all as negatives.
-        pairs = {(0, 2), (4, 7)} | ({(2, 0)} if name == "angular" and 2 in anchors else set())
-        assert count.item() == len(pairs)
-        expected = 0
-        for a, p in pairs:
-            negatives = {(0, 2): [4, 7], (2, 0): [4, 7], (4, 7): [0, 2]}[a, p] + [3, 8, 1, 9]
-            if name == "n_pairs":
-                terms = [x[a] @ x[n] - x[a] @ x[p] for n in negatives if n in (2, 7, 8, 9)]
-            else:
-                tan2 = math.tan(math.radians(40)) ** 2
-                terms = [4 * tan2 * (x[a] + x[p]) @ x[n] - 2 * (1 + tan2) * x[a] @ x[p] for n in negatives]
-            expected += (1 + sum(term.exp() for term in terms)).log()
-        torch.testing.assert_close(value.squeeze(), expected)
+def test_pair_weights_of_an_anchor_given_twice(name):
+    x, loss = batch(7, seed=12), PAIRS_OF_A_CLASS[name]()
+    once, twice = (pair_weights(loss, x, CLASSES, anchors=torch.tensor(a)) for a in ([3, 0, 6], [3, 0, 3, 6]))
+    assert torch.equal(twice, once[[0, 1, 0, 2]])
+    assert once[0].any()
+    with_partner = pair_weights(loss, x, CLASSES, anchors=torch.tensor([3, 4, 3]))
+    assert torch.equal(with_partner[[0, 2]], pair_weights(loss, x, CLASSES)[[3, 3]])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

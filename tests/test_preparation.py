@@ -25,7 +25,7 @@ def test_a_data_set_of_classes(contml, tmp_path):
     assert ["train", "test"] in lines
     assert ["images", "40", "20"] in lines
     assert ["classes", "8", "4"] in lines
-    assert "images a class" in out
+    assert "images per class" in out
     assert "5 to 5" in out
     assert ["cannot", "be", "decoded", "0", "0"] in lines
     assert out.splitlines()[-1] == "classes/csv: all 60 images are there and can be decoded"

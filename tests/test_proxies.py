@@ -10,7 +10,7 @@ from reference import proxy_anchor
 from reference_classes import normalized_softmax, proxy_nca, soft_triple
 from strategies import CLASS_CASES
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 from contml.testing import check_loss
@@ -166,7 +166,7 @@ def test_soft_triple_of_centers_that_met_has_finite_gradients():
     loss(torch.randn(4, 6), torch.tensor([0, 1, 2, 0])).backward()
     assert torch.isfinite(loss.centers.grad).all()
     # All centers of a class are one: the regulariser is sqrt(1e-5) for each of K (K - 1) / 2 pairs of C classes.
-    penalty = loss.penalty(loss.sides(torch.zeros(1, 6), ClassLabels([0]).view(), None))
+    penalty = loss.penalty(loss.comparison(torch.zeros(1, 6), ClassLabels([0]), None))
     assert penalty.item() == pytest.approx(0.2 * 1e-5**0.5 / 2, rel=0.02)
 
 
@@ -200,7 +200,7 @@ def test_proxies_learn_and_are_in_the_state(name):
             "label_smoothing is 1.0; it must be at least 0 and below 1",
         ),
         (lambda **k: NormalizedSoftmaxLoss(0.0, **k), "temperature is 0.0; it must be above 0"),
-        (lambda **k: SoftTripleLoss(0, **k), "centers is 0; a class needs at least 1"),
+        (lambda **k: SoftTripleLoss(0, **k), "centers is 0; it must be at least 1"),
         (lambda **k: SoftTripleLoss(gamma=float("nan"), **k), "gamma is nan; it must be above 0"),
         (lambda **k: SoftTripleLoss(tau=-1.0, **k), "tau is -1.0; it must be at least 0"),
     ],
@@ -217,7 +217,7 @@ def test_bad_labels(name):
     with pytest.raises(InputError, match="class id 3 is not one of the 3 classes that the loss was made for"):
         loss(torch.randn(4, 6), torch.tensor([0, 1, 2, 3]))
     with pytest.raises(InputError, match="needs classes"):
-        loss(torch.randn(4, 6), VectorLabels(torch.randn(4)).view())
+        loss(torch.randn(4, 6), VectorLabels(torch.randn(4)))
 
 
 @pytest.mark.parametrize("loss", [ProxyNCALoss, NormalizedSoftmaxLoss, SoftTripleLoss])

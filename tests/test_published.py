@@ -7,8 +7,8 @@ import torch
 import yaml
 from miniature import TINY
 
+from contml import InputError
 from contml.config import dump, read
-from contml.contracts import InputError
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.published import Published, bounds
 from contml.experiment import load, load_run, resume, train

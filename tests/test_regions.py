@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from contml.contracts import InputError
-from contml.distances import nearest, region_distance
+from contml import InputError
+from contml.distances import region_distance
 from contml.distances.regions import PackedRegions, _by_product, pack_regions, packed_region_distance
-from contml.labels import RegionLabels
+from contml.labels import RegionLabels, nearest
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -163,9 +163,9 @@ def test_resized_by_nearest_neighbour(size, side):
 )
 def test_maps_of_any_kind(maps):
     space = RegionLabels(maps, 2)
-    assert (len(space), space.kind, space.unit) == (3, "distances", "1 - mIoU")
+    assert (len(space), space.kind, space.unit) == (3, "graded", "1 - mIoU")
     assert torch.equal(space.pairwise(), torch.zeros(3, 3))
-    assert space.subset([2, 1]).items.tolist() == [2, 1]
+    assert space[[2, 1]].rows.tolist() == [2, 1]
 
 
 def test_more_maps_than_are_packed_at_a_time(monkeypatch):
@@ -227,5 +227,5 @@ def test_the_pair_without_a_common_pixel_is_named():
     space = RegionLabels(maps, 2, ignore=255)
     message = "label maps 1 and 3 have no pixel that neither ignores; leave maps out that are mostly ignored"
     raises(message, space.pairwise)
-    raises(message, lambda: space.subset([2, 1, 3]).pairwise([1], [0, 2]))
+    raises(message, lambda: space[[2, 1, 3]].pairwise([1], [0, 2]))
     assert space.pairwise([0], [1, 3]).tolist() == [[0, 0]]

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from contml.evaluation.result import Curve, Evaluation, Ranking
+from contml.labels import VectorLabels
 from contml.reporting import sentence, summary, write_report
 from contml.reporting.embedding_map import place_pictures, principal_components
 from contml.reporting.figures import binned_quartiles, density_figure, png, smooth, training_figure
@@ -36,12 +37,12 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeSplit:
     """Images of one random colour."""
 
-    labels: Any = None
     queries: torch.Tensor | None = None
     gallery: torch.Tensor | None = None
 
     def __init__(self, n: int = 60, prefix: str = "images/") -> None:
         self.n, self.prefix = n, prefix
+        self.labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
 
     def __len__(self) -> int:
         return self.n

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import pytest
 
-from contml import runs
-from contml.contracts import InputError
-from contml.runs import Run, atomic, create, find_runs, open_run, write
+from contml import InputError, runs
+from contml._support.files import atomic, write
+from contml.runs import Run, create, find_runs, open_run
 
 
 def names(folder):

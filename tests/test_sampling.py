@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from miniature import TINY
 from strategies import label_vectors
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.experiment import load
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
 from contml.sampling import ClassSampler, DenseSampler, UniformSampler
@@ -141,7 +141,7 @@ def class_samplers(draw):
         ids, classes, instances = [*ids, 99, 99], 1, 2
     space = ClassLabels(ids)
     if draw(st.booleans()):
-        space = ClassLabels([*ids, -1]).subset(range(len(ids)))  # class ids of the subset have a gap at 0
+        space = ClassLabels([*ids, -1])[: len(ids)]  # class ids of the subset have a gap at 0
     return ClassSampler(classes, instances, labels=space, seed=draw(st.integers(0, 9))), ids
 
 
@@ -153,10 +153,10 @@ def test_class_batches_are_exactly_classes_times_instances(made):
     assert sampler.anchors is None
     for epoch in (0, 1):
         for step, rows in enumerate(epoch_of(sampler, epoch)):
-            assert len(rows) == sampler.per_batch * sampler.instances
+            assert len(rows) == sampler.classes * sampler.instances
             groups = [rows[start : start + sampler.instances] for start in range(0, len(rows), sampler.instances)]
             assert all(len({ids[row] for row in group}) == 1 for group in groups)
-            assert len({ids[group[0]] for group in groups}) == sampler.per_batch
+            assert len({ids[group[0]] for group in groups}) == sampler.classes
             for group in groups:  # an item comes twice only where the class is too small
                 enough = sizes[ids[group[0]]] >= sampler.instances
                 assert not enough or len(set(group)) == len(group)
@@ -167,7 +167,7 @@ def test_every_class_comes_once_a_turn():
     space = ClassLabels([i % 12 for i in range(48)])
     sampler = ClassSampler(4, 2, labels=space)
     assert len(sampler) == 6
-    seen = [int(space.classes[row]) for rows in epoch_of(sampler) for row in rows[::2]]
+    seen = [int(space.class_ids[row]) for rows in epoch_of(sampler) for row in rows[::2]]
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12))
     assert seen[:12] != seen[12:]
 
@@ -232,11 +232,11 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
         (lambda: ClassSampler(2, 2, batches=0, labels=CLASSES), "batches is 0; it must be at least 1"),
         (
             lambda: DenseSampler(6, 0, 5, labels=line(9)),
-            "anchors_per_batch is 0 and neighbours is 5; both must be at least 1",
+            "anchors_per_batch is 0; it must be at least 1",
         ),
         (
             lambda: DenseSampler(6, 1, 0, labels=line(9)),
-            "anchors_per_batch is 1 and neighbours is 0; both must be at least 1",
+            "neighbours is 0; it must be at least 1",
         ),
         (
             lambda: DenseSampler(6, 2, 3, labels=line(9)),
@@ -253,8 +253,9 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
             "use ClassLabels, or the dense or the uniform sampler",
         ),
         (lambda: ClassSampler(4, 1, labels=CLASSES), "classes is 4, but the data set has 3 classes"),
-        (lambda: ClassSampler(-2, -2, labels=CLASSES), "classes is -2 and instances is -2; both must be at least 1"),
-        (lambda: ClassSampler(0, 2, labels=CLASSES), "classes is 0 and instances is 2; both must be at least 1"),
+        (lambda: ClassSampler(-2, -2, labels=CLASSES), "classes is -2; it must be at least 1"),
+        (lambda: ClassSampler(0, 2, labels=CLASSES), "classes is 0; it must be at least 1"),
+        (lambda: ClassSampler(2, 0, labels=CLASSES), "instances is 0; it must be at least 1"),
     ],
 )
 def test_bad_options_are_told_in_one_line(make, message):
@@ -267,7 +268,7 @@ def test_bad_options_are_told_in_one_line(make, message):
 def slow(monkeypatch):
     """Half a minute passes whenever somebody looks at the clock."""
     now = itertools.count(0.0, 30.0)
-    monkeypatch.setattr("contml.distances.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("contml._support.progress.time.monotonic", lambda: next(now))
 
 
 @pytest.mark.parametrize("make", [DenseSampler, NearestLabels])

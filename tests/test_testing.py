@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from contml.contracts import InputError
+from contml import InputError
 from contml.labels import (
     LABELS,
     VIEWS,
@@ -18,7 +19,6 @@ from contml.labels import (
     MultiLabels,
     NearestLabels,
     OrdinalLabels,
-    PackedLabels,
     PlaceLabels,
     PoseLabels,
     PrecomputedLabels,
@@ -29,7 +29,7 @@ from contml.labels import (
     VectorLabels,
     WeightedLabels,
 )
-from contml.losses import LOSSES, LogRatioLoss, MarginLoss, TripletMarginLoss
+from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, TripletMarginLoss
 from contml.sampling import SAMPLERS, BatchSampler, UniformSampler
 from contml.testing import check_label_space, check_loss, check_sampler
 
@@ -87,7 +87,7 @@ SPACES = {
     "precomputed": matrix,
     "threshold": lambda folder: ThresholdLabels(1.0, space=vectors()),
     "nearest": lambda folder: NearestLabels(4, space=vectors()),
-    "a subset of nearest": lambda folder: NearestLabels(4, space=vectors()).subset(range(15, 3, -1)),
+    "a subset of nearest": lambda folder: NearestLabels(4, space=vectors())[range(15, 3, -1)],
 }
 
 
@@ -128,7 +128,7 @@ def test_losses(name):
     check_loss(construct(name), skip=LEFT_OUT.get(name, ("empty",) if proxies else ()))
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if construct(name).labels == "binary"])
+@pytest.mark.parametrize("name", [name for name in LOSSES if construct(name).requires == "binary"])
 def test_class_losses_on_continuous_labels_as_zero_and_one(name):
     check_loss(construct(name), ThresholdLabels(1.0, space=vectors(12)), skip=LEFT_OUT.get(name, ()))
 
@@ -137,8 +137,18 @@ def test_a_boundary_for_each_class():
     check_loss(MarginLoss(per_class=True, num_classes=4))
 
 
-def test_a_continuous_loss_on_classes_as_distances():
-    check_loss(LogRatioLoss(), ClassLabels([0, 0, 1, 1, 1, 2, 2, 0]), dim=3)
+def test_a_loss_for_any_labels_on_classes():
+    check_loss(DenseTripletLoss(), ClassLabels([0, 0, 1, 1, 1, 2, 2, 0]), dim=3)
+
+
+@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), LogRatioLoss(strict=True)], ids=repr)
+def test_a_loss_for_graded_labels_on_labels_that_come_again(loss):
+    check_loss(loss, VectorLabels([0, 0, 1, 1, 1, 2, 2, 0], squared=loss.squared), dim=3)
+
+
+def test_a_loss_for_graded_labels_refuses_classes():
+    with pytest.raises(InputError, match="LogRatioLoss needs graded label distances, but the labels are classes"):
+        check_loss(LogRatioLoss(), ClassLabels([0, 0, 1, 1, 1, 2, 2, 0]), dim=3)
 
 
 SAMPLER_OPTIONS = {
@@ -197,61 +207,122 @@ def spoilt(spoil):
 
 
 class Doubles(Broken):
-    def pairwise(self, rows=None, cols=None):
-        return super().pairwise(rows, cols).double()
+    def pairwise(self, rows=None, cols=None, **options):
+        return super().pairwise(rows, cols, **options).double()
+
+
+class BadNumbers(Broken):
+    """`pairwise` of its own, which checks no numbers."""
+
+    def __init__(self, bad):
+        super().__init__()
+        self.bad = bad
+
+    def pairwise(self, rows=None, cols=None, **options):
+        d = super().pairwise(rows, cols, **options)
+        return d.where(d < 20, self.bad)
 
 
 class NotSquared(Broken):
-    def pairwise(self, rows=None, cols=None):
-        d = super().pairwise(rows, cols)
+    def pairwise(self, rows=None, cols=None, **options):
+        d = super().pairwise(rows, cols, **options)
         return d if d.shape[0] == d.shape[1] else d + 1
 
 
 class NoLists(Broken):
-    def pairwise(self, rows=None, cols=None):
-        return super().pairwise(None if isinstance(rows, list) and rows else rows, cols)
+    def pairwise(self, rows=None, cols=None, **options):
+        return super().pairwise(None if isinstance(rows, list) and rows else rows, cols, **options)
 
 
 class OddSlices(Broken):
-    def pairwise(self, rows=None, cols=None):
-        return super().pairwise(slice(0, 2) if isinstance(rows, slice) else rows, cols)
+    def pairwise(self, rows=None, cols=None, **options):
+        return super().pairwise(slice(0, 2) if isinstance(rows, slice) else rows, cols, **options)
 
 
 class OddWhole(Broken):
-    def pairwise(self, rows=None, cols=None):
-        return super().pairwise(rows, cols) * (2 if rows is None else 1)
+    def pairwise(self, rows=None, cols=None, **options):
+        return super().pairwise(rows, cols, **options) * (2 if rows is None else 1)
 
 
 class NoEmpty(Broken):
-    def pairwise(self, rows=None, cols=None):
-        return super().pairwise(None if isinstance(rows, list) and not rows else rows, cols)
+    def pairwise(self, rows=None, cols=None, **options):
+        return super().pairwise(None if isinstance(rows, list) and not rows else rows, cols, **options)
 
 
-class SubsetOfAll(Broken):
-    def subset(self, rows):
+class PartOfAll(Broken):
+    def _select(self, index):
+        return copy.copy(self)
+
+
+def index_by(function, base=Broken):
+    """A space whose `labels[rows]` is `function(whole, rows, what it should be)`."""
+
+    def index(self, rows):
+        return function(self, rows, base.__getitem__(self, rows))
+
+    return type(base.__name__, (base,), {"__getitem__": index})()
+
+
+def with_attributes(part, **attributes):
+    part.__dict__.update(attributes)
+    return part
+
+
+def as_others(part):
+    """Says the same in itself, but its root has other labels."""
+    part._root = copy.copy(part.root)
+    part._root.values = part._root.values.square()
+    return part
+
+
+def more_if(condition):
+    """A space whose label distances are too large where `condition(space, rows)`."""
+
+    class More(Broken):
+        def pairwise(self, rows=None, cols=None, **options):
+            return super().pairwise(rows, cols, **options) + float(condition(self, rows))
+
+    return More()
+
+
+def has_copies(space):
+    return len(space.values.unique()) < len(space)
+
+
+class Unnumbered(Broken):
+    """As made of a bare tensor: without row numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = None
+
+
+class AnyNumbers(Broken):
+    """Parts have the row numbers that `number(rows, their row numbers in the space)` says."""
+
+    number = staticmethod(lambda rows, index: rows)
+
+    def _part(self, index):
+        part = super()._part(index)
+        part.rows = self.number(part.rows, index)
+        return part
+
+
+def numbered(function):
+    return type("AnyNumbers", (AnyNumbers,), {"number": staticmethod(function)})()
+
+
+class OwnRoot(Broken):
+    """A part says that it is a root, but keeps the row numbers of the whole."""
+
+    @property
+    def root(self):
         return self
 
 
-class SubsetInOrder(Broken):
-    def subset(self, rows):
-        return super().subset(torch.as_tensor(rows).sort().values)
-
-    def pairwise(self, rows=None, cols=None):
-        x, y = (PackedLabels.subset(self, range(len(self)) if r is None else r) for r in (rows, cols))
-        return self.distances(x, y).float()
-
-
-class View:
-    classes = None
-
-    def __init__(self, space, rows, kind="distances", extra=0.0, part=0.0):
-        self.block, self.kind, self.extra, self.part = space.pairwise(rows, rows), kind, extra, part
-
-    def __len__(self):
-        return len(self.block)
-
-    def distances(self, anchors=None):
-        return self.block + self.extra if anchors is None else self.block[anchors] + self.part
+class NeverARoot(Broken):
+    def as_root(self):
+        return self
 
 
 class Elsewhere(Broken):
@@ -267,19 +338,23 @@ class Ids(ClassLabels):
 
 
 class OtherDistances(Ids):
-    def distances(self, x, y):
-        return (x.classes[:, None] > 0).float() * (y.classes > 0) * super().distances(x, y)
-
-
-class OtherView(Ids):
-    def view(self, rows=None):
-        view = View(self, rows, "classes")
-        view.classes = self.classes[rows] + 1
-        return view
+    def pairwise(self, rows=None, cols=None, **options):
+        r, c = (self.class_ids if index is None else self.class_ids[index] for index in (rows, cols))
+        return (r[:, None] > 0).float() * (c > 0) * super().pairwise(rows, cols, **options)
 
 
 def asymmetric(d):
     return d * (1 + torch.rand(d.shape))
+
+
+def zero_or_one(**attributes):
+    return broken(kind="classes", spoil=staticmethod(lambda d: (d > 0).float()), **attributes)
+
+
+NO_INDEX = "Broken breaks the rule 'index': labels[rows] of 5 rows is no Broken of as many items, of kind 'graded'"
+OTHER_INDEX = "'index': label distances of labels[rows], or of an index of it, differ from pairwise(rows, rows)"
+OTHER_ROOT = "'rows': labels[rows].root[labels[rows].rows] are other labels than labels[rows]"
+NO_CLASSES = "'classes': kind is 'classes', but class_ids is no tensor of one whole number for each item"
 
 
 @pytest.mark.parametrize(
@@ -288,15 +363,13 @@ def asymmetric(d):
         (VectorLabels([0.0, 1.0]), "VectorLabels breaks the rule 'length': it has 2 items; the check needs at least 3"),
         (broken(unit=property(lambda s: " ", lambda s, v: None)), "'unit': unit is ' '; say in words what"),
         (broken(unit=property(lambda s: 3, lambda s, v: None)), "'unit': unit is 3"),
-        (broken(kind="levels"), "'kind': kind is 'levels'; it must be one of distances, binary, classes"),
+        (broken(kind="levels"), "'kind': kind is 'levels'; it must be one of graded, binary, classes"),
+        (broken(kind="distances"), "'kind': kind is 'distances'; it must be one of graded, binary, classes"),
         (Doubles(), "Doubles breaks the rule 'float32': pairwise of 6 rows is torch.float64 [6, 6] on cpu"),
         (spoilt(lambda d: d[:, :1]), "'float32': pairwise of 6 rows is torch.float32 [6, 1] on cpu"),
-        (spoilt(lambda d: d.where(d < 20, torch.nan)), "'numbers': a label distance is nan"),
-        (
-            spoilt(lambda d: d.where(d < 20, torch.inf)),
-            "'numbers': a label distance is inf; label distances are finite",
-        ),
-        (spoilt(lambda d: -d), "'numbers': a label distance is -"),
+        (BadNumbers(torch.nan), "'numbers': a label distance is nan"),
+        (BadNumbers(torch.inf), "'numbers': a label distance is inf; label distances are finite numbers >= 0"),
+        (BadNumbers(-1), "'numbers': a label distance is -1"),
         (spoilt(lambda d: d + 1e-6), "to itself is not 0"),
         (spoilt(asymmetric), "'symmetric': D(i, j) and D(j, i) differ"),
         (NotSquared(), "'blocks': pairwise(rows, cols) differs from the same block of a larger one"),
@@ -304,21 +377,63 @@ def asymmetric(d):
         (OddSlices(), "'blocks': rows as a slice and as a range"),
         (OddWhole(), "'blocks': pairwise() differs from pairwise(rows, cols) of all rows"),
         (NoEmpty(), "'blocks': pairwise([], cols) is not of shape [0, cols]"),
-        (SubsetOfAll(), "breaks the rule 'blocks'"),
-        (SubsetInOrder(), "'subset': label distances of subset(rows), or of a subset of it, differ"),
-        (broken(view=lambda s, rows=None: s.pairwise(rows, rows)), "'view': view of 8 rows is no LabelView of 8 items"),
-        (broken(view=lambda s, rows=None: View(s, rows, "binary")), "'view': view of 8 rows is no LabelView"),
-        (broken(view=lambda s, rows=None: View(s, rows[:3])), "'view': view of 8 rows is no LabelView"),
-        (broken(view=lambda s, rows=None: View(s, rows, extra=1)), "'view': view(rows).distances() differs"),
-        (broken(view=lambda s, rows=None: View(s, rows, part=1)), "'view': view(rows).distances(anchors) differs"),
+        (PartOfAll(), "breaks the rule 'blocks'"),
+        (index_by(lambda whole, rows, part: whole), NO_INDEX),
+        (index_by(lambda whole, rows, part: part[[0, 1, 2]] if len(part) == 5 else part), NO_INDEX),
+        (index_by(lambda whole, rows, part: whole.pairwise(rows, rows)), NO_INDEX),
+        (index_by(lambda whole, rows, part: VectorLabels(part.values)), NO_INDEX),
+        (index_by(lambda whole, rows, part: with_attributes(part, kind="binary")), NO_INDEX),
+        (
+            index_by(lambda whole, rows, part: Broken._part(whole, torch.as_tensor(rows).sort().values)),
+            OTHER_INDEX,
+        ),
+        (
+            index_by(lambda whole, rows, part: whole if len(part) == 2 else part),
+            OTHER_INDEX,
+        ),
+        (more_if(lambda space, rows: len(space) == 5), OTHER_INDEX),
+        (more_if(lambda space, rows: len(space) == 2), OTHER_INDEX),
+        (Unnumbered(), "'rows': labels[rows].rows are not the row numbers in the root"),
+        (numbered(lambda rows, index: None), "'rows': labels[rows].rows are not the row numbers in the root"),
+        (
+            numbered(lambda rows, index: torch.arange(len(rows))),
+            "'rows': labels[rows].rows are not the row numbers in the root",
+        ),
+        (numbered(lambda rows, index: index), "'rows': labels[rows][some].rows are not the row numbers in the root"),
+        (OwnRoot(), OTHER_ROOT),
+        (index_by(lambda whole, rows, part: as_others(part)), OTHER_ROOT),
+        (NeverARoot(), "'rows': as_root().rows do not start anew"),
+        (
+            more_if(lambda space, rows: has_copies(space) and rows is None),
+            "'batch': labels[rows].pairwise() differs from pairwise(rows, rows)",
+        ),
+        (
+            index_by(lambda whole, rows, part: Broken._part(part, torch.arange(6)) if len(part) == 8 else part),
+            "'batch': labels[rows].pairwise() differs from pairwise(rows, rows)",
+        ),
+        (
+            more_if(lambda space, rows: len(space) == 8 and isinstance(rows, torch.Tensor)),
+            "'batch': labels[rows].pairwise(anchors) differs from these rows of labels[rows].pairwise()",
+        ),
+        (
+            more_if(lambda space, rows: len(space) == 8 and isinstance(rows, slice)),
+            "'batch': labels[rows].pairwise(anchors) differs from these rows of labels[rows].pairwise()",
+        ),
         (Elsewhere(), "'device': to(\"cpu\") is not on the CPU, or has other label distances"),
         (broken(kind="binary"), "'0 or 1': a label distance is"),
-        (broken(classes=torch.arange(6)), "'classes': it has classes, but kind is 'distances'"),
+        (broken(class_ids=torch.arange(6)), "'classes': it has class_ids, but kind is 'graded'"),
         (
-            broken(kind="classes", spoil=staticmethod(lambda d: (d > 0).float())),
-            "'classes': kind is 'classes', but classes is no tensor of one whole number an item",
+            index_by(lambda whole, rows, part: with_attributes(part, class_ids=torch.arange(len(part)))),
+            "'classes': it has class_ids, but kind is 'graded'",
         ),
-        (OtherView(), "'classes': view(rows).classes differs from classes[rows]"),
+        (zero_or_one(), NO_CLASSES),
+        (zero_or_one(class_ids=[0, 1, 2, 3, 4, 5]), NO_CLASSES),
+        (zero_or_one(class_ids=torch.arange(5)), NO_CLASSES),
+        (zero_or_one(class_ids=torch.arange(6.0)), NO_CLASSES),
+        (
+            index_by(lambda whole, rows, part: with_attributes(part, class_ids=part.class_ids + 1), Ids),
+            "'classes': labels[rows].class_ids differs from class_ids[rows]",
+        ),
         (OtherDistances(), "'classes': label distances are not 0 within a class and 1 between classes"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
@@ -330,10 +445,24 @@ def test_broken_label_spaces(space, message):
     assert "\n" not in str(error.value)
 
 
+def test_the_space_to_be_spoilt_is_right():
+    check_label_space(Broken())
+    check_label_space(index_by(lambda whole, rows, part: part))
+    check_label_space(more_if(lambda space, rows: False))
+    check_label_space(numbered(lambda rows, index: rows))
+    check_label_space(Ids())
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -1.0])
+def test_a_space_that_only_writes_distances_has_its_numbers_checked_by_pairwise(bad):
+    with pytest.raises(InputError, match=f"a label distance is {bad}"):
+        check_label_space(spoilt(lambda d: d.where(d < 20, bad)))
+
+
 class Sum(nn.Module):
     """Sum of label distance times squared embedding distance: a loss in all rules, to be spoilt."""
 
-    labels = "distances"
+    requires = "any"
 
     def __init__(self, spoil=None, **attributes):
         super().__init__()
@@ -347,12 +476,17 @@ class Sum(nn.Module):
         if isinstance(labels, torch.Tensor):
             target = labels if labels.ndim == 2 else (labels[rows, None] != labels).float()
         else:
-            target = labels.distances(rows)
-        if self.labels != "distances" and bool(((target != 0) & (target != 1)).any()):
-            raise InputError("needs 0 / 1; set a threshold")
+            target = labels.pairwise(rows)
+        self.look_at(labels, target)
         d = (x[rows, None] - x[None]).square().sum(2)
         value = (d * target.to(d.dtype)).sum() * self.weight
         return self.spoil["value"](value, x, labels, anchors) if self.spoil else value
+
+    def look_at(self, labels, target):
+        if self.requires in ("binary", "classes") and bool(((target != 0) & (target != 1)).any()):
+            raise InputError("needs 0 / 1; set a threshold")
+        if self.requires == "graded" and getattr(labels, "kind", "graded") != "graded":
+            raise InputError("needs graded labels")
 
 
 class SwapGradient(torch.autograd.Function):
@@ -374,7 +508,8 @@ def bend(function, **attributes):
 
 def test_the_loss_to_be_spoilt_is_right():
     check_loss(Sum())
-    check_loss(Sum(labels="binary"))
+    check_loss(Sum(requires="binary"))
+    check_loss(Sum(requires="graded"))
 
 
 @pytest.mark.parametrize(
@@ -401,11 +536,11 @@ def test_the_loss_to_be_spoilt_is_right():
         (bend(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) else 1)), "'labels': label distances [B, B]"),
         (
             bend(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) and len(t) == 2 else 1)),
-            "'labels': of some anchors, label distances [A, B] and a view",
+            "'labels': of some anchors, label distances [A, B] and the label space of the same labels",
         ),
         (
-            bend(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) and t.ndim == 1 else 1), labels="binary"),
-            "'labels': class ids [B] and a view of the same labels differ",
+            bend(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) and t.ndim == 1 else 1), requires="binary"),
+            "'labels': class ids [B] and the label space of the same labels differ",
         ),
         (bend(lambda v, x, t, a: v * x[0].square().sum()), "'permutation': permuting the batch changes the value"),
         (bend(lambda v, x, t, a: v + x.square().mean()), "'empty': without anchors there is nothing to compare"),
@@ -425,18 +560,40 @@ def test_broken_losses(loss, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_loss_that_takes_any_kind_of_labels():
-    class Any(Sum):
-        def forward(self, embeddings, labels, *, anchors=None):
-            self.labels, kind = "distances", self.labels
-            value = super().forward(embeddings, labels, anchors=anchors)
-            self.labels = kind
-            return value
+class TakesAnything(Sum):
+    def look_at(self, labels, target):
+        pass
 
-    with pytest.raises(AssertionError, match="'kind': it needs 'binary', but takes a view of vectors; refuse it with"):
-        check_loss(Any(labels="binary"))
-    with pytest.raises(AssertionError, match="'kind': it needs 'classes', but takes 0 / 1 without class ids"):
-        check_loss(Sum(labels="classes"))
+
+def refuses(what):
+    """A loss that refuses a matrix, or a label space, and takes the other whatever it holds."""
+
+    class Refuses(Sum):
+        def look_at(self, labels, target):
+            if isinstance(labels, torch.Tensor) == (what == "matrices"):
+                super().look_at(labels, target)
+
+    return Refuses
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (TakesAnything(requires="binary"), "'kind': it requires 'binary', but takes graded labels; refuse it with"),
+        (refuses("spaces")(requires="binary"), "'kind': it requires 'binary', but takes label distances of 0.5"),
+        (refuses("matrices")(requires="binary"), "'kind': it requires 'binary', but takes graded labels"),
+        (TakesAnything(requires="classes"), "'kind': it requires 'classes', but takes graded labels"),
+        (refuses("spaces")(requires="classes"), "'kind': it requires 'classes', but takes label distances of 0.5"),
+        (Sum(requires="classes"), "'kind': it requires 'classes', but takes 0 / 1 without class ids"),
+        (TakesAnything(requires="graded"), "'kind': it requires 'graded', but takes classes; refuse it with an Input"),
+    ],
+    ids=lambda value: value[9:] if isinstance(value, str) else "",
+)
+def test_a_loss_that_takes_any_kind_of_labels(loss, message):
+    with pytest.raises(AssertionError) as error:
+        check_loss(loss)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_rules_can_be_skipped():
@@ -450,9 +607,9 @@ def test_a_loss_stays_as_it_is():
     class Counts(TripletMarginLoss):
         calls = 0
 
-        def rows(self, block):
+        def values(self, block):
             self.calls += 1
-            return super().rows(block)
+            return super().values(block)
 
     loss, margin = Counts(), MarginLoss()
     check_loss(loss)

@@ -15,14 +15,16 @@ from miniature import TINY, Flat, Squares, small_trainer
 from processes import run_two
 from safetensors.torch import load_file
 
+from contml import InputError
 from contml.config import data_arguments
-from contml.contracts import InputError
 from contml.experiment import load, resume, train
 from contml.images import Images
+from contml.labels import ClassLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.runs import create
-from contml.training import OPTIMIZERS, SCHEDULES, Interrupted, Trainer, Training
+from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Interrupted, Trainer, Training, TrainingStep
 from contml.training.checkpoint import load_state, save_state
+from contml.training.setup import model_groups
 
 COMMAND = [sys.executable, "-c", "from contml.cli import main; main()"]
 
@@ -64,7 +66,7 @@ def test_no_epochs_evaluate_features_as_they_come(tmp_path, changes):
 
 
 def test_where_nothing_learns_there_is_an_evaluation_and_no_training(tmp_path):
-    with pytest.raises(InputError, match=r"nothing learns: .*training\.epochs=0"):
+    with pytest.raises(InputError, match=r"nothing learns: .*; 0 epochs evaluate the model as it is"):
         small_trainer(model=FloatPixels()).fit()
     trainer = small_trainer(create(tmp_path, "run"), model=FloatPixels(), epochs=0)
     trainer.fit()
@@ -113,15 +115,13 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
 
     def make(run):
         split = Squares()
-        from contml.labels import ClassLabels
-
         split.labels = ClassLabels(classes)
         torch.manual_seed(1)
         loss = ProxyAnchorLoss(num_classes=5, embedding_dim=4)
         trainer = small_trainer(run, split=split, loss=loss, model=Flat(dropout=0.1))
         return Trainer(
             trainer.bare_model,
-            loss,
+            EmbeddingStep(loss=loss),
             split,
             trainer.sampler,
             trainer.images,
@@ -141,8 +141,12 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     rest.resume()
     rest.fit()
     assert_equal(weights(rest), weights(whole))
-    assert torch.equal(rest.loss.proxies, whole.loss.proxies)
-    assert not torch.equal(rest.loss.proxies, half.loss.proxies)
+    proxies = [trainer.training_step.loss.proxies for trainer in (whole, half, rest)]
+    assert torch.equal(proxies[2], proxies[0])
+    assert not torch.equal(proxies[2], proxies[1])
+    saved = load_state(half.run.checkpoints / "state.safetensors")[0]["step"]
+    assert saved.keys() == {"loss.proxies"}
+    assert torch.equal(saved["loss.proxies"], proxies[2])
 
 
 @pytest.mark.slow
@@ -253,17 +257,27 @@ def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
     assert steps == list(range(1, 16))
 
 
+class StepOf(TrainingStep):
+    """A step that is a function."""
+
+    def __init__(self, function, loss=None):
+        super().__init__(loss=loss or LogRatioLoss())
+        self.function = function
+
+    def forward(self, model, images, labels, anchors=None):
+        return self.function(model, images, labels, anchors)
+
+
 def test_broken_images_are_skipped_with_their_anchors():
-    split = Squares(broken=(0, 7))
+    split, loss = Squares(broken=(0, 7)), LogRatioLoss()
     seen = []
-    trainer = small_trainer(split=split, broken="skip", epochs=3, batches=15, model=Flat())
 
     def step(model, images, labels, anchors):
         seen.append((len(images), len(labels), len(anchors)))
         assert not {0, 7} & set(labels.rows.tolist())
-        return trainer.loss(model(images), labels, anchors=anchors)
+        return loss(model(images), labels, anchors=anchors)
 
-    trainer.step_function = step
+    trainer = small_trainer(split=split, broken="skip", epochs=3, batches=15, model=Flat(), step=StepOf(step, loss))
     trainer.fit()
     assert {size for size, _, _ in seen} == {8, 9, 10}
     assert {anchors for _, _, anchors in seen} >= {1, 2}
@@ -280,22 +294,21 @@ def test_a_batch_of_broken_images_is_left_out():
 
 
 def test_divergence_is_told():
-    trainer = small_trainer(model=Flat())
-    trainer.step_function = lambda model, images, labels, anchors: model(images).sum() * torch.nan
+    step = StepOf(lambda model, images, labels, anchors: model(images).sum() * torch.nan)
+    trainer = small_trainer(model=Flat(), step=step)
     with pytest.raises(InputError, match=r"the loss was not finite in epoch 1, by step 1: training diverged; lower"):
         trainer.fit()
 
 
 def test_weights_that_diverged_never_replace_good_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["contml.training.trainer"], "_ROWS", 1)  # the loss is looked at once a run
-    trainer = small_trainer(create(tmp_path, "run"), model=Flat(), checkpoint_minutes=0.0)
     calls = []
 
     def step(model, images, labels, anchors):
         calls.append(1)
         return model(images).sum() * (torch.nan if len(calls) == 3 else 1)
 
-    trainer.step_function = step
+    trainer = small_trainer(create(tmp_path, "run"), model=Flat(), checkpoint_minutes=0.0, step=StepOf(step))
     with pytest.raises(InputError, match="the loss was not finite in epoch 1, by step 3"):
         trainer.fit()
     saved = load_state(trainer.run.checkpoints / "state.safetensors")
@@ -310,12 +323,171 @@ def test_training_leaves_the_callers_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].labels != "distances"])
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires not in ("any", "graded")])
 def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step(name):
     takes = data_arguments(LOSSES[name])
     loss = LOSSES[name](**{key: 4 for key in ("num_classes", "embedding_dim") if takes.get(key)})
-    with pytest.raises(InputError, match=r"set a threshold|needs class labels"):
+    with pytest.raises(InputError, match=r"set a threshold|needs classes"):
         small_trainer(loss=loss)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires == "graded"])
+def test_a_loss_on_graded_labels_refuses_classes_before_the_first_step(name):
+    split = Squares()
+    split.labels = ClassLabels(torch.arange(30) % 5)
+    with pytest.raises(InputError, match="needs graded label distances, but the labels are classes"):
+        small_trainer(split=split, loss=LOSSES[name]())
+
+
+class NoRequires(torch.nn.Module):
+    """A loss that does not say what labels it needs."""
+
+    def forward(self, embeddings, labels, *, anchors=None):
+        return embeddings.sum()
+
+
+class NoModule:
+    """A loss that is no torch module."""
+
+    requires = "any"
+
+    def __call__(self, embeddings, labels, *, anchors=None):
+        return embeddings.sum()
+
+
+@pytest.mark.parametrize("loss", [NoRequires(), NoModule(), NoRequires().forward, LogRatioLoss, None])
+def test_what_is_no_loss_is_refused_in_one_line(loss):
+    with pytest.raises(InputError) as error:
+        EmbeddingStep(loss=loss)
+    assert str(error.value) == (
+        f"{type(loss).__name__} is no loss: a loss is a torch.nn.Module that says in `requires` what labels it needs; "
+        "see contml.contracts.Loss"
+    )
+
+
+# -- a step of one's own -----------------------------------------------------------------------------------------------
+
+
+class Places(TrainingStep):
+    """Beside the loss, a network of its own learns to tell the place of a square from its embedding."""
+
+    def __init__(self, lr=0.05, seed=5):
+        super().__init__(loss=LogRatioLoss())
+        torch.manual_seed(seed)
+        self.network = torch.nn.Linear(4, 2)
+        self.register_buffer("images", torch.zeros((), dtype=torch.int64))
+        self.lr, self.error = lr, None
+
+    def forward(self, model, images, labels, anchors=None):
+        embeddings = model(images)
+        directions = torch.nn.functional.normalize(embeddings.detach())
+        error = (self.network(directions) - labels.values.float() / 12).square().mean()
+        self.error, self.images = error.detach(), self.images + len(images)
+        return self.loss(embeddings, labels, anchors=anchors) + error
+
+    def parameter_groups(self):
+        return [
+            *super().parameter_groups(),
+            {"name": "network", "params": list(self.network.parameters()), "lr": self.lr, "weight_decay": 0.25},
+        ]
+
+    def logs(self):
+        return {"place_error": self.error.item()}
+
+
+def whole_state(trainer):
+    """Every tensor of model and step."""
+    parts = {"model": trainer.bare_model, "step": trainer.training_step}
+    return {f"{name}.{key}": value.clone() for name, part in parts.items() for key, value in part.state_dict().items()}
+
+
+@pytest.mark.parametrize("lr", [0.2, 0.0])
+def test_a_network_of_a_step_learns_at_its_own_rate(lr):
+    trainer = small_trainer(model=Flat(), step=Places(lr), clip_norm=1e-9, clip_value=1e-9)
+    assert [(g["name"], g["initial_lr"], g["weight_decay"]) for g in trainer.optimizer.param_groups] == [
+        ("backbone", 0.01, 5e-4),
+        ("network", lr, 0.25),
+    ]
+    before = whole_state(trainer)
+    trainer.train_step(next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0))))
+    after = whole_state(trainer)
+    assert not torch.equal(after["model.linear.weight"], before["model.linear.weight"])
+    for name, parameter in trainer.training_step.network.named_parameters():
+        start = before[f"step.network.{name}"]
+        assert parameter.grad.norm() > 1e-3  # a group with a rate of its own is not clipped
+        torch.testing.assert_close(after[f"step.network.{name}"], start - lr * (parameter.grad + 0.25 * start))
+    clipped = trainer.bare_model.linear.weight.grad
+    assert 0 < clipped.norm() <= 1.001e-9
+
+
+def test_a_step_of_ones_own_is_saved_and_resumes_bit_for_bit(tmp_path):
+    whole = small_trainer(create(tmp_path, "whole"), step=Places())
+    begin = whole_state(whole)
+    whole.fit()
+    expected, rows = whole_state(whole), whole.run.rows()
+    assert expected.keys() == {f"model.linear.{name}" for name in ("weight", "bias")} | {
+        "step.network.weight",
+        "step.network.bias",
+        "step.images",
+    }
+    assert all(not torch.equal(begin[name], value) for name, value in expected.items())
+    assert expected["step.images"] == 100
+    saved = load_state(whole.run.checkpoints / "state.safetensors")[0]
+    assert_equal({f"{part}.{name}": value for part, state in saved.items() for name, value in state.items()}, expected)
+    for stop in (0, 3, 7):  # at once, inside the first epoch and inside the second
+        run = create(tmp_path, "killed")
+        trainer = small_trainer(run, step=Places(), checkpoint_minutes=0.0)
+        original = trainer.sampler.batch
+
+        def dies(epoch, step, original=original, stop=stop):
+            if epoch * 5 + step == stop:
+                raise Killed
+            return original(epoch, step)
+
+        trainer.sampler.batch = dies
+        with pytest.raises(Killed):
+            trainer.fit()
+        resumed = small_trainer(run, step=Places(seed=6))  # its weights will be replaced
+        resumed.resume()
+        assert resumed.done == stop
+        resumed.fit()
+        assert_equal(whole_state(resumed), expected)
+        timeless = [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
+        assert timeless == [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def test_the_logs_of_a_step_are_in_the_metrics(tmp_path):
+    step = Places()
+    trainer, told = small_trainer(create(tmp_path, "run"), step=step), []
+    real = trainer.train_step
+
+    def train_step(batch):
+        value = real(batch)
+        told.append(step.error.item())
+        return value
+
+    trainer.train_step = train_step
+    trainer.fit()
+    train_rows = [row for row in trainer.run.rows() if row["event"] == "train"]
+    assert [row["place_error"] for row in train_rows] == told
+    assert len(told) == 10
+    assert sum(told[-3:]) < sum(told[:3])
+    assert all("place_error" not in row for row in trainer.run.rows() if row["event"] == "evaluation")
+    default = small_trainer(create(tmp_path, "default"))
+    default.fit()
+    names = [set(row) for row in default.run.rows() if row["event"] == "train"]
+    assert names == [{"event", "epoch", "step", "loss", "learning_rate", "images_per_second"}] * 10
+
+
+def test_a_step_without_forward_says_what_is_missing():
+    class Empty(TrainingStep):
+        """Nothing."""
+
+    with pytest.raises(NotImplementedError, match=r"Empty has no forward\(self, model, images, labels, anchors\)"):
+        small_trainer(step=Empty(loss=LogRatioLoss())).fit()
+
+
+# -- optimizers and schedules ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -365,9 +537,7 @@ class MarginBinary(LogRatioLoss):
 
 
 def groups_of(trainer):
-    from contml.training.setup import parameter_groups
-
-    return parameter_groups(trainer.bare_model, trainer.loss)
+    return [*model_groups(trainer.bare_model), *trainer.training_step.parameter_groups()]
 
 
 @pytest.mark.parametrize(
@@ -422,9 +592,8 @@ def test_nothing_to_resume_starts_from_the_beginning(tmp_path):
 
 def test_a_trainer_without_test_split_or_run_folder():
     split = Squares()
-    trainer = Trainer(
-        Flat(), LogRatioLoss(), split, small_trainer().sampler, Images(14, 14), Training(epochs=1), quiet=True
-    )
+    step = EmbeddingStep(loss=LogRatioLoss())
+    trainer = Trainer(Flat(), step, split, small_trainer().sampler, Images(14, 14), Training(epochs=1), quiet=True)
     trainer.fit()
     assert trainer.result is None
     with pytest.raises(InputError, match="there is no test split"):

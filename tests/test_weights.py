@@ -12,10 +12,11 @@ from PIL import Image
 from strategies import CLASS_CASES
 from torch import nn
 
+from contml import InputError
 from contml.config import data_arguments
-from contml.contracts import InputError
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, MarginLoss, ProxyAnchorLoss, TripletMarginLoss, pair_weights
+from contml.losses.proxies import ProxyLoss
 from contml.mining import MINERS
 from contml.reporting.figures import png
 from contml.reporting.weights import SETUP, curves, weights_figure
@@ -114,20 +115,19 @@ def test_weights_give_the_gradient_of_the_embeddings(name):
     loss = construct(name).double()
     x = nn.functional.normalize(torch.randn(12, 6, dtype=torch.float64), dim=1).requires_grad_()
     classes = torch.tensor([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
-    values, _ = loss.sums(x, classes)
+    values, _ = loss.sums(loss.compare(x, classes))
     (expected,) = torch.autograd.grad(values.sum(), x)
     w = pair_weights(loss, x, classes)
-    sides = loss.sides(x, ClassLabels(classes).view(), None)
-    proxies = sides.itself is None
-    rows, cols = (sides.x, sides.y) if proxies else (x, x)
-    same = sides.target(slice(0, len(rows))) == 0 if proxies else classes[:, None] == classes
+    comparison, proxies = loss.comparison(x, ClassLabels(classes), None), isinstance(loss, ProxyLoss)
+    rows, cols = (comparison.x, comparison.y) if proxies else (x, x)
+    same = comparison.label_distances(slice(0, len(rows))) == 0 if proxies else classes[:, None] == classes
     sign = torch.where(same, -1.0, 1.0)
-    if loss.sphere:
+    if loss.on_sphere:
         rows, cols = nn.functional.normalize(rows, dim=1), nn.functional.normalize(cols, dim=1)
     s = rows @ cols.T
-    if loss.similarity not in ("cosine", "dot") and not loss.unit:
+    if loss.distance not in ("cosine", "dot") and not loss.normalize:
         d = (rows[:, None] - cols).square().sum(-1)
-        s = -d if loss.similarity == "squared_euclidean" else -(d + torch.eye(12)).sqrt()
+        s = -d if loss.distance == "squared_euclidean" else -(d + torch.eye(12)).sqrt()
     (slope,) = torch.autograd.grad((w * sign * s).sum(), x)
     torch.testing.assert_close(slope, expected, rtol=1e-9, atol=1e-9)
 
@@ -142,7 +142,7 @@ def test_on_unit_vectors_a_squared_distance_weighs_twice_a_cosine():
     x = nn.functional.normalize(CASE.embeddings, dim=1)
     d = (2 - 2 * cosines()).clamp(min=0).sqrt()  # an item with itself may round to below 0
     triplets = TripletMarginLoss(distance="squared_euclidean", margin=0.2)
-    torch.testing.assert_close(pair_weights(triplets, x, CASE.classes), by_pair(triplet))  # of minus D as it comes
+    torch.testing.assert_close(pair_weights(triplets, x, CASE.classes), by_pair(triplet))  # of minus D itself
     margin = MarginLoss().double()
     w = pair_weights(margin, CASE.embeddings, CASE.classes)
 
@@ -156,7 +156,7 @@ def test_on_unit_vectors_a_squared_distance_weighs_twice_a_cosine():
     assert d.max() > 1.4
 
 
-def test_of_embeddings_as_they_come_the_similarity_is_minus_the_distance():
+def test_of_unnormalized_embeddings_the_similarity_is_minus_the_distance():
     loss = LOSSES["contrastive"](distance="euclidean", margin=3.0)
     d = torch.cdist(CASE.embeddings, CASE.embeddings)
     w = pair_weights(loss, CASE.embeddings, CASE.classes)
@@ -242,7 +242,7 @@ def test_what_has_no_pairs_is_refused():
 # curves
 
 
-DRAWN = [name for name in LOSSES if LOSSES[name].labels != "distances"]
+DRAWN = [name for name in LOSSES if LOSSES[name].requires not in ("any", "graded")]
 GRID = torch.arange(-0.995, 1, 0.01, dtype=torch.float64)
 STILL = {True: torch.linspace(0.4, 0.8, 3).double(), False: torch.linspace(-0.2, 0.6, 74).double()}
 
@@ -281,7 +281,7 @@ def test_a_distance_is_drawn_by_the_cosine_of_unit_vectors():
     np.testing.assert_allclose(euclidean.positive, 2)  # of d^2 = 2 - 2 s
 
 
-def test_a_miner_has_its_say():
+def test_a_miner_weighs_the_pairs_first():
     mined, vthm = curves(["raw", "miner=vthm", "miner.epsilon=0.2", "multi_similarity", "loss.epsilon=0.2"])
     assert mined.options == {"miner": "vthm", "miner.epsilon": 0.2}
     np.testing.assert_array_equal(mined.positive, vthm.positive)
@@ -341,7 +341,7 @@ def test_the_help_says_what_stays_still(weights):
         (["raw", "loss.beta=-1"], "command line: loss: beta is -1.0; it must be above 0"),
         (["loss.beta=1"], "'loss.beta=1' comes before any loss; options follow the loss that they are of"),
         (["raw", "miner=vthmm"], "command line: unknown miner 'vthmm'; did you mean 'vthm'?"),
-        (["proxy_nca", "miner=vthm"], "proxy_nca takes no miner; leave 'miner=vthm' away"),
+        (["proxy_nca", "miner=vthm"], "proxy_nca takes no miner; leave out 'miner=vthm'"),
         (
             ["log_ratio"],
             "LogRatioLoss has no positive and negative pairs to draw the weights of; choose a loss for labels that are "

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from contml._support.errors import InputError
 from contml.cli import listing
 from contml.cli.printing import file_errors, show, show_evaluation
-from contml.contracts import InputError
 
 if TYPE_CHECKING:
     from contml.experiment import Experiment
@@ -22,17 +22,33 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Train embeddings whose distances follow the distances between labels.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _complete_config(incomplete: str) -> list[str]:
+    from contml.experiment import config_names
+
+    return [name for name in config_names() if name.startswith(incomplete)]
+
+
+def _complete_task(incomplete: str) -> list[str]:
+    from contml.experiment import task_table
+
+    return [name for name in task_table() if name.startswith(incomplete)]
+
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'contml train' prints it.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 ConfigName = Annotated[
     str | None,
-    typer.Argument(metavar="CONFIG", help="A config that comes with contml ('pose/synthetic'), or a YAML file."),
+    typer.Argument(
+        metavar="CONFIG",
+        help="A config that comes with contml ('pose/synthetic'), or a YAML file.",
+        autocompletion=_complete_config,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
@@ -51,6 +67,23 @@ Labels = Annotated[
     ),
 ]
 ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images of --data.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"contml {version('contml')}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train embeddings whose distances follow the distances between labels."""
 
 
 def main() -> None:
@@ -72,7 +105,7 @@ def main() -> None:
 
 @app.command()
 def train(
-    config: Annotated[str | None, typer.Argument(metavar="CONFIG", help="A config's name or a YAML file.")] = None,
+    config: ConfigName = None,
     overrides: Overrides = None,
     data: Data = None,
     label: Labels = None,
@@ -86,7 +119,16 @@ def train(
     A table of your own needs no config: contml train --data items.csv --label age=number
     """
     from contml import experiment
-    from contml.runs import Run
+    from contml.runs import Run, open_run
+
+    # Mistyped names come before the import of torch.
+    if resume is None:
+        chosen = _chosen(config, overrides, data, label, image)
+    elif config is not None or data is not None:
+        extra = f"'{config}'" if config is not None else "--data"
+        raise InputError(f"--resume goes on with {resume} as it is; leave out {extra}, or start a new run")
+    else:
+        open_run(resume)
     from contml.training import Interrupted
 
     folder: list[Path] = [resume] if resume else []
@@ -97,12 +139,8 @@ def train(
 
     try:
         if resume is not None:
-            if config is not None or data is not None:
-                extra = f"'{config}'" if config is not None else "--data"
-                raise InputError(f"--resume goes on with {resume} as it is; leave {extra} away, or start a new run")
             run = experiment.resume(resume, trust=trust)
         else:
-            chosen = _chosen(config, overrides, data, label, image)
             run = experiment.train(
                 chosen, runs, started=started, described=lambda rows: show(rows, words=len(rows[0]), stderr=True)
             )
@@ -183,11 +221,11 @@ def compare(
 
     --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
     """
+    from contml._support.files import write
     from contml.reporting.compare import compare as compare_runs
     from contml.reporting.compare_figure import comparison_figure
     from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
     from contml.reporting.figures import png
-    from contml.runs import write
 
     found = compare_runs(runs, metric or (), by, group or ())
     files: dict[Path, bytes] = {}
@@ -236,7 +274,10 @@ def check(
 
 @app.command()
 def prepare(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.")],
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.", autocompletion=_complete_task),
+    ],
     root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.complete=false'.")
@@ -285,6 +326,8 @@ def list_(
     kinds = listing.kinds()
     if what is not None and what not in kinds:
         raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")
+    if what is None and not as_json:
+        kinds["backbones"] = listing.own_backbones
     chosen = [what] if what else [*kinds]
     if as_json:
         print(json.dumps({name: listing.as_data(kinds[name]()) for name in chosen}))  # noqa: T201
@@ -298,12 +341,15 @@ def list_(
 
 @app.command()
 def copy(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.")],
+    config: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=_complete_config),
+    ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
 ) -> None:
     """Copy a config that comes with contml, to edit it."""
     from contml import experiment
-    from contml.runs import write
+    from contml._support.files import write
 
     text = experiment.config_text(config)
     if file.is_dir():
@@ -337,9 +383,9 @@ def weights(
     moved over [-1, 1] while the others stay, its positives evenly from 0.4 to 0.8, its negatives from -0.2 to 0.6; the
     pairs of all other anchors are alike. Where a loss has proxies, they take the place of items.
     """
+    from contml._support.files import write
     from contml.reporting.figures import png
     from contml.reporting.weights import SETUP, curves, weights_figure
-    from contml.runs import write
 
     if output.is_dir():
         output = output / "weights.png"

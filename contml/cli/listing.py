@@ -7,29 +7,48 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from contml import experiment
+from contml._support.imports import import_by_name
+
 
 def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     """What there is to list: each gives its parts by name: a class or a function, a line of text, or None."""
-    from contml import experiment, labels, losses, mining, models, sampling, training
-    from contml.config import Section
-
     return {
         "configs": lambda: {name: _first_comment(experiment.config_text(name)) for name in experiment.config_names()},
         "tasks": experiment.task_table,
-        "labels": lambda: labels.VIEWS,
-        "backbones": lambda: dict.fromkeys(models.backbone_names()),
-        "samplers": lambda: sampling.SAMPLERS,
-        "losses": lambda: losses.LOSSES,
-        "miners": lambda: mining.MINERS,
-        "steps": lambda: training.STEPS,
-        "optimizers": lambda: training.OPTIMIZERS,
-        "schedules": lambda: training.SCHEDULES,
-        "sections": lambda: {
-            name: section.parts
-            for name, section in experiment.schema().items()
-            if isinstance(section, Section) and not isinstance(section.parts, Mapping)
-        },
+        "labels": _table("contml.labels", "VIEWS"),
+        "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
+        "samplers": _table("contml.sampling", "SAMPLERS"),
+        "losses": _table("contml.losses", "LOSSES"),
+        "miners": _table("contml.mining", "MINERS"),
+        "steps": _table("contml.training", "STEPS"),
+        "optimizers": _table("contml.training", "OPTIMIZERS"),
+        "schedules": _table("contml.training", "SCHEDULES"),
+        "sections": _sections,
     }
+
+
+def own_backbones() -> Mapping[str, Any]:
+    """The backbones of contml, without torchvision's: listing those takes a second."""
+    own: Mapping[str, Any] = import_by_name("contml.models:BACKBONES")
+    return {**dict.fromkeys(own), "...": "and those of torchvision: 'contml list backbones'"}
+
+
+def _table(module: str, name: str) -> Callable[[], Mapping[str, Any]]:
+    """A table of a module that is imported when it is listed."""
+
+    def table() -> Mapping[str, Any]:
+        found: Mapping[str, Any] = import_by_name(f"{module}:{name}")
+        return found
+
+    return table
+
+
+def _sections() -> Mapping[str, Any]:
+    from contml.config import Section
+
+    sections = {name: section for name, section in experiment.schema().items() if isinstance(section, Section)}
+    return {name: section.parts for name, section in sections.items() if not isinstance(section.parts, Mapping)}
 
 
 def _first_comment(text: str) -> str:

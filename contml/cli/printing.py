@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 
 if TYPE_CHECKING:
     from contml.reporting.compare_table import Cell

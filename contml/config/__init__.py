@@ -7,8 +7,6 @@ of a constructor are its options; keyword-only ones are what only the data can t
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -17,6 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from contml._support.errors import InputError, did_you_mean
+from contml._support.imports import import_by_name
 from contml.config.document import COMMAND_LINE, Document, difference, dump, from_overrides, read, show, wrong
 from contml.config.schema import (
     EMPTY,
@@ -31,7 +31,6 @@ from contml.config.schema import (
     summary,
     words,
 )
-from contml.contracts import InputError
 
 __all__ = [
     "Config",
@@ -40,6 +39,7 @@ __all__ = [
     "Part",
     "Scalar",
     "Section",
+    "check_name",
     "data_arguments",
     "details",
     "difference",
@@ -115,7 +115,7 @@ def validate(document: Document, schema: Mapping[str, Section | Scalar]) -> Conf
     for key in [*document.values, *(key for key in schema if key not in document.values)]:
         entry = schema.get(key)
         if entry is None:
-            hint = _near(key, schema) or f"a config takes {', '.join(schema)}"
+            hint = did_you_mean(key, schema, f"a config takes {', '.join(schema)}")
             raise wrong(document.where((key,)), f"unknown key '{key}'; {hint}")
         if isinstance(entry, Section):
             part = _part(document, key, entry)
@@ -160,7 +160,7 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
         if option in data:
             raise wrong(document.where((key, option)), f"'{key}.{option}' is filled from the data; remove it")
         if option not in names and further is None:
-            hint = _near(option, names) or f"'{name or key}' takes {', '.join(names) or 'no options'}"
+            hint = did_you_mean(option, names, f"'{name or key}' takes {', '.join(names) or 'no options'}")
             raise wrong(document.where((key, option)), f"unknown key '{key}.{option}'; {hint}")
         kind = takes[names.index(option)] if option in names else further
         assert kind is not None
@@ -202,16 +202,30 @@ def _choose(
         if not document.trusted and document.line((key, "name")) != COMMAND_LINE:
             raise wrong(at, f"'{key}.name' names code to import ({name}); pass --trust to allow it")
         return name, _import(at, key, name)
-    raise wrong(at, f"unknown {key} '{name}'; {_near(name, table) or 'choose one of ' + ', '.join(table)}")
+    raise _unknown(at, key, name, table)
+
+
+def _unknown(at: str, key: str, name: str, table: Collection[str]) -> InputError:
+    return wrong(at, f"unknown {key} '{name}'; {did_you_mean(name, table, 'choose one of ' + ', '.join(table))}")
+
+
+def check_name(document: Document, key: str, table: Collection[str]) -> None:
+    """Refuse a part whose name is not in its table, before the parts themselves are imported.
+
+    Raises:
+        InputError: it names neither a part of the table nor code to import.
+    """
+    given = document.values.get(key)
+    name = given.get("name") if isinstance(given, dict) else given
+    if isinstance(name, str) and name not in table and ":" not in name:
+        raise _unknown(document.where((key, "name")), key, name, table)
 
 
 def _import(at: str, key: str, name: str) -> Constructor:
     path, _, attribute = name.partition(":")
     said = f"'{key}.name' is '{name}'"
     try:
-        found: Any = importlib.import_module(path)
-        for step in attribute.split("."):
-            found = getattr(found, step)
+        found = import_by_name(name)
     except ModuleNotFoundError as error:
         raise wrong(at, f"{said}; there is no module '{error.name}'") from None
     except AttributeError as error:
@@ -230,11 +244,6 @@ def _checked(document: Document, key: tuple[str, ...], option: Option, value: An
     except ValidationError:
         at = document.where(key)
         raise wrong(at, f"'{'.'.join(key)}' is {show(value)}; it must be {words(option.type)}") from None
-
-
-def _near(name: str, names: Collection[str]) -> str:
-    match = difflib.get_close_matches(name, names, 1)
-    return f"did you mean '{match[0]}'?" if match else ""
 
 
 def resolved(config: Config) -> dict[str, Any]:

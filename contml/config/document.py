@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 from pydantic_core import to_jsonable_python
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 
 #: Where a value stands: ("loss", "margin").
 Key: TypeAlias = tuple[str, ...]

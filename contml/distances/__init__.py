@@ -1,26 +1,22 @@
-"""The engine: distances of embeddings, label distances, and exact nearest neighbours of any label space."""
+"""Distances of embeddings, label distances of tensors, and exact nearest neighbours."""
 
 from contml.distances.captions import caption_distance, word_movers_distance, word_movers_plan
-from contml.distances.counts import Counts, count_nearer
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.exact import ExactDistances, distinct, squared_distances_of
 from contml.distances.labels import class_distance, pose_distance
 from contml.distances.places import haversine
-from contml.distances.progress import progress_bar
 from contml.distances.regions import region_distance
-from contml.distances.search import Neighbours, nearest, pairwise, smallest
+from contml.distances.search import Neighbours, smallest
 from contml.distances.sequences import edit_distance
 from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
 from contml.distances.vectors import nearest_vectors
 
 __all__ = [
-    "Counts",
     "ExactDistances",
     "Neighbours",
     "caption_distance",
     "class_distance",
     "cosine",
-    "count_nearer",
     "distinct",
     "dot",
     "edit_distance",
@@ -28,12 +24,9 @@ __all__ = [
     "hamming_distance",
     "haversine",
     "jaccard_distance",
-    "nearest",
     "nearest_vectors",
     "normalize",
-    "pairwise",
     "pose_distance",
-    "progress_bar",
     "region_distance",
     "smallest",
     "squared_distances_of",

@@ -10,12 +10,11 @@ solver, its running dual.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from contml.distances._bags import Bags, Floats, Ints, Sides
 from contml.distances._lanes import pointer
-from contml.distances._transport import Floats, Ints, Memory, Work, compiled, inlined, solve, work_in
+from contml.distances._transport import Memory, Work, compiled, inlined, solve, work_in
 
 #: Of `_lanes.py` and `_transport.py`; see `compiled`.
 DIGEST = "b44d773e14c7"
@@ -25,27 +24,6 @@ _SLACK = 1 - 1e-6
 GROUP = 16
 #: How much is known of a caption pair: the relaxed distance, the dual start, its distance.
 _DUAL, _EXACT = 1, 2
-
-
-class Bags(NamedTuple):
-    """Packed caption sets: set s has the captions sets[s] to sets[s + 1], caption c the entries from starts[c]."""
-
-    words: Ints  # [E] int64, ascending within a caption
-    counts: Ints  # [E] int64
-    starts: Ints  # [K+1] int64
-    totals: Ints  # [K] int64: words of a caption, repeats included
-    sets: Ints  # [S+1] int64
-
-
-class Sides(NamedTuple):
-    """Two packs of caption sets and the block of costs between their words."""
-
-    cost: Floats  # [R,C] float32
-    columns: int  # C
-    x: Bags
-    rows: Ints  # [E of x]
-    y: Bags
-    cols: Ints  # [E of y]
 
 
 @compiled
@@ -379,3 +357,12 @@ def nearest_sets(held: Sides, memory: Memory, own: Ints, ids: Ints, slack: float
                     if j < len(ids):
                         bound_of[j] = np.inf
     return solved
+
+
+@compiled
+def gather_costs(whole: Floats, rows: Ints, cols: Ints, out: Floats) -> None:
+    """Copy the entries `[R, C]` of these rows and columns of a matrix of word distances."""
+    for i in range(len(rows)):
+        line = whole[rows[i]]
+        for j in range(len(cols)):
+            out[i, j] = line[cols[j]]

@@ -1,67 +1,18 @@
-"""Caption distances on a CPU: bags of words packed into arrays, and what the kernels make of them, in threads."""
+"""Caption distances on a CPU: what the kernels make of packed bags of words, in threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 
 from contml.distances import _caption_sets as kernels
-from contml.distances._caption_sets import Bags, Sides
+from contml.distances._bags import Bags, Floats, Ints, Sides, grouped, longest, take
 from contml.distances._threads import in_threads
-from contml.distances._transport import Floats, Ints, workspace
+from contml.distances._transport import workspace
 from contml.distances._word_costs import WordCosts
-
-
-def pack(sets: Iterable[Iterable[Sequence[int]]]) -> Bags:
-    """Pack caption sets, given as word numbers >= 0, into bags."""
-    words, counts, starts, totals, edges = [], [], [0], [], [0]
-    for captions in sets:
-        for caption in captions:
-            bag: dict[int, int] = {}
-            for word in caption:
-                bag[word] = bag.get(word, 0) + 1
-            for word in sorted(bag):
-                words.append(word)
-                counts.append(bag[word])
-            starts.append(len(words))
-            totals.append(len(caption))
-        edges.append(len(totals))
-    return Bags(*(np.array(values, dtype=np.int64) for values in (words, counts, starts, totals, edges)))
-
-
-def take(bags: Bags, rows: Ints) -> Bags:
-    """The bags of these sets, in this order."""
-    captions, sets = _ranges(bags.sets, rows)
-    entries, starts = _ranges(bags.starts, captions)
-    return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], sets)
-
-
-def take_captions(bags: Bags, captions: Ints) -> Bags:
-    """These captions, each a set of its own."""
-    entries, starts = _ranges(bags.starts, captions)
-    edges = np.arange(len(captions) + 1)
-    return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], edges)
-
-
-def longest(*bags: Bags) -> int:
-    """Distinct words of the longest caption, at least 1."""
-    return max([1, *(int(np.diff(part.starts).max()) for part in bags if len(part.totals))])
-
-
-def grouped(sizes: Ints, most: int) -> list[Ints]:
-    """Consecutive sets in groups of at most `most` captions, or of one set."""
-    groups: list[list[int]] = []
-    room = 0
-    for row, size in enumerate(sizes.tolist()):
-        if not groups or size > room:
-            groups.append([])
-            room = most
-        groups[-1].append(row)
-        room -= size
-    return [np.array(group) for group in groups]
 
 
 def all_movers(x: Bags, y: Bags, costs: WordCosts) -> Floats:
@@ -146,10 +97,3 @@ def _sides(x: Bags, y: Bags, costs: WordCosts) -> Sides:
     row_words, rows = np.unique(x.words, return_inverse=True)
     col_words, cols = (row_words, rows) if x is y else np.unique(y.words, return_inverse=True)
     return Sides(costs.block(row_words, col_words), len(col_words), x, rows, y, cols)
-
-
-def _ranges(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """The members of these ranges one after the other, and the edges of the ranges among them."""
-    lengths = edges[chosen + 1] - edges[chosen]
-    new = np.concatenate(([0], np.cumsum(lengths)))
-    return np.repeat(edges[chosen] - new[:-1], lengths) + np.arange(new[-1]), new

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from contml.distances import _captions_cpu as cpu
 from contml.distances import _transport_triton as kernel
-from contml.distances._caption_sets import Bags
-from contml.distances._transport import Floats, Ints
+from contml.distances._bags import Bags, Floats, Ints, pack, take_captions
 from contml.distances._word_costs import WordCosts
 from contml.distances.euclidean import euclidean
 
@@ -24,7 +23,7 @@ from contml.distances.euclidean import euclidean
 def works(device: torch.device) -> bool:
     """Whether the kernel compiles there and solves a problem whose answer is known; told once where it does not."""
     # On a line: a third each at 0, 1 and 2 against halves at 2 and 3.
-    x, y = cpu.pack([[[0, 1, 2]]]), cpu.pack([[[2, 3]]])
+    x, y = pack([[[0, 1, 2]]]), pack([[[2, 3]]])
     try:
         found = all_movers(x, y, WordCosts(np.arange(4.0)[:, None]), device).item()
         problem = "" if found == 1.5 else f"it gives {found} for 1.5"
@@ -64,9 +63,9 @@ def all_movers(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tens
     # A caption longer than the largest tile goes to the solver of the CPU. POT's emd2 would do as well; ours
     # takes any length, is tested against POT, and is far faster.
     if len(long := np.flatnonzero(tile_x == 0)):
-        out[_on(device, long)] = _on(device, cpu.all_movers(cpu.take_captions(x, long), y, costs)).double()
+        out[_on(device, long)] = _on(device, cpu.all_movers(take_captions(x, long), y, costs)).double()
     if len(long := np.flatnonzero(tile_y == 0)):
-        out[:, _on(device, long)] = _on(device, cpu.all_movers(x, cpu.take_captions(y, long), costs)).double()
+        out[:, _on(device, long)] = _on(device, cpu.all_movers(x, take_captions(y, long), costs)).double()
     return out
 
 

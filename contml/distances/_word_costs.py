@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.distances._transport import Floats, Ints, compiled
+from contml._support.errors import InputError
+from contml.distances._bags import Floats, Ints
 
 #: Words up to which all distances are kept: 900 MB at the most.
 WHOLE = 15_000
@@ -56,8 +56,10 @@ class WordCosts:
         """Distances `[R, C]` in float32 of these words, contiguous."""
         if self._whole is None:
             return self._computed(rows, cols)
+        from contml.distances._caption_sets import gather_costs  # here: it imports numba
+
         out = np.empty((len(rows), len(cols)), np.float32)
-        _gather(self._whole, rows, cols, out)
+        gather_costs(self._whole, rows, cols, out)
         return out
 
     def _all(self) -> Floats:
@@ -90,11 +92,3 @@ class WordCosts:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._whole = self._all() if len(self.vectors) <= WHOLE else None
-
-
-@compiled
-def _gather(whole: Floats, rows: Ints, cols: Ints, out: Floats) -> None:
-    for i in range(len(rows)):
-        line = whole[rows[i]]
-        for j in range(len(cols)):
-            out[i, j] = line[cols[j]]

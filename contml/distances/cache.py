@@ -9,7 +9,6 @@ Files are written beside their place and moved there, so that a search that was 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from contml.contracts import InputError, LabelSpace
+from contml._support.errors import InputError
+from contml._support.files import write
 
 #: Part of every key: count it up when a label distance comes to mean something else.
 _VERSION = 1
@@ -33,16 +33,18 @@ _Progress: TypeAlias = "Callable[[int], None] | None"
 
 
 class Cache:
-    """The nearest neighbours of some rows of a label space, in a folder."""
+    """The k nearest neighbours of some rows of a label space, in a folder.
 
-    def __init__(self, folder: Path, space: LabelSpace, k: int, rows: Tensor, among: Tensor) -> None:
-        own = getattr(space, "fingerprint", None)
-        if own is None:
-            raise InputError(
-                f"{type(space).__name__} has no fingerprint(), so its neighbours cannot be cached; "
-                "leave cache out, or give it that method"
-            )
-        self.key = fingerprint(_VERSION, own(), k, rows, among)
+    Args:
+        folder: where they are kept.
+        labels: the fingerprint of the label space.
+        k: how many.
+        rows: whose neighbours, `[R]`.
+        among: rows that may be neighbours.
+    """
+
+    def __init__(self, folder: Path, labels: str, k: int, rows: Tensor, among: Tensor) -> None:
+        self.key = fingerprint(_VERSION, labels, k, rows, among)
         self.folder, self.rows, self.k = folder, rows, k
 
     def get(self, search: Callable[[Tensor, _Progress], _Pair], progress: _Progress) -> _Pair:
@@ -95,18 +97,12 @@ class Cache:
         return found
 
     def _save(self, path: Path, found: _Pair) -> None:
-        temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+        tensors = {"distances": found[0].cpu().contiguous(), "rows": found[1].cpu().contiguous()}
         try:
-            # Another process that searches the same may have finished, and have removed the folder of parts.
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({"distances": found[0].cpu().contiguous(), "rows": found[1].cpu().contiguous()}, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            # `write` makes the folder: another process that searches the same may have removed the folder of parts.
+            write(path, lambda temporary: save_file(tensors, temporary))
         except (OSError, SafetensorError) as error:
             raise InputError(f"cannot write the cache {path}: {error}; give another folder") from None
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def fingerprint(*parts: object) -> str:
@@ -146,10 +142,8 @@ def _feed(content: hashlib._Hash, value: object) -> None:
             _feed(content, item)
     elif isinstance(value, set | frozenset):
         _feed(content, sorted(fingerprint(item) for item in value))
-    elif callable(own := getattr(value, "fingerprint", None)):
-        _feed(content, own())
     else:
         raise InputError(
             f"{type(value).__name__} among the labels or their options has no content to make a cache key of; "
-            "leave cache out, or give it a fingerprint()"
+            "leave cache out, or give the label space a fingerprint() of its own"
         )

@@ -17,11 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.distances import _captions_cpu as cpu
-from contml.distances._caption_sets import Bags
-from contml.distances._captions_cpu import grouped, pack, take
-from contml.distances._transport import Floats
+from contml._support.errors import InputError
+from contml.distances._bags import Bags, Floats, grouped, pack, take
 from contml.distances._word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the words' vectors.
@@ -59,6 +56,8 @@ def word_movers_distance(
         from contml.distances import _captions_gpu as gpu
 
         return gpu.all_movers(a, b, costs, device).float()
+    from contml.distances import _captions_cpu as cpu  # here: it imports numba
+
     return torch.from_numpy(cpu.all_movers(a, b, costs)).to(device)
 
 
@@ -130,6 +129,8 @@ def set_distances(
 
                 tile = gpu.set_distances(a, b, costs, device)
             else:
+                from contml.distances import _captions_cpu as cpu
+
                 tile = torch.from_numpy(cpu.set_distances(a, b, costs, prune))
             out[r[0] : r[-1] + 1, c[0] : c[-1] + 1] = tile
             if x is y and not same:

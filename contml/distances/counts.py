@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances._block_counts import count_above, count_columns, unsure_entries, unsure_of_columns
 from contml.distances._frame import Frame, squared_lengths
 from contml.distances._threads import in_threads
 from contml.distances.exact import distinct, squared_distances_of
@@ -161,6 +160,8 @@ def _count(
         above += (sure * weights).sum(1) if len(weights) else sure.sum(1)
         rows, cols = ((block >= low[:, None]) & ~sure).nonzero(as_tuple=True)
         return rows, cols
+    from contml.distances._block_counts import count_above, unsure_entries  # here: it imports numba
+
     products, own, lowest, highest, heavy, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
     unsure = np.zeros(len(products), dtype=np.int64)
 
@@ -177,6 +178,8 @@ def _count(
 
 def _count_columns(block: Tensor, scores: _Scores, part: slice, those: slice, nearer: Tensor) -> tuple[Tensor, Tensor]:
     """The same for the columns as queries and the rows as gallery."""
+    from contml.distances._block_counts import count_columns, unsure_of_columns
+
     levels = scores.offset[part], scores.low[those], scores.high[those]
     products, own, lowest, highest = (x.numpy() for x in (block, *levels))
     counted: list[np.ndarray[Any, np.dtype[np.int32]]] = []

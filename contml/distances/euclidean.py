@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-Similarity: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean"]
+Distance: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean"]
 
 #: An entry below this share of |x|^2 + |y|^2 is computed again. The product errs by about sqrt(d) eps of that sum:
 #: at d = 2,048 that is 3e-6 in float32, so a relative error of at most 7e-4. In float64 it is 1e-8.
@@ -76,13 +76,13 @@ def full_precision(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def lift(similarity: Similarity, x: Tensor, y: Tensor) -> Lifted:
+def lift(distance: Distance, x: Tensor, y: Tensor) -> Lifted:
     """Make rows x `[N, d]` and columns y `[M, d]` ready for `block`; differentiable, O((N + M) d)."""
     with _no_autocast(x):
         x, y = full_precision(x), full_precision(y)
-        if similarity == "dot":
+        if distance == "dot":
             return Lifted(x, y)
-        if similarity == "cosine":
+        if distance == "cosine":
             rows = normalize(x)
             return Lifted(rows, rows if y is x else normalize(y))
         same = x is y
@@ -98,14 +98,14 @@ def lift(similarity: Similarity, x: Tensor, y: Tensor) -> Lifted:
         return Lifted(torch.cat((-2 * x, x2, torch.ones_like(x2)), 1), torch.cat((y, torch.ones_like(y2), y2), 1))
 
 
-def block(similarity: Similarity, rows: Tensor, cols: Tensor) -> Tensor:
+def block(distance: Distance, rows: Tensor, cols: Tensor) -> Tensor:
     """Similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
     with _no_autocast(rows):
         s = rows @ cols.T
-        if similarity in ("dot", "cosine"):
+        if distance in ("dot", "cosine"):
             return s
         d = _subtract_where_cancelled(s, rows, cols)
-        return d if similarity == "squared_euclidean" else _sqrt(d)
+        return d if distance == "squared_euclidean" else _sqrt(d)
 
 
 def _common_offset(x: Tensor, y: Tensor) -> Tensor:
@@ -132,10 +132,10 @@ class Values(NamedTuple):
 
 
 @torch.no_grad()
-def block_values(similarity: Similarity, rows: Tensor, cols: Tensor) -> Values:
+def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
     """As `block`, for a caller that takes the gradient himself; "euclidean" gives squared distances as well."""
     s = rows @ cols.T
-    if similarity in ("dot", "cosine"):
+    if distance in ("dot", "cosine"):
         none = torch.empty(0, dtype=torch.int64, device=s.device)
         return Values(s, none, none)
     i, j = _cancelled(s, rows, cols)
@@ -166,9 +166,9 @@ def add_gradient(
     of_cols.addmm_(gradient.T, rows)
 
 
-def root(similarity: Similarity, s: Tensor) -> Tensor:
-    """What `block_values` gave as the similarity has it: the square root of squared distances for "euclidean"."""
-    return _sqrt(s) if similarity == "euclidean" else s
+def root(distance: Distance, s: Tensor) -> Tensor:
+    """The distances of what `block_values` gave: the square root of squared distances for "euclidean"."""
+    return _sqrt(s) if distance == "euclidean" else s
 
 
 def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -223,16 +223,16 @@ class _SquareRoot(torch.autograd.Function):
 _sqrt: Callable[[Tensor], Tensor] = _SquareRoot.apply
 
 
-def pairs(similarity: Similarity, x: Tensor, y: Tensor) -> Tensor:
+def pairs(distance: Distance, x: Tensor, y: Tensor) -> Tensor:
     """Similarities or distances `[N, M]` of all rows of x `[N, d]` to all rows of y `[M, d]`, at once."""
-    if similarity in ("cosine", "dot"):
-        return block(similarity, *lift(similarity, x, y))
+    if distance in ("cosine", "dot"):
+        return block(distance, *lift(distance, x, y))
     with _no_autocast(x):
         try:
             d = _squared(full_precision(x), None if y is x else full_precision(y))
         except _CancelsEverywhereError:  # tight clusters: subtracting whole blocks is faster than single pairs
-            return block(similarity, *lift(similarity, x, y))
-        return d if similarity == "squared_euclidean" else _sqrt(d)
+            return block(distance, *lift(distance, x, y))
+        return d if distance == "squared_euclidean" else _sqrt(d)
 
 
 class _CancelsEverywhereError(Exception):

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.distances import _region_counts as counts
+from contml._support.errors import InputError
 from contml.distances._threads import in_threads
 
 #: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
@@ -151,6 +150,8 @@ def _unpack(masks: Tensor) -> Tensor:
 
 def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
     """`[N, M]` in float32 in torch's number of threads; NaN where no pixel is common."""
+    from contml.distances import _region_counts as counts  # here: it imports numba
+
     same = y is x
     masks, areas = x.masks.contiguous().numpy(), x.areas.contiguous().numpy()
     v = counts.labelled(masks, areas)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from rapidfuzz.distance import Levenshtein
-from rapidfuzz.process import cdist
 from torch import Tensor
 
 #: Pairs from which on threads pay.
@@ -25,6 +23,9 @@ def edit_distance(x: Tensor, y: Tensor) -> Tensor:
     long_x, long_y = ((ids >= 0).sum(1).cpu() for ids in (x, y))
     edits = np.zeros((len(x), len(y)), dtype=np.int32)
     if edits.size:
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
         workers = torch.get_num_threads() if edits.size >= _PAIRS else 1
         a, b = _strings(x, long_x), _strings(y, long_y)
         edits = cdist(a, b, scorer=Levenshtein.distance, dtype=np.int32, workers=workers)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 #: Tags of a matrix product on a GPU: bounds the `[items, tags]` of zeros and ones.
 _TAGS = 1 << 12
@@ -47,6 +51,8 @@ def _common_sparse(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _sparse(ids: Tensor, tags: int) -> csr_array:
+    from scipy.sparse import csr_array
+
     has = ids >= 0
     starts = torch.zeros(len(ids) + 1, dtype=torch.int64)
     torch.cumsum(has.sum(1), 0, out=starts[1:])

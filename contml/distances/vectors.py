@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import faiss
 import torch
 from torch import Tensor
 
@@ -108,6 +107,8 @@ class _Rounding:
 
 
 def _faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+    import faiss
+
     index: Any = faiss.IndexFlatL2(gallery.shape[1])
     index.add(gallery.numpy())
 

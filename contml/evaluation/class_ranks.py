@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml.distances import count_nearer, nearest_vectors, squared_distances_of
+from contml.distances import nearest_vectors, squared_distances_of
+from contml.distances.counts import count_nearer
 from contml.evaluation.class_metrics import FirstRelevant
 
 #: Pairs of a query and an item of its class at a time.

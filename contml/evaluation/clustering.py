@@ -13,7 +13,6 @@ values decide, so that the order of the items changes nothing.
 
 from __future__ import annotations
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
@@ -85,6 +84,8 @@ def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
+    import faiss
+
     x = points.numpy()
     kmeans = faiss.Kmeans(
         x.shape[1], len(centres), niter=ITERATIONS, seed=0, min_points_per_centroid=1, max_points_per_centroid=len(x)

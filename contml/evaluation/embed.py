@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError, Rows, Split, as_rows
+from contml._support.errors import InputError
+from contml._support.validation import as_rows
+from contml.contracts import Rows, Split
 from contml.images import Images
 
 #: Images embedded at a time.

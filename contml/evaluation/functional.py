@@ -25,8 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.evaluation._places import share_places
+from contml._support.errors import InputError
 from contml.evaluation.class_figures import ClassFigures
 from contml.evaluation.class_metrics import relevant_items
 from contml.evaluation.class_ranks import nearest_of_class
@@ -148,6 +147,8 @@ def _figures_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[in
     if best[:, 0].min() < 0:
         raise InputError(f"a label distance is {best[:, 0].min()}; label distances are at least 0")
     expected, gain = np.empty((2, len(near), max(k)))
+    from contml.evaluation._places import share_places  # here: it imports numba
+
     share_places(near, labels, nearest, expected, gain)
     found = torch.from_numpy(expected), torch.from_numpy(gain), gains(torch.from_numpy(best[:, : max(k)]))
     out = torch.empty(len(k), 2, dtype=torch.float64)

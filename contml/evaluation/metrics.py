@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 
@@ -36,4 +35,6 @@ def spearman(x: Tensor, y: Tensor) -> float:
     """Spearman's rank correlation of x `[P]` and y `[P]`, ties by mean rank; NaN where one of them is constant."""
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return float("nan")
+    from scipy.stats import spearmanr  # here: it takes a while to import
+
     return float(spearmanr(x.numpy(), y.numpy()).statistic)

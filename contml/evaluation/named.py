@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.evaluation.result import Evaluation, Score
 
 #: What may follow a name: its share of a random ranking's, or how far it is on the way from random to the oracle.

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError, LabelSpace
-from contml.distances import ExactDistances, pairwise, smallest, squared_distances_of
+from contml._support.errors import InputError
+from contml.distances import ExactDistances, smallest, squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_figures import ClassFigures, cluster_scores
 from contml.evaluation.class_metrics import relevant_items
@@ -24,6 +24,7 @@ from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, 
 from contml.evaluation.ranking import check_finite, rank, search_device
 from contml.evaluation.result import RECALL_AT, Curve, Evaluation, Ranking, Score
 from contml.evaluation.ties import cut_off, find_ties, members_beyond
+from contml.labels.base import LabelSpace
 
 #: The largest K of the curves, save Recall's.
 LARGEST_K = 100
@@ -66,8 +67,7 @@ def evaluate(
     told = sorted(set(RECALL_AT if recall_at is None else recall_at))
     if not told or told[0] < 1:
         raise InputError(f"recall_at is {list(recall_at or [])}; give whole numbers from 1 on, such as [1, 10, 100]")
-    classes: Tensor | None = getattr(labels, "classes", None)
-    classes = None if classes is None else classes.cpu()
+    classes = None if labels.class_ids is None else labels.class_ids.cpu()
     embeddings = embeddings.detach().cpu()
     if len(embeddings) != len(labels):
         raise InputError(f"there are {len(embeddings)} embeddings for {len(labels)} labels; give one for each")
@@ -184,7 +184,7 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
     distances, positions = (torch.cat(parts) for parts in zip(*ranked, strict=True))
     blocks: list[tuple[Tensor, ...]] = []
     for part in _parts(len(q), len(g)):
-        d = pairwise(labels, q[part], g).cpu()  # [q,G]
+        d = labels.pairwise(q[part], g).cpu()  # [q,G]
         out = own[part, None] == torch.arange(len(g))
         retrieved = d.gather(1, positions[part])
         expected, gain = retrieved.double(), gains(retrieved)
@@ -200,7 +200,7 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
             beyond[1, cut[those]] = (gains(d[rows[those]]) * equal).sum(1)
         for values, past in zip((expected, gain), beyond, strict=True):
             values[ties.rows] = ties.sums(values[ties.rows], past) / ties.size
-        best = smallest(d, torch.arange(len(g)), k, out=out)
+        best = smallest(d, torch.arange(len(g)), k, excluded=out)
         inside = (~out).double()
         low, high = torch.searchsorted(pair_query, torch.tensor([part.start, part.stop])).tolist()
         blocks.append(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 
-from contml.contracts import InputError
+from contml._support.errors import InputError, closest, did_you_mean
 
 #: The least and the largest value of each metric over K; a figure's name is "recall@1".
 OVER_K = {"recall": (0.0, 1.0), "label_distance": (0.0, math.inf), "ndcg": (0.0, 1.0)}
@@ -33,7 +32,7 @@ class Published:
         if not source.strip():
             raise InputError("source is empty; say where the figures stand, such as 'Kim et al. 2020, Table 2'")
         if not figures:
-            raise InputError("there are no figures; give some, such as 'recall@1: 0.697', or leave 'published' away")
+            raise InputError("there are no figures; give some, such as 'recall@1: 0.697', or leave out 'published'")
         for name, value in figures.items():
             low, high = bounds(name)
             if not (math.isfinite(value) and low <= value <= high):
@@ -56,8 +55,7 @@ def bounds(metric: str) -> tuple[float, float]:
         return OVER_K[name]
     if name in OVER_K:
         raise InputError(f"'{metric}' is a metric over K without its K; write one such as '{name}@10'")
-    near = difflib.get_close_matches(name, OVER_K, 1) if at else []
-    near = [f"{near[0]}@{k}"] if near else difflib.get_close_matches(metric, [*OVER_K, *WITHOUT_K], 1)
+    near = closest(name, OVER_K) if at else None
     every = ", ".join([*(f"{name}@K" for name in OVER_K), *WITHOUT_K])
-    hint = f"did you mean '{near[0]}'?" if near else f"there are {every}"
+    hint = f"did you mean '{near}@{k}'?" if near else did_you_mean(metric, [*OVER_K, *WITHOUT_K], f"there are {every}")
     raise InputError(f"unknown metric '{metric}'; {hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.distances import nearest_vectors
 from contml.distances.vectors import Nearest
 

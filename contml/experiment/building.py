@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from contml.config import Config, Document, data_arguments, read, resolved, validate
-from contml.contracts import InputError, LabelSpace, Loss, Task
-from contml.experiment.parts import config_text, schema
+from contml._support.errors import InputError
+from contml.config import Config, Document, Part, data_arguments, resolved, validate
+from contml.contracts import LabelKind, Loss, Requirement, Task
+from contml.experiment.parts import schema
 from contml.images import Images
+from contml.labels.base import LabelSpace
 from contml.losses import LOSSES
+from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel
-from contml.runs import Run, open_run
-from contml.training import Trainer, check_labels
-
-#: The config of a table of one's own where nothing else is named.
-_TABLE = "table/default"
+from contml.runs import Run
+from contml.training import Trainer
 
 
 @dataclass(frozen=True)
@@ -78,18 +73,18 @@ class Experiment:
         silent = quiet or not first_process()  # each searches for neighbours, one shows how far it is
         labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
         data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
-        classes = getattr(labels, "classes", None)
-        if isinstance(classes, Tensor):
-            data["num_classes"] = int(classes.max()) + 1
+        if labels.class_ids is not None:
+            data["num_classes"] = int(labels.class_ids.max()) + 1
         else:
-            for part in ("loss", "step"):  # before they ask for a number of classes
-                if part in parts:
-                    check_labels(parts[part].constructor, labels.kind)
+            for part in (parts["loss"], parts["step"]):  # before they ask for a number of classes
+                if data_arguments(part.constructor).get("num_classes"):
+                    self._check_requirement(part, "classes", labels.kind)
         loss = self._build_loss(data, model.parts if model.levels else [])
-        # Neighbours are found among the labels themselves, not among their view as 0 / 1.
-        sampler = parts["sampler"].build(**{**data, "labels": labels if isinstance(classes, Tensor) else own})
+        self._check_requirement(parts["loss"], loss.requires, labels.kind)
+        # Neighbours are found among the labels themselves, not among the labels as 0 / 1.
+        sampler = parts["sampler"].build(**{**data, "labels": own if labels.class_ids is None else labels})
         data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
-        step = parts["step"].build(**data) if "step" in parts else None
+        step = parts["step"].build(**data)
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
         if start >= steps > 0:
@@ -99,7 +94,7 @@ class Experiment:
             )
         return Trainer(
             model,
-            loss,
+            step,
             train,
             sampler,
             images,
@@ -110,25 +105,36 @@ class Experiment:
             ),
             test=task.test,
             run=run,
-            step=step,
             labels=labels,
             config=self.values,
             quiet=quiet,
         )
 
+    def _check_requirement(self, part: Part, requires: Requirement, kind: LabelKind) -> None:
+        """`check_requirement`, with the line of the config and in its words."""
+        binarize = "'labels: {name: threshold, threshold: ...}' or 'labels: {name: nearest, k: ...}'"
+        try:
+            check_requirement(f"{part.section} '{part.name}'", requires, kind, binarize)
+        except InputError as error:
+            raise InputError(f"{part.origin}: {error}") from None
+
     def _build_loss(self, data: dict[str, Any], levels: list[int]) -> Loss:
         parts = self.config.parts
         if levels:  # how long the part of each in an embedding is
-            if "step" in parts:
+            if parts["step"].name != "embedding":
                 raise InputError(
                     f"{self.document.where(('model', 'levels'))}: 'model.levels' has a loss for each level, and step "
-                    f"'{parts['step'].name}' takes one for the whole embedding; leave one of them away"
+                    f"'{parts['step'].name}' takes one for the whole embedding; leave out one of them"
                 )
             losses: list[Any] = [self._build_loss({**data, "embedding_dim": part}, []) for part in levels]
             return LevelLosses(losses, levels)
         if "miner" in parts:
             data = {**data, "miner": parts["miner"].build(**data)}
         loss: Loss = parts["loss"].build(**data)
+        try:
+            check_loss(loss)
+        except InputError as error:
+            raise InputError(f"{parts['loss'].origin}: {error}") from None
         return parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
 
 
@@ -137,70 +143,12 @@ def first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment of a config that comes with contml, by name, or of a YAML file, by path.
+def experiment(document: Document, name: str) -> Experiment:
+    """The experiment of a document.
 
     Raises:
-        InputError: there is no such config, or something in it is wrong: one line that points at it.
+        InputError: something in it is wrong: one line that points at it.
     """
-    path = Path(config)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        return _experiment(read(path, overrides), path.stem)
-    config_text(config)
-    document = read(Path(str(files("contml.configs") / f"{config}.yaml")), overrides, name=f"{config}.yaml")
-    return _experiment(document, config)
-
-
-def load_table(
-    data: Path,
-    labels: Sequence[str] = (),
-    image: str | None = None,
-    config: str | None = None,
-    overrides: Sequence[str] = (),
-) -> Experiment:
-    """The experiment of a table of one's own: where no config is named, that which suits its labels and its size.
-
-    Args:
-        data: a CSV or Parquet file.
-        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` whose kind is guessed.
-        image: the column of images.
-        config: a config of the task table/file.
-        overrides: changes to the config, which come after all these.
-
-    Raises:
-        InputError: something is wrong in the table or in what is said of it: one line that points at it.
-    """
-    given = [f"task.data={_quoted(str(data))}"]
-    if labels:
-        named = [label.rpartition("=") if "=" in label else (label, "", "auto") for label in labels]
-        kinds = {name.strip(): kind for name, _, kind in named}
-        if len(kinds) < len(named):
-            twice = [name.strip() for name, *_ in named]
-            raise InputError(f"--label names '{next(n for n in twice if twice.count(n) > 1)}' twice; give each once")
-        given.append(f"task.labels={_quoted(kinds)}")
-    if image is not None:
-        given.append(f"task.image={_quoted(image)}")
-    experiment = load(config or _TABLE, [*given, *overrides])
-    task = experiment.build_task()
-    if config is None:
-        suited, changes = task.suited()  # type: ignore[attr-defined]
-        if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
-            changes = [change for change in changes if not change.startswith("sampler")]
-        experiment = load(suited, [*given, *changes, *overrides])
-    return replace(experiment, task=task)
-
-
-def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
-    """The experiment of a run folder; names of code to import are honoured only with trust."""
-    run = open_run(folder)
-    return _experiment(read(run.config, trusted=trust), run.name), run
-
-
-def _experiment(document: Document, name: str) -> Experiment:
     config = validate(document, schema())
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
@@ -211,7 +159,7 @@ def _experiment(document: Document, name: str) -> Experiment:
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
         raise InputError(
-            f"{document.where(('miner',))}: the loss '{loss.name}' takes no miner; leave 'miner' away, or choose one "
+            f"{document.where(('miner',))}: the loss '{loss.name}' takes no miner; leave out 'miner', or choose one "
             f"of {those}"
         )
     return Experiment(name, config, document)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from contml.contracts import InputError, Split, Task
+from contml._support.errors import InputError
+from contml.contracts import Split, Task
 from contml.experiment.building import Experiment, first_process
+from contml.labels.captions import CaptionLabels
 
 
 def describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
@@ -38,7 +40,7 @@ def check(
     loss = trainer.train_step(batch)
     trainer.bare_model.load_state_dict(before)
     trainer.images.close()
-    distances = trainer.labels.view(batch.rows).distances()
+    distances = trainer.labels[batch.rows].pairwise()
     apart = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
@@ -66,9 +68,10 @@ def _unknown_words(task: Task) -> list[tuple[str, str]]:
     """What caption labels could not use: words without a vector, and captions that had no other."""
     facts = []
     for name, split in (("training", task.train), ("test", task.test)):
-        words, captions = getattr(split.labels, "unknown", {}), getattr(split.labels, "dropped", 0)
-        if words:
-            most, dropped = next(iter(words)), f"; {captions:,} captions dropped" if captions else ""
+        labels = split.labels
+        if isinstance(labels, CaptionLabels) and labels.unknown:
+            words = labels.unknown
+            most, dropped = next(iter(words)), f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
             text = f"{sum(words.values()):,}, {len(words):,} different, most often '{most}'{dropped}"
             facts.append((f"{name} words without a vector", text))
     return facts

@@ -9,15 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from contml._support.errors import InputError
+from contml._support.files import write
 from contml.config import difference, dump
-from contml.contracts import InputError, Split, Task
+from contml.contracts import Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
-from contml.experiment.building import Experiment, load_run
+from contml.experiment.building import Experiment
 from contml.experiment.checking import describe
-from contml.reporting import write_report
-from contml.runs import HEAD, Run, create, write
+from contml.experiment.loading import load_run
+from contml.runs import HEAD, Run, create
 from contml.training import Trainer, load_weights
 from contml.training.checkpoint import load_state, save_weights
 
@@ -166,6 +168,8 @@ def _report(
     ranking: Ranking,
     pair: tuple[int, int] | None = None,
 ) -> Path:
+    from contml.reporting import write_report  # here: it imports matplotlib
+
     return write_report(
         run.folder,
         title=experiment.name,

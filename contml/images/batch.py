@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import data
 
-from contml.contracts import InputError, Split
+from contml._support.errors import InputError
+from contml.contracts import Split
 from contml.images.decode import BrokenError, Pixels, cause, resized
 from contml.images.kept import Kept
 

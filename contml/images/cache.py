@@ -23,8 +23,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 from rich.console import Console
 
-from contml.contracts import InputError, Split
-from contml.distances import progress_bar
+from contml._support.errors import InputError
+from contml._support.progress import progress_bar
+from contml.contracts import Split
 from contml.images.batch import Batch
 from contml.images.kept import NONE, Kept
 
@@ -91,7 +92,7 @@ class Cache:
             InputError: the folder cannot be written or holds something else, or the images come from no files.
         """
         if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"images.cache={self.folder}: is a file; name a folder")
+            raise InputError(f"cache {self.folder}: is a file; name a folder")
         stamps, absent = _stamps(split)
         (entries, _), added = self._load(), 0
         if _missing(stamps, entries):
@@ -160,7 +161,7 @@ class Cache:
         except (OSError, NotImplementedError) as error:
             what = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise InputError(
-                f"images.cache={self.folder}: cannot be written ({what}); make room there, or name another folder"
+                f"cache {self.folder}: cannot be written ({what}); make room there, or name another folder"
             ) from None
 
     def _check_space(self, count: int) -> None:
@@ -168,7 +169,7 @@ class Cache:
         what = f"{count:,} images of {self.side} x {self.side} pixels"
         if needed > free:
             raise InputError(
-                f"images.cache={self.folder}: {what} take {_gigabytes(needed)}, and {_gigabytes(free)} are free there; "
+                f"cache {self.folder}: {what} take {_gigabytes(needed)}, and {_gigabytes(free)} are free there; "
                 "make room, or name another folder"
             )
         if count:
@@ -232,8 +233,8 @@ def _stamps(split: Split) -> tuple[list[Stamp | None], dict[int, str]]:
         file, how = (split.image(row), "") if source is None else source(row)
         if not isinstance(file, Path):
             raise InputError(
-                f"images.cache: {split.name(row)} comes from no file, but is made by the data set, so that nobody "
-                "could tell when it changes; leave images.cache away"
+                f"cache: {split.name(row)} comes from no file, but is made by the data set, so that a change would not "
+                "be seen; leave out the cache"
             )
         try:
             state = file.stat()

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from contml.contracts import ImageItem, InputError
+from contml._support.errors import InputError
+from contml.contracts import ImageItem
 
 Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 

@@ -17,8 +17,10 @@ from typing import Any, Literal
 import torch
 from torch.utils import data
 
-from contml.contracts import InputError, Rows, Sampler, Split
-from contml.distances import progress_bar
+from contml._support.errors import InputError
+from contml._support.progress import progress_bar
+from contml._support.validation import check_at_least, check_choice
+from contml.contracts import Rows, Sampler, Split
 from contml.images.batch import Batch, Decoder, Request, Result
 from contml.images.cache import CHUNK, Cache, CacheReport
 from contml.images.kept import Kept
@@ -58,14 +60,11 @@ class Images:
         cache: Path | None = None,
     ) -> None:
         if not 1 <= crop <= resize:
-            raise InputError(f"images.crop={crop}: allowed are 1 to images.resize={resize}")
+            raise InputError(f"crop is {crop}; it must be 1 to resize, {resize}")
         if not 0 <= scale_jitter < crop:
-            raise InputError(f"images.scale_jitter={scale_jitter}: allowed are 0 to images.crop - 1 = {crop - 1}")
-        if shift < 0 or workers < 0:
-            name, value = ("shift", shift) if shift < 0 else ("workers", workers)
-            raise InputError(f"images.{name}={value}: allowed are 0 and more")
-        if broken not in ("fail", "skip"):
-            raise InputError(f"images.broken={broken}: allowed are fail and skip")
+            raise InputError(f"scale_jitter is {scale_jitter}; it must be 0 to crop - 1, {crop - 1}")
+        check_at_least(0, shift=shift, workers=workers)
+        check_choice(("fail", "skip"), broken=broken)
         self.resize, self.crop, self.scale_jitter, self.shift = resize, crop, scale_jitter, shift
         self.flip, self.broken, self.workers, self.cache = flip, broken, workers, cache
         #: Images left out so far: name and cause, each once, however many batches missed it.
@@ -95,7 +94,7 @@ class Images:
     def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
         """Centre crops of these rows of a split, in order; the step is the batch's number. No randomness."""
         if batch_size < 1:
-            raise InputError(f"batch_size={batch_size}: a batch has at least 1 image")
+            raise InputError(f"batch_size is {batch_size}; a batch has at least 1 image")
         if rows is None or isinstance(rows, slice):
             rows = range(len(split))[rows or slice(None)]
         wanted = list(rows)
@@ -182,9 +181,7 @@ class Images:
 
 
 def _broken(name: str, cause: str) -> InputError:
-    return InputError(
-        f"{name}: cannot be decoded ({cause}); fix the file, or set images.broken=skip to leave such images out"
-    )
+    return InputError(f"{name}: cannot be decoded ({cause}); fix the file, or leave out broken images (broken: skip)")
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------

@@ -1,17 +1,19 @@
-"""Label spaces: the packed labels of a data set, and views of one space as another.
+"""Label spaces: packed labels that answer label distances, and label spaces as 0 / 1.
 
-A label space of one's own is a `PackedLabels` with one method, `distances`.
+A label space of your own is a `LabelSpace` with one method, `distances`.
 """
 
-from contml.labels.base import PackedLabels, SpaceView
+from contml.labels.base import LabelSpace, nearest
+from contml.labels.binarized import NearestLabels, ThresholdLabels
 from contml.labels.captions import CaptionLabels
+from contml.labels.classes import ClassLabels
+from contml.labels.matrices import MatrixLabels, PrecomputedLabels
 from contml.labels.poses import PoseLabels
 from contml.labels.regions import RegionLabels
 from contml.labels.scales import OrdinalLabels, PlaceLabels
 from contml.labels.sequences import SequenceLabels
 from contml.labels.sets import MultiLabels, TagLabels
-from contml.labels.spaces import ClassLabels, PrecomputedLabels, VectorLabels
-from contml.labels.views import NearestLabels, ThresholdLabels
+from contml.labels.vectors import VectorLabels
 from contml.labels.weighted import WeightedLabels
 
 #: Label spaces that a program builds from its own data.
@@ -30,7 +32,7 @@ LABELS = {
     "precomputed": PrecomputedLabels,
 }
 
-#: Views of a space as another: how class losses train on continuous labels, and the only place of thresholds.
+#: Label spaces as 0 / 1: how class losses train on continuous labels, and the only place of thresholds.
 VIEWS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
@@ -38,18 +40,19 @@ __all__ = [
     "VIEWS",
     "CaptionLabels",
     "ClassLabels",
+    "LabelSpace",
+    "MatrixLabels",
     "MultiLabels",
     "NearestLabels",
     "OrdinalLabels",
-    "PackedLabels",
     "PlaceLabels",
     "PoseLabels",
     "PrecomputedLabels",
     "RegionLabels",
     "SequenceLabels",
-    "SpaceView",
     "TagLabels",
     "ThresholdLabels",
     "VectorLabels",
     "WeightedLabels",
+    "nearest",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import pickle
 import re
@@ -10,22 +9,19 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError, LabelKind, Rows, as_rows
-from contml.distances._captions_cpu import longest, nearest_sets, pack, take
+from contml._support.errors import InputError
+from contml.distances._bags import longest, pack, take
 from contml.distances._word_costs import WordCosts
 from contml.distances.cache import fingerprint
 from contml.distances.captions import set_distances
-from contml.distances.search import MEMORY, Neighbours
-from contml.labels.base import SpaceView
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from contml.distances.search import Neighbours
+from contml.labels.base import LabelSpace
 
 #: English words that say nothing of a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
 #: commonest prepositions.
@@ -48,7 +44,7 @@ def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
     return [word for word in _TOKEN.findall(caption.lower().replace("\u2019", "'")) if word not in stop_words]
 
 
-class CaptionLabels:
+class CaptionLabels(LabelSpace):
     """Images with captions: two images are near where every caption of one has a near caption of the other.
 
     The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
@@ -75,7 +71,7 @@ class CaptionLabels:
         InputError: an image has no captions left, or the word vectors cannot be read or are not finite.
     """
 
-    kind: LabelKind = "distances"
+    kept: Tensor
 
     def __init__(
         self,
@@ -111,73 +107,42 @@ class CaptionLabels:
                 f"image {nothing[0]} has no caption with a word that has a vector ({len(nothing)} such images); "
                 "leave these out, give vectors for their words, or set empty=drop"
             )
-        self.kept = torch.tensor([row for row, image in enumerate(left) if image], dtype=torch.int64)
-        if len(self.kept) == 0:
+        kept = torch.tensor([row for row, image in enumerate(left) if image], dtype=torch.int64)
+        if len(kept) == 0:
             raise InputError(f"none of {len(left)} images has a caption with a word that has a vector")
+        super().__init__(kept=kept)
         self.words = known
         self._bags = pack(image for image in left if image)
         self._costs = WordCosts(_matrix(source, known, normalize), known)
-        self.device = torch.device("cpu")
         self.unit = "word-vector distance, summed over captions"
 
-    def __len__(self) -> int:
-        return len(self._bags.sets) - 1
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Label distances `[X, Y]`; half the work where x is y."""
+        return set_distances(x._bags, x._bags if y is x else y._bags, self._costs, device=self.device)
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same labels, whose distances are computed on `device` and given there."""
-        moved = copy.copy(self)
-        moved.device, moved.kept = torch.device(device), self.kept.to(device)
-        return moved
+    def fingerprint(self) -> str:
+        """A hash of the captions' words and of their vectors, the same on every device: the key of caches."""
+        return fingerprint(type(self), list(self._bags), self._costs.vectors)
 
-    def subset(self, rows: Rows) -> Self:
-        """These rows as a label space of their own, with the word vectors of the whole."""
-        index = as_rows(rows, len(self), self.device)
-        part = copy.copy(self)
-        part._bags, part.kept = take(self._bags, index.cpu().numpy()), self.kept[index]
+    def _select(self, index: Tensor) -> Self:
+        part = super()._select(index)
+        part._bags = take(self._bags, index.cpu().numpy())
         return part
 
-    def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
-        """Label distances `[R, C]` in float32; half the work where rows and columns are the same."""
-        r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
-        x = take(self._bags, r.cpu().numpy())
-        y = x if torch.equal(r, c) else take(self._bags, c.cpu().numpy())
-        return set_distances(x, y, self._costs, device=self.device)
-
-    def view(self, rows: Rows = None) -> SpaceView:
-        """These rows against each other: what a loss reads."""
-        return SpaceView(self, rows)
-
-    def nearest_rows(
-        self,
-        k: int,
-        rows: Rows = None,
-        among: Rows = None,
-        memory: int = MEMORY,
-        progress: Callable[[int], None] | None = None,
+    def _nearest(
+        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        """The exact k nearest rows of each of `rows` among `among`, never itself: what `nearest` finds, by bounds.
+        # On the CPU, where bounds of D leave out all but some hundred candidates of a row. Memory limits the threads.
+        from contml.distances._captions_cpu import nearest_sets  # here: it imports numba
 
-        Bounds of D leave out all but some hundred candidates of a row; ties go to the lower row. `memory` in bytes
-        limits the threads, at least one of which runs; `progress` is called with the number of rows finished so far.
-
-        Raises:
-            InputError: k is not in 1 ... number of candidates.
-        """
-        r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
-        others = len(c) - int(torch.isin(r, c).any())
-        if not 1 <= k <= others:
-            raise InputError(
-                f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}"
-            )
-        own, ids = r.cpu().numpy(), c.cpu().numpy()
+        own, ids = rows.cpu().numpy(), among.cpu().numpy()
         distances, found = nearest_sets(
             take(self._bags, own), own, take(self._bags, ids), ids, k, self._costs, memory, progress
         )
         return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(found).to(self.device))
 
-    def fingerprint(self) -> str:
-        """A hash of the captions' words and of their vectors, the same on every device: the key of caches."""
-        return fingerprint(type(self), list(self._bags), self._costs.vectors)
+    def _contents(self) -> str:
+        return f"{len(self._bags.totals):,} captions, {len(self.words):,} words with a vector"
 
     @property
     def longest(self) -> int:

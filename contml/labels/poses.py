@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.distances import pose_distance
-from contml.labels.base import PackedLabels
+from contml._support.errors import InputError
+from contml.distances.labels import pose_distance
+from contml.labels.base import LabelSpace
 
 
-class PoseLabels(PackedLabels):
+class PoseLabels(LabelSpace):
     """Poses: joints in the plane or in space, some of them perhaps not visible.
 
     The label distance is the squared Euclidean distance summed over the joints visible in both items, rescaled to all
@@ -82,9 +82,12 @@ class PoseLabels(PackedLabels):
             else f"{scale}s, over {joints.shape[1]} joints"
         )
 
-    def distances(self, x: PoseLabels, y: PoseLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""
         return pose_distance(x.joints, y.joints, x.visible, y.visible, squared=self.squared)
+
+    def _contents(self) -> str:
+        return f"{self.joints.shape[1]} joints; unit: {self.unit}"
 
 
 def _person_frame(joints: Tensor, visible: Tensor, names: Tensor) -> Tensor:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError, Rows, as_rows
+from contml._support.errors import InputError
 from contml.distances.regions import Maps, PackedRegions, pack_regions, packed_region_distance
-from contml.labels.base import PackedLabels
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from contml.labels.base import LabelSpace
 
 
-class RegionLabels(PackedLabels):
+class RegionLabels(LabelSpace):
     """Label maps, one class a pixel; the label distance is 1 - mIoU, in [0, 1].
 
     The intersection over union of each class is over the pixels that neither map ignores, its mean over the classes
@@ -31,7 +28,6 @@ class RegionLabels(PackedLabels):
     unit = "1 - mIoU"
     masks: Tensor
     areas: Tensor
-    items: Tensor
 
     def __init__(self, maps: Maps, classes: int, ignore: int | None = None, side: int | None = 112) -> None:
         packed = pack_regions(maps, classes, ignore, side)
@@ -41,24 +37,22 @@ class RegionLabels(PackedLabels):
                 f"label map {int(empty.nonzero()[0, 0])} has no pixel that is not ignored "
                 f"({int(empty.sum())} such maps); leave these out"
             )
-        super().__init__(masks=packed.masks, areas=packed.areas, items=torch.arange(len(empty)))
+        super().__init__(masks=packed.masks, areas=packed.areas)
 
-    def subset(self, rows: Rows) -> Self:
-        """These rows as a label space of their own."""
-        if self.device.type != "cpu":
-            return super().subset(rows)
-        # A batch's masks are a megabyte: numpy copies them before torch has woken its threads.
-        index = as_rows(rows, len(self)).numpy()
-        return self._with(lambda tensor: torch.from_numpy(tensor.numpy().take(index, 0)))
-
-    def pairwise(self, rows: Rows = None, cols: Rows = None) -> Tensor:
-        """Label distances `[R, C]` in float32; half the work where rows and columns are the same."""
-        r, c = (as_rows(index, len(self), self.device) for index in (rows, cols))
-        x = self.subset(r)
-        return self.distances(x, x if torch.equal(r, c) else self.subset(c))
-
-    def distances(self, x: RegionLabels, y: RegionLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """1 - mIoU, `[X, Y]`."""
         a = PackedRegions(x.masks, x.areas)
         b = a if y is x else PackedRegions(y.masks, y.areas)
-        return packed_region_distance(a, b, names=(x.items, y.items))
+        return packed_region_distance(
+            a, b, names=(x.rows, y.rows) if x.rows is not None and y.rows is not None else None
+        )
+
+    def _select(self, index: Tensor) -> Self:
+        if self.device.type != "cpu":
+            return super()._select(index)
+        # A batch's masks are a megabyte: numpy copies them before torch has woken its threads.
+        rows = index.numpy()
+        return self._map(lambda tensor: torch.from_numpy(tensor.numpy().take(rows, 0)))
+
+    def _contents(self) -> str:
+        return f"label maps of {self.areas.shape[1]} classes; unit: {self.unit}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.distances.places import haversine
-from contml.labels.base import PackedLabels
+from contml.labels.base import LabelSpace
 
 
-class OrdinalLabels(PackedLabels):
+class OrdinalLabels(LabelSpace):
     """Levels of an ordered scale, as of a rating; the label distance is |rank difference| / (levels - 1), in [0, 1].
 
     Args:
@@ -41,12 +41,12 @@ class OrdinalLabels(PackedLabels):
         super().__init__(ranks=torch.tensor([rank[value] for value in values], dtype=torch.int64))
         self.levels = list(rank)
 
-    def distances(self, x: OrdinalLabels, y: OrdinalLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences as a share of the scale, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
 
 
-class PlaceLabels(PackedLabels):
+class PlaceLabels(LabelSpace):
     """Places on the earth; the label distance is the great-circle distance in km, exact from metres to antipodes.
 
     Args:
@@ -72,6 +72,6 @@ class PlaceLabels(PackedLabels):
                 )
         super().__init__(places=degrees)
 
-    def distances(self, x: PlaceLabels, y: PlaceLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """Kilometres, `[X, Y]`."""
         return haversine(x.places, y.places)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Self
 
 from torch import Tensor
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.distances.sequences import edit_distance
-from contml.labels.base import PackedLabels
+from contml.labels.base import LabelSpace
 from contml.labels.sets import padded
 
 #: RapidFuzz reads tokens as characters, of which Unicode has this many.
 _TOKENS = 0x110000
 
 
-class SequenceLabels(PackedLabels):
+class SequenceLabels(LabelSpace):
     """Sequences of tokens, as words read, notes played, moves made; the label distance is a normalised edit distance.
 
     Levenshtein's distance over the length of the longer one, in [0, 1]; two empty sequences are at 0.
@@ -41,6 +42,6 @@ class SequenceLabels(PackedLabels):
             raise InputError(f"there are {len(number):,} different tokens; at most {_TOKENS:,} can be told apart")
         super().__init__(ids=padded(packed))
 
-    def distances(self, x: SequenceLabels, y: SequenceLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """Normalised edit distances, `[X, Y]`."""
         return edit_distance(x.ids, y.ids)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
-from contml.labels.base import PackedLabels
+from contml.labels.base import LabelSpace
 
 
-class TagLabels(PackedLabels):
+class TagLabels(LabelSpace):
     """Sets of tags; the label distance is Jaccard's, 1 - |A & B| / |A | B|, in [0, 1]; two items without tags are at 0.
 
     Args:
@@ -36,12 +36,12 @@ class TagLabels(PackedLabels):
                 raise InputError(f"a tag of item {item} cannot be one ({error}); give strings or numbers") from None
         super().__init__(ids=padded(packed))
 
-    def distances(self, x: TagLabels, y: TagLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """Jaccard distances, `[X, Y]`."""
         return tag_distance(x.ids, y.ids)
 
 
-class MultiLabels(PackedLabels):
+class MultiLabels(LabelSpace):
     """Several labels at once as 0 / 1: attributes that an item has or has not.
 
     Args:
@@ -73,7 +73,7 @@ class MultiLabels(PackedLabels):
         self.distance = distance
         self.unit = "Jaccard distance of labels" if distance == "jaccard" else "share of labels that differ"
 
-    def distances(self, x: MultiLabels, y: MultiLabels) -> Tensor:
+    def distances(self, x: Self, y: Self) -> Tensor:
         """Jaccard distances or Hamming shares, `[X, Y]`."""
         return (jaccard_distance if self.distance == "jaccard" else hamming_distance)(x.labels, y.labels)
 

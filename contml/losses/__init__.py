@@ -1,18 +1,18 @@
-"""Losses: functions of embeddings and label distances. A pair loss is a row function over one driver, in rows.py."""
+"""Losses of embeddings and label distances. A pair loss is a formula, `values`; driver.py does the rest for all."""
 
-from contml.losses.cross_entropy import CrossEntropyLoss
+from contml.losses.driver import Block, PairLoss
 from contml.losses.dro import DROLoss, kl_robust
 from contml.losses.ice import InstanceCrossEntropyLoss
-from contml.losses.log_ratio import LogRatioLoss, log_ratio_loss
+from contml.losses.log_ratio import LogRatioLoss
 from contml.losses.margin import MarginLoss
+from contml.losses.memory import CrossBatchMemory
 from contml.losses.n_pairs import AngularLoss, NPairsLoss
+from contml.losses.pair_weights import pair_weights
 from contml.losses.pairs import BinomialDevianceLoss, ContrastiveLoss, LiftedStructureLoss, MultiSimilarityLoss, RAWLoss
 from contml.losses.proxies import ProxyAnchorLoss, ProxyNCALoss
-from contml.losses.proxy_softmax import NormalizedSoftmaxLoss, SoftTripleLoss
+from contml.losses.proxy_softmax import CrossEntropyLoss, NormalizedSoftmaxLoss, SoftTripleLoss
 from contml.losses.ranked_list import RankedListLoss
-from contml.losses.rows import Block, RowLoss
-from contml.losses.triplet import DenseTripletLoss, TripletMarginLoss, dense_triplet_loss, triplet_margin_loss
-from contml.losses.weights import pair_weights
+from contml.losses.triplet import DenseTripletLoss, TripletMarginLoss
 
 #: Every loss by its name in a config, in reading order.
 LOSSES = {
@@ -43,6 +43,7 @@ __all__ = [
     "BinomialDevianceLoss",
     "Block",
     "ContrastiveLoss",
+    "CrossBatchMemory",
     "CrossEntropyLoss",
     "DROLoss",
     "DenseTripletLoss",
@@ -53,16 +54,13 @@ __all__ = [
     "MultiSimilarityLoss",
     "NPairsLoss",
     "NormalizedSoftmaxLoss",
+    "PairLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "RAWLoss",
     "RankedListLoss",
-    "RowLoss",
     "SoftTripleLoss",
     "TripletMarginLoss",
-    "dense_triplet_loss",
     "kl_robust",
-    "log_ratio_loss",
     "pair_weights",
-    "triplet_margin_loss",
 ]

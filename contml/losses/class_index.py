@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least
 
 
 class ClassIndex(nn.Module):
@@ -27,8 +28,7 @@ class ClassIndex(nn.Module):
 
     def __init__(self, num_classes: int, class_ids: Tensor | Sequence[int] | None = None) -> None:
         super().__init__()
-        if num_classes < 1:
-            raise InputError(f"num_classes is {num_classes}; it must be at least 1")
+        check_at_least(1, num_classes=num_classes)
         ids = torch.arange(num_classes) if class_ids is None else torch.as_tensor(class_ids)
         if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or len(torch.unique(ids)) != num_classes:
             raise InputError(

@@ -17,17 +17,89 @@ pairs, with the p of each uncertainty set in closed form from its KKT conditions
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from contml.contracts import InputError, LabelKind
-from contml.losses.rows import Block, RowLoss
-from contml.losses.triplet import check_margin
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least, check_choice, check_positive
+from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
+
+
+class DROLoss(PairLoss):
+    """Distributionally robust pair loss (DRO): the worst distribution over all pairs of the batch weighs their losses.
+
+    Args:
+        pair: the loss of a pair, "margin" or "binomial".
+        uncertainty: which distributions are allowed: "topk" takes the mean of the K largest losses, "topk_pn" that of
+            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weighs each by e^{l / gamma}.
+        k: how many ordered pairs "topk" and "topk_pn" take (the authors' code counts a quarter of that); of fewer,
+            all.
+        gamma: of "kl": the larger, the more evenly pairs are weighed.
+        margin: of the pair loss "margin".
+        base: the similarity that both pair losses are about.
+        alpha: scale of the positives in the pair loss "binomial".
+        beta: scale of the negatives in the pair loss "binomial".
+    """
+
+    whole: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        pair: Literal["margin", "binomial"] = "margin",
+        uncertainty: Literal["topk", "topk_pn", "kl"] = "topk",
+        k: int = 400,
+        gamma: float = 0.1,
+        margin: float = 0.2,
+        base: float = 0.5,
+        alpha: float = 2.0,
+        beta: float = 40.0,
+        *,
+        miner: Miner | None = None,
+    ) -> None:
+        super().__init__(miner=miner)
+        check_choice(("margin", "binomial"), pair=pair)
+        check_choice(("topk", "topk_pn", "kl"), uncertainty=uncertainty)
+        check_at_least(1, k=k)
+        if uncertainty == "topk_pn" and k % 2:
+            raise InputError(f"k is {k}; topk_pn takes half of it from each sign, so it must be even")
+        check_positive(gamma=gamma, alpha=alpha, beta=beta)
+        check_at_least(0, margin=margin)
+        self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
+        self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
+
+    def pair_losses(self, block: Block) -> Tensor:
+        """The loss of each pair by itself, `[A, B]`."""
+        above, positive = block.scores - self.base, block.label_distances == 0
+        if self.pair == "margin":
+            return (self.margin + torch.where(positive, -above, above)).relu()
+        pull = logsigmoid(self.alpha * above) * (-2 / self.alpha)
+        return torch.where(positive, pull, logsigmoid(-self.beta * above) * (-2 / self.beta))
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """The share of each anchor in the worst case; the block holds all anchors."""
+        losses = self.pair_losses(block)
+        if self.uncertainty == "kl":
+            return self._kl(losses, block.weights)
+        groups, k = (
+            ([block.weights], self.k) if self.uncertainty == "topk" else ([block.positive, block.negative], self.k / 2)
+        )
+        with torch.no_grad():
+            flat = losses.flatten()
+            taken = torch.stack([top_weights(flat, group.flatten(), k) for group in groups]).sum(0).view_as(losses)
+        return (taken * losses).sum(1), taken.sum(1)
+
+    def _kl(self, losses: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """`kl_robust` of all pairs, spread over the anchors `[A]` by their shares of p, and counts of 0."""
+        everything = torch.zeros_like(losses, dtype=torch.int64)
+        total = kl_robust(losses, everything, self.gamma, weights=weights).sum()
+        with torch.no_grad():
+            p = (losses / self.gamma + weights.log()).flatten().softmax(0).view_as(losses)
+            p = torch.where(weights > 0, p, 0)
+        return total * p.sum(1), torch.zeros_like(losses[:, 0])
 
 
 def kl_robust(
@@ -78,88 +150,3 @@ def top_weights(losses: Tensor, weights: Tensor, k: float) -> Tensor:
     last = values[(weights[order].cumsum(0) < k).sum().clamp(max=most - 1)]
     above, tied = weights * (losses > last), weights * (losses == last)
     return above + tied * ((k - above.sum()) / tied.sum())
-
-
-def robust_rows(losses: Tensor, weights: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """`kl_robust` of all pairs, spread over the anchors `[A]` by their shares of p, and counts of 0."""
-    total = kl_robust(losses, torch.zeros_like(losses, dtype=torch.int64), gamma, weights=weights).sum()
-    with torch.no_grad():
-        p = torch.where(weights > 0, (losses / gamma + weights.log()).flatten().softmax(0).view_as(losses), 0)
-    return total * p.sum(1), torch.zeros_like(losses[:, 0])
-
-
-def top_rows(losses: Tensor, sides: Sequence[Tensor], k: float) -> tuple[Tensor, Tensor]:
-    """The K largest losses of each side: their sum and their number by anchor, `[A]` each.
-
-    losses `[A, B]`; sides: weights `[A, B]`.
-    """
-    with torch.no_grad():
-        flat = losses.flatten()
-        taken = torch.stack([top_weights(flat, side.flatten(), k) for side in sides]).sum(0).view_as(losses)
-    return (taken * losses).sum(1), taken.sum(1)
-
-
-class DROLoss(RowLoss):
-    """Distributionally robust pair loss (DRO): the worst distribution over all pairs of the batch weighs their losses.
-
-    Args:
-        pair: the loss of a pair, "margin" or "binomial".
-        uncertainty: which distributions are allowed: "topk" takes the mean of the K largest losses, "topk_pn" that of
-            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weighs each by e^{l / gamma}.
-        k: how many ordered pairs "topk" and "topk_pn" take (the authors' code counts a quarter of that); of fewer,
-            all.
-        gamma: of "kl": the larger, the more evenly pairs are weighed.
-        margin: of the pair loss "margin".
-        base: the similarity that both pair losses are about.
-        alpha: scale of the positives in the pair loss "binomial".
-        beta: scale of the negatives in the pair loss "binomial".
-    """
-
-    labels: LabelKind = "binary"
-    whole: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        pair: Literal["margin", "binomial"] = "margin",
-        uncertainty: Literal["topk", "topk_pn", "kl"] = "topk",
-        k: int = 400,
-        gamma: float = 0.1,
-        margin: float = 0.2,
-        base: float = 0.5,
-        alpha: float = 2.0,
-        beta: float = 40.0,
-        *,
-        miner: Miner | None = None,
-    ) -> None:
-        super().__init__(miner=miner)
-        if pair not in ("margin", "binomial"):
-            raise InputError(f"pair is {pair!r}; it must be margin or binomial")
-        if uncertainty not in ("topk", "topk_pn", "kl"):
-            raise InputError(f"uncertainty is {uncertainty!r}; it must be topk, topk_pn or kl")
-        if k < 1:
-            raise InputError(f"k is {k}; it must be at least 1")
-        if uncertainty == "topk_pn" and k % 2:
-            raise InputError(f"k is {k}; topk_pn takes half of it from each sign, so it must be even")
-        for name, value in (("gamma", gamma), ("alpha", alpha), ("beta", beta)):
-            if not 0 < value < math.inf:
-                raise InputError(f"{name} is {value}; it must be above 0")
-        check_margin(margin)
-        self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
-        self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
-
-    def pair_losses(self, block: Block) -> Tensor:
-        """The loss of each pair by itself, `[A, B]`."""
-        above, positive = block.s - self.base, block.target == 0
-        if self.pair == "margin":
-            return (self.margin + torch.where(positive, -above, above)).relu()
-        pull = logsigmoid(self.alpha * above) * (-2 / self.alpha)
-        return torch.where(positive, pull, logsigmoid(-self.beta * above) * (-2 / self.beta))
-
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Each anchor's share of the worst case; the block holds all anchors."""
-        losses = self.pair_losses(block)
-        if self.uncertainty == "kl":
-            return robust_rows(losses, block.weights, self.gamma)
-        if self.uncertainty == "topk":
-            return top_rows(losses, [block.weights], self.k)
-        return top_rows(losses, [block.positive, block.negative], self.k / 2)

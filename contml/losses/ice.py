@@ -18,42 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from contml.contracts import InputError, LabelKind
+from contml._support.validation import check_positive
+from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_sum_exp
-from contml.losses.rows import Block, RowLoss
 from contml.mining import Miner
 
 
-def instance_cross_entropy_rows(block: Block, scale: float, reweight: bool) -> tuple[Tensor, Tensor]:
-    """`- sum log p(i | a)` over each anchor's positives `[A]`, and 1 an anchor; reweight: with the gradient of Eq. 15.
-
-    An anchor that lacks positives or negatives has no matching distribution: it adds 0.
-    """
-    logits = scale * block.s  # [A,B]
-    of_negatives, any_negative = log_sum_exp(logits, block.negative)  # [A]
-    match = logits - of_negatives[:, None]  # [A,B] log p - log(1 - p)
-    positive = block.positive * any_negative[:, None]
-    value = -(logsigmoid(match) * positive).sum(1)
-    counts = torch.ones_like(value)
-    if not reweight:
-        return value, counts
-    with torch.no_grad():
-        negative = block.negative * (positive > 0).any(1, keepdim=True)
-        # 1 - p itself would underflow.
-        weights = (_softmax(logits, negative) - _softmax(logsigmoid(-match), positive)) / 2
-    surrogate = (weights * block.s).sum(1)
-    return value.detach() + surrogate - surrogate.detach(), counts
-
-
-def _softmax(x: Tensor, weights: Tensor) -> Tensor:
-    """`w e^x / sum w e^x` over the last axis of `[A, B]`; 0 where all w are 0."""
-    return torch.where(weights > 0, (x + weights.log()).softmax(1), 0)
-
-
-class InstanceCrossEntropyLoss(RowLoss):
+class InstanceCrossEntropyLoss(PairLoss):
     """Instance cross entropy (ICE): each positive of an anchor is matched against all the anchor's negatives.
 
-    The value is the sum of the cross entropies over the number of anchors. A miner's weight of a positive weighs its
+    The value is the sum of the cross entropies over the number of anchors. An anchor that lacks positives or negatives
+    has no matching distribution: it adds 0. A miner's weight of a positive weighs its
     cross entropy, that of a negative its term in the denominators.
 
     Args:
@@ -62,14 +37,29 @@ class InstanceCrossEntropyLoss(RowLoss):
             False: the gradient of the value.
     """
 
-    labels: LabelKind = "binary"
-
     def __init__(self, scale: float = 64.0, reweight: bool = True, *, miner: Miner | None = None) -> None:
         super().__init__(miner=miner)
-        if not 0 < scale < float("inf"):
-            raise InputError(f"scale is {scale}; it must be above 0")
+        check_positive(scale=scale)
         self.scale, self.reweight = scale, reweight
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum of each anchor's cross entropies."""
-        return instance_cross_entropy_rows(block, self.scale, self.reweight)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """`- sum log p(i | a)` over the positives of each anchor, and 1."""
+        logits = self.scale * block.scores  # [A,B]
+        of_negatives, any_negative = log_sum_exp(logits, block.negative)  # [A]
+        match = logits - of_negatives[:, None]  # [A,B] log p - log(1 - p)
+        positive = block.positive * any_negative[:, None]
+        value = -(logsigmoid(match) * positive).sum(1)
+        counts = torch.ones_like(value)
+        if not self.reweight:
+            return value, counts
+        with torch.no_grad():
+            negative = block.negative * (positive > 0).any(1, keepdim=True)
+            # 1 - p itself would underflow.
+            weights = (_softmax(logits, negative) - _softmax(logsigmoid(-match), positive)) / 2
+        surrogate = (weights * block.scores).sum(1)
+        return value.detach() + surrogate - surrogate.detach(), counts
+
+
+def _softmax(x: Tensor, weights: Tensor) -> Tensor:
+    """`w e^x / sum w e^x` over the last axis of `[A, B]`; 0 where all w are 0."""
+    return torch.where(weights > 0, (x + weights.log()).softmax(1), 0)

@@ -9,11 +9,14 @@ Learning" (2020), models L, M, H: every level learns by itself what the concaten
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError, LabelKind, LabelView
+from contml._support.errors import InputError
+from contml.contracts import Requirement
+from contml.labels.base import LabelSpace
 
 
 class LevelLosses(nn.Module):
@@ -24,14 +27,14 @@ class LevelLosses(nn.Module):
         parts: how many numbers of an embedding belong to each part.
     """
 
-    def __init__(self, losses: Sequence[nn.Module], parts: Sequence[int]) -> None:
+    def __init__(self, losses: Sequence[Any], parts: Sequence[int]) -> None:
         super().__init__()
         if not parts or len(losses) != len(parts):
             raise InputError(f"{len(losses)} losses for {len(parts)} parts of an embedding; give one for each")
         self.losses, self.parts = nn.ModuleList(losses), list(parts)
-        self.labels: LabelKind = losses[0].labels  # type: ignore[assignment]
+        self.requires: Requirement = losses[0].requires
 
-    def forward(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch.
 
         Args:

@@ -14,40 +14,59 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml.contracts import LabelKind, LabelView
-from contml.losses.rows import NO_DOUBLE_BACKWARD, Block, RowLoss
+from contml.contracts import Requirement
+from contml.losses.driver import NO_DOUBLE_BACKWARD, Block, PairLoss
 
 #: Added to both distances inside the logarithm, as in the authors' code.
 EPSILON = 1e-6
 
 
-def log_ratio_rows(block: Block, strict: bool = False) -> tuple[Tensor, Tensor]:
-    """Mean log-ratio loss over the dense triplets of each anchor `[A]`, and 1 where it has any.
+class LogRatioLoss(PairLoss):
+    """Log-ratio loss over dense triplets, for graded labels.
 
-    Items at label distance 0 leave the anchor's set. Ties in label distance are kept; `strict` leaves them out.
+    The mean over the triplets of an anchor, then over the anchors that have at least two items at a label distance
+    above 0: items at label distance 0 leave the set of an anchor, so class labels are refused. Embeddings are not
+    normalized, as in the paper.
+
+    Args:
+        squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code,
+            to go with plain label distances.
+        strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties, which pull equal
+            label distances to equal embedding distances.
     """
-    member = block.without_self((block.target > 0).to(block.s.dtype))  # [A,B]
-    rows: tuple[Tensor, Tensor] = _LogRatioRows.apply(block.s, block.target, member, strict)
-    return rows
+
+    requires: Requirement = "graded"
+
+    def __init__(self, squared: bool = True, strict: bool = False) -> None:
+        super().__init__()
+        self.squared, self.strict = squared, strict
+        self.distance = "squared_euclidean" if squared else "euclidean"
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Mean over the dense triplets of each anchor, and 1 where it has any."""
+        # Items at label distance 0 leave the anchor's set.
+        member = (block.label_distances > 0).to(block.weights.dtype).mul_(block.weights)  # [A,B]
+        found: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, self.strict)
+        return found
 
 
-class _LogRatioRows(torch.autograd.Function):
-    """The rows with their gradient in closed form: a third of the passes that autograd would take over `[A, B]`.
+class _LogRatio(torch.autograd.Function):
+    """The formula with its gradient in closed form: a third of the passes that autograd would take over `[A, B]`.
 
     With n members, r_i as above and c_i = r_i - mean(r): sum_{i<j} (r_i - r_j)^2 = n sum c_i^2, d/dr_i = 2 n c_i.
     """
 
     @staticmethod
-    def forward(ctx: Any, s: Tensor, target: Tensor, member: Tensor, strict: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, s: Tensor, label_distances: Tensor, member: Tensor, strict: bool) -> tuple[Tensor, Tensor]:
         inside = s + EPSILON  # [A,B]
         c = inside.log()
-        c.sub_((target + EPSILON).log_()).mul_(member)
+        c.sub_((label_distances + EPSILON).log_()).mul_(member)
         n = member.sum(1)  # [A]
         c.sub_((c.sum(1) / n.clamp(min=1))[:, None]).mul_(member)
         total, pairs = n * torch.linalg.vector_norm(c, dim=1).square_(), n * (n - 1) / 2
         slope = c * n[:, None] if strict else c.mul_(n[:, None])  # half of d total / dr
         if strict:
-            tied_total, tied_pairs, tied_slope = _within_ties(c, member, target)
+            tied_total, tied_pairs, tied_slope = _within_ties(c, member, label_distances)
             total, pairs = total - tied_total, pairs - tied_pairs
             slope -= tied_slope
         counted = pairs > 0
@@ -65,9 +84,9 @@ class _LogRatioRows(torch.autograd.Function):
         return slope * (2 * values * share)[:, None], None, None, None
 
 
-def _within_ties(c: Tensor, member: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of the pairs of equal label distance: sum of (r_i - r_j)^2 `[A]`, number `[A]`, half the sum's slope `[A, B]`."""
-    ordered, order = target.sort(1)
+    ordered, order = label_distances.sort(1)
     group = torch.zeros_like(order)
     group[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
     group = torch.empty_like(group).scatter_(1, order, group)  # [A,B] the run of ties that an item is in
@@ -78,41 +97,3 @@ def _within_ties(c: Tensor, member: Tensor, target: Tensor) -> tuple[Tensor, Ten
     n, first, second = sums(member), sums(c), sums(c * c)
     slope = (n.gather(1, group) * c - first.gather(1, group)) * member
     return (n * second - first * first).sum(1), (n * (n - 1) / 2).sum(1), slope
-
-
-class LogRatioLoss(RowLoss):
-    """Log-ratio loss over dense triplets, for labels that are a matter of degree.
-
-    The mean over the triplets of an anchor, then over the anchors that have at least two items at a label distance
-    above 0. Embeddings are taken as they come: no L2 normalisation in the paper.
-
-    Args:
-        squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code,
-            to go with plain label distances.
-        strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties, which pull equal
-            label distances to equal embedding distances.
-    """
-
-    labels: LabelKind = "distances"
-
-    def __init__(self, squared: bool = True, strict: bool = False) -> None:
-        super().__init__()
-        self.squared, self.strict = squared, strict
-        self.similarity = "squared_euclidean" if squared else "euclidean"
-
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Mean over each anchor's dense triplets."""
-        return log_ratio_rows(block, self.strict)
-
-
-def log_ratio_loss(
-    embeddings: Tensor,
-    labels: Tensor | LabelView,
-    *,
-    anchors: Tensor | None = None,
-    squared: bool = True,
-    strict: bool = False,
-) -> Tensor:
-    """`LogRatioLoss` as a function."""
-    loss: Tensor = LogRatioLoss(squared, strict)(embeddings, labels, anchors=anchors)
-    return loss

@@ -52,6 +52,6 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, value: Tensor, _some: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError("log-sum-exp has no double backward: leave create_graph=True away")
+            raise RuntimeError("log-sum-exp has no double backward: leave out create_graph=True")
         terms, share = ctx.saved_tensors
         return terms * (value[:, None] * share), None, None

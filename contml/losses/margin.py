@@ -13,32 +13,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError, LabelKind
-from contml.distances.euclidean import Similarity
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least
+from contml.distances.euclidean import Distance
 from contml.losses.class_index import ClassIndex
-from contml.losses.rows import Block, RowLoss
-from contml.losses.triplet import check_margin
+from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
 #: Added to the squared distance under the root.
 EPSILON = 1e-8
 
 
-def margin_rows(block: Block, boundary: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Sum over the valid triplets of each anchor, and the number of non-zero terms in it: `[A]` each.
-
-    boundary: a scalar, or `[A]`, one an anchor; block.s are squared distances.
-    """
-    d = (block.s + EPSILON).sqrt()  # [A,B]
-    b = boundary.to(d.dtype).reshape(-1, 1)
-    near, far = (d - b + margin).relu(), (b - d + margin).relu()
-    positives, negatives = block.positive.sum(1), block.negative.sum(1)  # [A]
-    value = (near * block.positive).sum(1) * negatives + (far * block.negative).sum(1) * positives
-    active = ((near > 0) * block.positive).sum(1) * negatives + ((far > 0) * block.negative).sum(1) * positives
-    return value, active
-
-
-class MarginLoss(RowLoss):
+class MarginLoss(PairLoss):
     """Margin loss on unit vectors with a learnable boundary, one for all or one a class.
 
     Args:
@@ -50,9 +36,8 @@ class MarginLoss(RowLoss):
         miner: which pairs count, and how much.
     """
 
-    labels: LabelKind = "binary"
-    similarity: Similarity = "squared_euclidean"
-    unit = True
+    distance: Distance = "squared_euclidean"
+    normalize = True
 
     def __init__(
         self,
@@ -69,15 +54,19 @@ class MarginLoss(RowLoss):
             raise InputError(
                 "per_class=True learns a boundary for each class, so labels must be classes: num_classes says how many"
             )
-        self.labels = "classes" if per_class else "binary"
-        check_margin(margin)
+        self.requires = "classes" if per_class else "binary"
+        check_at_least(0, margin=margin)
         self.margin, self.per_class = margin, per_class
         self.index = ClassIndex(num_classes, class_ids) if per_class and num_classes is not None else None
         self.boundary = nn.Parameter(torch.full(() if self.index is None else (len(self.index),), float(boundary)))
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over each anchor's valid triplets."""
-        boundary: Tensor = self.boundary
-        if self.index is not None:
-            boundary = boundary[self.index(block.anchor_class)]
-        return margin_rows(block, boundary, self.margin)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum over the valid triplets of each anchor, and the number of its non-zero terms."""
+        d = (block.scores + EPSILON).sqrt()  # [A,B]
+        boundary: Tensor = self.boundary if self.index is None else self.boundary[self.index(block.anchor_class)]
+        b = boundary.to(d.dtype).reshape(-1, 1)  # [1,1] or [A,1]
+        near, far = (d - b + self.margin).relu(), (b - d + self.margin).relu()
+        positives, negatives = block.positive.sum(1), block.negative.sum(1)  # [A]
+        value = (near * block.positive).sum(1) * negatives + (far * block.negative).sum(1) * positives
+        active = ((near > 0) * block.positive).sum(1) * negatives + ((far > 0) * block.negative).sum(1) * positives
+        return value, active

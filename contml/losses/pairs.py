@@ -20,74 +20,28 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from contml.contracts import InputError, LabelKind
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least, check_choice, check_positive
+from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
-from contml.losses.rows import Block, RowLoss
-from contml.losses.triplet import check_margin
 from contml.mining import VTHM, Miner
 
 #: Where softplus(x) is taken to be x: e^-40 is below the precision of float64, e^40 within the range of float32.
 _LINEAR = 40.0
 
 
-def contrastive_rows(block: Block, margin: float) -> tuple[Tensor, Tensor]:
-    """Sum of the pairs' terms of each anchor, and 1: `[A]` each. block.s are similarities."""
-    value = (block.negative * (block.s - margin).relu() - block.positive * block.s).sum(1)
-    return value, value.new_ones(len(value))
-
-
-def euclidean_contrastive_rows(block: Block, margin: float) -> tuple[Tensor, Tensor]:
-    """Sum of d^2 over the positives and [margin - d]_+^2 over the negatives of each anchor, and 1: `[A]` each.
-
-    block.s are Euclidean distances. Hadsell, Chopra, LeCun: "Dimensionality Reduction by Learning an Invariant
-    Mapping", CVPR 2006, Eq. 4, without its factor 1/2.
-    """
-    value = (block.positive * block.s.square() + block.negative * (margin - block.s).relu().square()).sum(1)
-    return value, value.new_ones(len(value))
-
-
-def lifted_structure_rows(block: Block, margin: float) -> tuple[Tensor, Tensor]:
-    """Hinge of each anchor, and 1: `[A]` each."""
-    pull, has_positive = log_sum_exp(-block.s, block.positive)
-    push, has_negative = log_sum_exp(block.s, block.negative)
-    value = (pull + push + margin).relu() * (has_positive & has_negative)
-    return value, value.new_ones(len(value))
-
-
-def binomial_deviance_rows(block: Block, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
-    """Mean deviance of each anchor's positives plus that of its negatives, and 1: `[A]` each."""
-    # A pair is on one side alone: one softplus serves both.
-    slope = block.target.sign() * (alpha + beta) - alpha  # [A,B] -alpha for positives, beta for negatives
-    share = block.positive / _or_one(block.positive) + block.negative / _or_one(block.negative)
-    value = (share * F.softplus(slope * (block.s - base), threshold=_LINEAR)).sum(1)
-    return value, value.new_ones(len(value))
-
-
-def raw_rows(block: Block, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
-    """Value of each anchor, and 1: `[A]` each."""
-    pull = log_one_plus_sum_exp(alpha * (base - block.s), block.positive) / alpha
-    push = log_one_plus_sum_exp(beta * (block.s - base), block.negative) / beta
-    return pull + push, pull.new_ones(len(pull))
-
-
-def _or_one(weights: Tensor) -> Tensor:
-    total = weights.sum(1, keepdim=True)
-    return total.where(total > 0, 1)
-
-
-class ContrastiveLoss(RowLoss):
+class ContrastiveLoss(PairLoss):
     """Contrastive loss: positives together, negatives apart up to a margin.
 
     Sums over the pairs of an anchor, the mean over anchors. On the unit sphere [s_an - margin]_+ - s_ap; with
-    distance="euclidean", of embeddings as they come, d_ap^2 + [margin - d_an]_+^2.
+    distance="euclidean", of unnormalized embeddings, d_ap^2 + [margin - d_an]_+^2 (Hadsell, Chopra, LeCun:
+    "Dimensionality Reduction by Learning an Invariant Mapping", CVPR 2006, Eq. 4, without its factor 1/2).
 
     Args:
         margin: where negatives are left alone: below this similarity, or beyond this distance; null is 0.5 for cosine
             and 1 for euclidean.
         distance: "cosine" or "euclidean".
     """
-
-    labels: LabelKind = "binary"
 
     def __init__(
         self,
@@ -97,24 +51,26 @@ class ContrastiveLoss(RowLoss):
         miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        if distance not in ("cosine", "euclidean"):
-            raise InputError(f"distance is {distance!r}; it must be cosine or euclidean")
+        check_choice(("cosine", "euclidean"), distance=distance)
         if margin is None:
             margin = 0.5 if distance == "cosine" else 1.0
         if distance == "cosine" and not -1 <= margin <= 1:
             raise InputError(f"margin is {margin}; as a cosine it must be -1 to 1")
         if distance == "euclidean":
-            check_margin(margin)
+            check_at_least(0, margin=margin)
         self.margin, self.distance = margin, distance
-        self.similarity = distance
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over each anchor's pairs."""
-        rows = contrastive_rows if self.similarity == "cosine" else euclidean_contrastive_rows
-        return rows(block, self.margin)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum over the pairs of each anchor, and 1."""
+        s = block.scores  # [A,B]
+        if self.distance == "cosine":
+            value = (block.negative * (s - self.margin).relu() - block.positive * s).sum(1)
+        else:
+            value = (block.positive * s.square() + block.negative * (self.margin - s).relu().square()).sum(1)
+        return value, value.new_ones(len(value))
 
 
-class LiftedStructureLoss(RowLoss):
+class LiftedStructureLoss(PairLoss):
     """Lifted structure loss, generalised: a hinge between the soft maximum of positives and that of negatives.
 
     An anchor without positives or without negatives adds 0.
@@ -123,19 +79,20 @@ class LiftedStructureLoss(RowLoss):
         margin: added inside the hinge.
     """
 
-    labels: LabelKind = "binary"
-
     def __init__(self, margin: float = 1.0, *, miner: Miner | None = None) -> None:
         super().__init__(miner=miner)
-        check_margin(margin)
+        check_at_least(0, margin=margin)
         self.margin = margin
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Hinge of each anchor."""
-        return lifted_structure_rows(block, self.margin)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Hinge of each anchor, and 1."""
+        pull, has_positive = log_sum_exp(-block.scores, block.positive)
+        push, has_negative = log_sum_exp(block.scores, block.negative)
+        value = (pull + push + self.margin).relu() * (has_positive & has_negative)
+        return value, value.new_ones(len(value))
 
 
-class BinomialDevianceLoss(RowLoss):
+class BinomialDevianceLoss(PairLoss):
     """Binomial deviance: a soft hinge on each pair, the mean over an anchor's positives plus that over its negatives.
 
     Args:
@@ -144,8 +101,6 @@ class BinomialDevianceLoss(RowLoss):
         base: the similarity that positives should be above and negatives below.
     """
 
-    labels: LabelKind = "binary"
-
     def __init__(
         self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, *, miner: Miner | None = None
     ) -> None:
@@ -153,12 +108,16 @@ class BinomialDevianceLoss(RowLoss):
         _check_scales(alpha, beta, base)
         self.alpha, self.beta, self.base = alpha, beta, base
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Means over each anchor's positives and negatives, added up."""
-        return binomial_deviance_rows(block, self.alpha, self.beta, self.base)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Mean over the positives of each anchor plus the mean over its negatives, and 1."""
+        # A pair is positive or negative: one softplus serves both.
+        slope = block.label_distances.sign() * (self.alpha + self.beta) - self.alpha  # [A,B] -alpha or beta
+        share = block.positive / _or_one(block.positive) + block.negative / _or_one(block.negative)
+        value = (share * F.softplus(slope * (block.scores - self.base), threshold=_LINEAR)).sum(1)
+        return value, value.new_ones(len(value))
 
 
-class RAWLoss(RowLoss):
+class RAWLoss(PairLoss):
     """Relative and absolute weights: a pair weighs more the worse it is, and the worse it is beside the others.
 
     Args:
@@ -167,8 +126,6 @@ class RAWLoss(RowLoss):
         base: the similarity that positives should be above and negatives below.
     """
 
-    labels: LabelKind = "binary"
-
     def __init__(
         self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, *, miner: Miner | None = None
     ) -> None:
@@ -176,9 +133,11 @@ class RAWLoss(RowLoss):
         _check_scales(alpha, beta, base)
         self.alpha, self.beta, self.base = alpha, beta, base
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each anchor."""
-        return raw_rows(block, self.alpha, self.beta, self.base)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Value of each anchor, and 1."""
+        pull = log_one_plus_sum_exp(self.alpha * (self.base - block.scores), block.positive) / self.alpha
+        push = log_one_plus_sum_exp(self.beta * (block.scores - self.base), block.negative) / self.beta
+        return pull + push, pull.new_ones(len(pull))
 
 
 class MultiSimilarityLoss(RAWLoss):
@@ -199,9 +158,12 @@ class MultiSimilarityLoss(RAWLoss):
         self.epsilon = epsilon
 
 
+def _or_one(weights: Tensor) -> Tensor:
+    total = weights.sum(1, keepdim=True)
+    return total.where(total > 0, 1)
+
+
 def _check_scales(alpha: float, beta: float, base: float) -> None:
-    for name, scale in (("alpha", alpha), ("beta", beta)):
-        if not 0 < scale < math.inf:
-            raise InputError(f"{name} is {scale}; it must be above 0")
+    check_positive(alpha=alpha, beta=beta)
     if not math.isfinite(base):
         raise InputError(f"base is {base}; it must be a finite number")

@@ -1,62 +1,62 @@
-"""Softmax losses against proxies: an item is classified by its similarities to the proxies of all classes."""
+"""Softmax losses against proxies: an item is classified by its similarities to the proxies of all classes.
+
+    cross entropy        - log ( e^{w_y . x + b_y} / sum_c e^{w_c . x + b_c} )
+    normalised softmax   - log ( e^{x . p_y / t} / sum_c e^{x . p_c / t} )
+    SoftTriple           - log ( e^{la (S_y - margin)} / (e^{la (S_y - margin)} + sum_{c != y} e^{la S_c}) )
+                         S_c = sum_k softmax_k(x . w_c^k / gamma) x . w_c^k
+
+each the mean over the anchors. Zhai, Wu: "Classification is a Strong Baseline for Deep Metric Learning", BMVC 2019.
+Qian, Shang, Sun, Hu, Li, Jin: "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", ICCV 2019.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contml.contracts import InputError, LabelKind, LabelView
-from contml.distances.euclidean import normalize
-from contml.losses.class_index import ClassIndex
-from contml.losses.proxies import check_above_0, full_dtype, items_against, new_proxies
-from contml.losses.rows import Block, RowLoss, Sides
+from contml._support.validation import check_at_least, check_positive
+from contml.distances.euclidean import Distance, normalize
+from contml.losses.driver import Block, Comparison
+from contml.losses.proxies import ProxyLoss, loss_dtype, new_proxies
 
 #: Added under the root of SoftTriple's regulariser, as in the authors' code: two centers that meet have a gradient.
 EPSILON = 1e-5
 
 
-def normalized_softmax_rows(block: Block, temperature: float) -> tuple[Tensor, Tensor]:
-    """Loss of each anchor `[A]`, and 1; block.s `[A, C]` are cosines of the anchors with all proxies.
+class CrossEntropyLoss(ProxyLoss):
+    """Cross entropy of a linear classifier on the embeddings: what metric learning is compared with.
 
-        -log ( e^{x . p_y / t} / sum_c e^{x . p_c / t} )
+    The classifier W x + b, with W as the proxies, is left out of retrieval. Embeddings are not normalized. On the unit
+    sphere logits are small until the weights have grown: normalized_softmax has a temperature for that.
 
-    Zhai, Wu: "Classification is a Strong Baseline for Deep Metric Learning", BMVC 2019.
     """
-    assert block.anchor_class is not None
-    value = F.cross_entropy(block.s / temperature, block.anchor_class, reduction="none")
-    return value, torch.ones_like(value)
+
+    distance: Distance = "dot"
+
+    def __init__(
+        self, *, num_classes: int, embedding_dim: int, class_ids: Tensor | Sequence[int] | None = None
+    ) -> None:
+        super().__init__(num_classes, class_ids)
+        classifier = nn.Linear(embedding_dim, num_classes)
+        self.proxies, self.bias = nn.Parameter(classifier.weight.detach()), classifier.bias
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Loss of each anchor, and 1."""
+        assert block.anchor_class is not None
+        logits = block.scores + self.bias.to(block.scores.dtype)  # [A,C]
+        value = F.cross_entropy(logits, block.anchor_class, reduction="none")
+        return value, torch.ones_like(value)
 
 
-def soft_triple_rows(block: Block, centers: int, la: float, gamma: float, margin: float) -> tuple[Tensor, Tensor]:
-    """Loss of each anchor `[A]`, and 1; block.s `[A, C K]` are cosines of the anchors with K centers a class.
-
-        S_c = sum_k softmax_k(x . w_c^k / gamma) x . w_c^k
-        -log ( e^{la (S_y - margin)} / (e^{la (S_y - margin)} + sum_{c != y} e^{la S_c}) )
-
-    Qian, Shang, Sun, Hu, Li, Jin: "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", ICCV 2019.
-    """
-    assert block.anchor_class is not None
-    s = block.s.view(len(block.s), block.s.shape[1] // centers, centers)  # [A,C,K]
-    similarity = ((s / gamma).softmax(2) * s).sum(2)  # [A,C]
-    own = (block.target[:, ::centers] == 0).to(s.dtype)
-    value = F.cross_entropy(la * (similarity - margin * own), block.anchor_class, reduction="none")
-    return value, torch.ones_like(value)
-
-
-class NormalizedSoftmaxLoss(RowLoss):
+class NormalizedSoftmaxLoss(ProxyLoss):
     """Normalised softmax: cross entropy of an item's cosines with the proxies of all classes.
 
     Args:
         temperature: what cosines are divided by.
-        num_classes: how many classes there are.
-        embedding_dim: the embedding dimension.
-        class_ids: the ids of the classes `[num_classes]`; default 0 to num_classes - 1.
     """
-
-    labels: LabelKind = "classes"
 
     def __init__(
         self,
@@ -66,22 +66,19 @@ class NormalizedSoftmaxLoss(RowLoss):
         embedding_dim: int,
         class_ids: Tensor | Sequence[int] | None = None,
     ) -> None:
-        super().__init__()
-        check_above_0(temperature=temperature)
-        self.temperature = temperature
-        self.index = ClassIndex(num_classes, class_ids)
+        super().__init__(num_classes, class_ids)
         self.proxies = new_proxies(num_classes, embedding_dim)
+        check_positive(temperature=temperature)
+        self.temperature = temperature
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The loss of each anchor."""
-        return normalized_softmax_rows(block, self.temperature)
-
-    def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:
-        """Items against proxies."""
-        return items_against(self.proxies, self.index, embeddings, labels, anchors)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Loss of each anchor, and 1."""
+        assert block.anchor_class is not None
+        value = F.cross_entropy(block.scores / self.temperature, block.anchor_class, reduction="none")
+        return value, torch.ones_like(value)
 
 
-class SoftTripleLoss(RowLoss):
+class SoftTripleLoss(ProxyLoss):
     """SoftTriple: several centers a class, of which an item softly takes its nearest; centers of a class may merge.
 
     Args:
@@ -90,12 +87,7 @@ class SoftTripleLoss(RowLoss):
         gamma: temperature of the softmax over the centers of a class.
         tau: weight of the regulariser, which merges the centers of a class.
         margin: by how much the similarity to the item's own class is lessened.
-        num_classes: how many classes there are.
-        embedding_dim: the embedding dimension.
-        class_ids: the ids of the classes `[num_classes]`; default 0 to num_classes - 1.
     """
-
-    labels: LabelKind = "classes"
 
     def __init__(
         self,
@@ -109,32 +101,36 @@ class SoftTripleLoss(RowLoss):
         embedding_dim: int,
         class_ids: Tensor | Sequence[int] | None = None,
     ) -> None:
-        super().__init__()
-        if centers < 1:
-            raise InputError(f"centers is {centers}; a class needs at least 1")
-        check_above_0(la=la, gamma=gamma)
-        for name, value in (("tau", tau), ("margin", margin)):
-            if not 0 <= value < float("inf"):
-                raise InputError(f"{name} is {value}; it must be at least 0")
+        check_at_least(1, centers=centers)
+        super().__init__(num_classes, class_ids)
+        check_positive(la=la, gamma=gamma)
+        check_at_least(0, tau=tau, margin=margin)
         self.la, self.gamma, self.tau, self.margin = la, gamma, tau, margin
-        self.index = ClassIndex(num_classes, class_ids)
         self.centers = new_proxies(num_classes, centers, embedding_dim)
 
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The loss of each anchor."""
-        return soft_triple_rows(block, self.centers.shape[1], self.la, self.gamma, self.margin)
+    def vectors(self) -> Tensor:
+        """The centers `[C, K, d]`."""
+        return self.centers
 
-    def sides(self, embeddings: Tensor, labels: LabelView, anchors: Tensor | None) -> Sides:
-        """Items against centers."""
-        return items_against(self.centers, self.index, embeddings, labels, anchors)
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Loss of each anchor, and 1."""
+        assert block.anchor_class is not None
+        classes, centers, _ = self.centers.shape
+        s = block.scores.view(len(block.scores), classes, centers)  # [A,C,K]
+        similarity = ((s / self.gamma).softmax(2) * s).sum(2)  # [A,C]
+        own = (block.label_distances[:, ::centers] == 0).to(s.dtype)
+        logits = self.la * (similarity - self.margin * own)
+        value = F.cross_entropy(logits, block.anchor_class, reduction="none")
+        return value, torch.ones_like(value)
 
-    def penalty(self, sides: Sides) -> Tensor | None:
+    def penalty(self, comparison: Comparison) -> Tensor | None:
         """The regulariser: tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_c^s . w_c^t) / (C K (K - 1))."""
         classes, k, _ = self.centers.shape
         if self.tau == 0 or k == 1:
             return None
-        with torch.autocast(sides.y.device.type, enabled=False):  # in half precision 2 - 2 w . w may be below -1e-5
-            unit = normalize(self.centers.to(full_dtype(sides.y)))
+        y = comparison.y
+        with torch.autocast(y.device.type, enabled=False):  # in half precision 2 - 2 w . w may be below -1e-5
+            unit = normalize(self.centers.to(loss_dtype(y)))
             s, t = torch.triu_indices(k, k, 1, device=unit.device)
             squared = 2 + EPSILON - 2 * (unit @ unit.mT)[:, s, t]  # [C, K (K-1) / 2]
             return self.tau * squared.sqrt().sum() / (classes * k * (k - 1))

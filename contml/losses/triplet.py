@@ -1,4 +1,4 @@
-"""Triplet losses: over all valid triplets of 0 / 1 labels, and over dense triplets of labels of any degree.
+"""Triplet losses: over all valid triplets of 0 / 1 labels, and over dense triplets of graded labels.
 
     [ D(a, i) - D(a, j) + margin ]_+    over  D_y(a, i) < D_y(a, j)
 
@@ -14,28 +14,85 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contml.contracts import InputError, LabelKind, LabelView
-from contml.distances.euclidean import Similarity
-from contml.losses.rows import Block, RowLoss
+from contml._support.validation import check_at_least, check_choice, check_positive
+from contml.contracts import Requirement
+from contml.distances.euclidean import Distance
+from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
 #: Items of a run whose pairs are compared one by one before runs are merged.
 _LEAF = 16
 
 
-def triplet_margin_rows(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum of the hinges of each anchor's valid triplets, their number, and the number of active ones: `[A]` each.
+class TripletMarginLoss(PairLoss):
+    """Triplet loss over all valid triplets of a batch.
 
-    d `[A, B]`: distances (or negated similarities); positive, negative `[A, B]`: weights >= 0, at least one of them 0.
-    A triplet counts as often as the product of its two weights says.
+    Args:
+        margin: by how much a negative has to be farther than a positive.
+        distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" compare
+            unnormalized embeddings.
+        reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
     """
-    slope, active = _active_triplets(d.detach(), positive, negative, margin)
-    return (d * slope).sum(1) + margin * active, positive.sum(1) * negative.sum(1), active
+
+    def __init__(
+        self,
+        margin: float = 0.1,
+        distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
+        reduction: Literal["mean", "nonzero", "sum"] = "mean",
+        *,
+        miner: Miner | None = None,
+    ) -> None:
+        super().__init__(miner=miner)
+        check_choice(("cosine", "euclidean", "squared_euclidean"), distance=distance)
+        check_at_least(0, margin=margin)
+        check_choice(("mean", "nonzero", "sum"), reduction=reduction)
+        self.margin, self.distance, self.reduction = margin, distance, reduction
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum of the hinges of each anchor's valid triplets, and what the reduction divides by (0: nothing)."""
+        d = -block.scores if self.distance == "cosine" else block.scores
+        slope, active = _active_triplets(d.detach(), block.positive, block.negative, self.margin)
+        value = (d * slope).sum(1) + self.margin * active
+        valid = block.positive.sum(1) * block.negative.sum(1)
+        return value, {"mean": valid, "nonzero": active, "sum": torch.zeros_like(valid)}[self.reduction]
+
+
+class DenseTripletLoss(PairLoss):
+    """Triplet loss over dense triplets: all (a, i, j) of a batch with D_y(a, i) < D_y(a, j).
+
+    Squared Euclidean distances of L2-normalised embeddings; the mean over the triplets of an anchor, then over the
+    anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision" ranks by row, ties
+    included; this ranks by label distance.
+
+    Args:
+        margin: by how much the item farther by label has to be farther, above 0.
+    """
+
+    requires: Requirement = "any"
+    distance: Distance = "squared_euclidean"
+    normalize = True
+
+    def __init__(self, margin: float = 0.03) -> None:
+        super().__init__()
+        check_positive(margin=margin)
+        self.margin = margin
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Mean hinge over the dense triplets of each anchor, and 1 where it has any."""
+        d = block.scores  # [A,B]
+        as_nearer, as_farther, triplets = _active_dense(
+            d.detach(), block.label_distances, block.weights > 0, self.margin
+        )
+        value = (d * (as_nearer - as_farther)).sum(1) + self.margin * as_nearer.sum(1)
+        return value / triplets.clamp(min=1), (triplets > 0).to(value.dtype)
 
 
 @torch.no_grad()
 def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """Weight of the active triplets that an item is the positive of, less that it is the negative of; their sum `[A]`.
+
+    d `[A, B]`: distances, or negated similarities; positive, negative `[A, B]`: weights >= 0, at least one of them 0. A
+    triplet counts as often as the product of its two weights says.
 
     Only the positives, which are few, are sorted: O(B log P) a row.
     """
@@ -59,25 +116,18 @@ def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: floa
     return slope, within.sum(1)
 
 
-def dense_triplet_rows(block: Block, margin: float) -> tuple[Tensor, Tensor]:
-    """Mean hinge over the dense triplets of each anchor `[A]`, and 1 where it has any; block.s are distances."""
-    as_nearer, as_farther, triplets = _active(block.s.detach(), block.target, block.weights > 0, margin)
-    value = (block.s * (as_nearer - as_farther)).sum(1) + margin * as_nearer.sum(1)
-    return value / triplets.clamp(min=1), (triplets > 0).to(value.dtype)
-
-
 @torch.no_grad()
-def _active(d: Tensor, target: Tensor, member: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
     """Active dense triplets of each item as the nearer and as the farther by label `[A, B]`; all dense triplets `[A]`.
 
     Items are put in order of label distance and counted as in a merge sort: O(B log^2 B) a row. Equal label distances
     stand in falling order of d, so that each of their pairs counts as active: what they add is known and taken off.
     """
     order = d.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    target = target.masked_fill(~member, torch.inf).gather(1, order)
-    target, second = target.sort(dim=1, stable=True)
+    label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
+    label_distances, second = label_distances.sort(dim=1, stable=True)
     order = order.gather(1, second)
-    rank, size = _ties(target)
+    rank, size = _ties(label_distances)
     inside = member.gather(1, order)
     x = d.gather(1, order).masked_fill(~inside, torch.inf)
 
@@ -122,93 +172,3 @@ def _merge(x: Tensor, margin: float, width: int, nearer: Tensor, farther: Tensor
     left, right = (halves[:, :, 0] + margin).contiguous(), halves[:, :, 1].contiguous()
     nearer.view_as(halves)[:, :, 0] += torch.searchsorted(right.sort(2).values, left)
     farther.view_as(halves)[:, :, 1] += width - torch.searchsorted(left.sort(2).values, right, right=True)
-
-
-def check_margin(margin: float) -> None:
-    """Refuse a margin that is negative or no number."""
-    if not 0 <= margin < float("inf"):
-        raise InputError(f"margin is {margin}; it must be at least 0")
-
-
-class TripletMarginLoss(RowLoss):
-    """Triplet loss over all valid triplets of a batch.
-
-    Args:
-        margin: by how much a negative has to be farther than a positive.
-        distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" take the embeddings as
-            they come.
-        reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
-    """
-
-    labels: LabelKind = "binary"
-
-    def __init__(
-        self,
-        margin: float = 0.1,
-        distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
-        reduction: Literal["mean", "nonzero", "sum"] = "mean",
-        *,
-        miner: Miner | None = None,
-    ) -> None:
-        super().__init__(miner=miner)
-        if distance not in ("cosine", "euclidean", "squared_euclidean"):
-            raise InputError(f"distance is {distance!r}; it must be cosine, euclidean or squared_euclidean")
-        check_margin(margin)
-        if reduction not in ("mean", "nonzero", "sum"):
-            raise InputError(f"reduction is {reduction!r}; it must be mean, nonzero or sum")
-        self.margin, self.distance, self.reduction = margin, distance, reduction
-        self.similarity = distance
-
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum of the hinges, and what the reduction divides by (0: nothing)."""
-        d = -block.s if self.similarity == "cosine" else block.s
-        value, valid, active = triplet_margin_rows(d, block.positive, block.negative, self.margin)
-        return value, {"mean": valid, "nonzero": active, "sum": torch.zeros_like(valid)}[self.reduction]
-
-
-class DenseTripletLoss(RowLoss):
-    """Triplet loss over dense triplets: all (a, i, j) of a batch with D_y(a, i) < D_y(a, j).
-
-    Squared Euclidean distances of L2-normalised embeddings; the mean over the triplets of an anchor, then over the
-    anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision" ranks by row, ties
-    included; this ranks by label distance.
-
-    Args:
-        margin: by how much the item farther by label has to be farther, above 0.
-    """
-
-    labels: LabelKind = "distances"
-    similarity: Similarity = "squared_euclidean"
-    unit = True
-
-    def __init__(self, margin: float = 0.03) -> None:
-        super().__init__()
-        if not 0 < margin < float("inf"):
-            raise InputError(f"margin is {margin}; it must be above 0")
-        self.margin = margin
-
-    def rows(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Mean hinge over each anchor's dense triplets."""
-        return dense_triplet_rows(block, self.margin)
-
-
-def triplet_margin_loss(
-    embeddings: Tensor,
-    labels: Tensor | LabelView,
-    *,
-    anchors: Tensor | None = None,
-    margin: float = 0.1,
-    distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
-    reduction: Literal["mean", "nonzero", "sum"] = "mean",
-) -> Tensor:
-    """`TripletMarginLoss` as a function."""
-    loss: Tensor = TripletMarginLoss(margin, distance, reduction)(embeddings, labels, anchors=anchors)
-    return loss
-
-
-def dense_triplet_loss(
-    embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None, margin: float = 0.03
-) -> Tensor:
-    """`DenseTripletLoss` as a function."""
-    loss: Tensor = DenseTripletLoss(margin)(embeddings, labels, anchors=anchors)
-    return loss

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torchvision import models as torchvision_models
 
-from contml.contracts import InputError
+from contml._support.errors import InputError, did_you_mean
+from contml._support.imports import import_by_name
 from contml.models.weights import FILES, line
 
 Found = TypeVar("Found")
@@ -61,7 +59,9 @@ BACKBONES: dict[str, Callable[[], nn.Module]] = {
 
 def backbone_names() -> list[str]:
     """Every backbone that goes by a plain name: this library's, then torchvision's. timm's are `timm:NAME`."""
-    return [*BACKBONES, *torchvision_models.list_models(module=torchvision_models)]
+    from torchvision import models  # here: it takes a second to import
+
+    return [*BACKBONES, *models.list_models(module=models)]
 
 
 class Built(NamedTuple):
@@ -92,10 +92,8 @@ def build(backbone: str | nn.Module, weights: str) -> Built:
         module = _imported(backbone)
         return Built(module, width_of(module), _IMAGENET)
     if backbone not in backbone_names():
-        hint = _did_you_mean(backbone, backbone_names()) or (
-            "; allowed: small_cnn, a torchvision model, timm:NAME or package.module:callable"
-        )
-        raise InputError(f"unknown backbone '{backbone}'{hint}")
+        others = "allowed: small_cnn, a torchvision model, timm:NAME or package.module:callable"
+        raise InputError(f"unknown backbone '{backbone}'; {did_you_mean(backbone, backbone_names(), others)}")
     return _torchvision(backbone, weights)
 
 
@@ -105,11 +103,16 @@ def _only_files(backbone: str, weights: str) -> None:
 
 
 def _torchvision(name: str, weights: str) -> Built:
-    registry = torchvision_models.get_model_weights(name)
+    from torchvision import models
+
+    registry = models.get_model_weights(name)
     known = [*registry.__members__]
     if weights != "none" and weights not in known:
-        hint = _did_you_mean("DEFAULT" if weights == "pretrained" else weights, known)
-        raise InputError(f"{name} has no weights '{weights}'; allowed: none, {', '.join(known)} or a local file{hint}")
+        hint = did_you_mean("DEFAULT" if weights == "pretrained" else weights, known)
+        raise InputError(
+            f"{name} has no weights '{weights}'; allowed: none, {', '.join(known)} or a local file"
+            f"{'; ' if hint else ''}{hint}"
+        )
     entry = None if weights == "none" else registry[weights]
     # Auxiliary classifiers only help to train a classifier, and make the output of these two a tuple. Their published
     # weights were trained on inputs of other statistics, which transform_input restores.
@@ -117,7 +120,7 @@ def _torchvision(name: str, weights: str) -> Built:
     if special and entry is None:
         special |= {"aux_logits": False, "init_weights": True}
     try:
-        module = torchvision_models.get_model(name, weights=entry, **special)
+        module = models.get_model(name, weights=entry, **special)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a broken download is a RuntimeError
         if entry is None:
             raise
@@ -151,7 +154,9 @@ def _timm(name: str, weights: str) -> Built:
     if weights not in ("none", "DEFAULT"):
         raise InputError(f"timm:{name} has no weights '{weights}'; allowed: none, DEFAULT or a local file")
     if not timm.is_model(name):
-        raise InputError(f"unknown backbone 'timm:{name}'{_did_you_mean(name, timm.list_models(), 'timm:')}")
+        raise InputError(
+            f"unknown backbone 'timm:{name}'; {did_you_mean(name, timm.list_models(), 'see timm.list_models()')}"
+        )
     try:
         module = timm.create_model(name, pretrained=weights != "none", num_classes=0)
     except Exception as error:  # timm downloads through several libraries, each with errors of its own
@@ -165,9 +170,8 @@ def _timm(name: str, weights: str) -> Built:
 
 
 def _imported(spec: str) -> nn.Module:
-    path, _, attribute = spec.partition(":")
     try:
-        factory = getattr(importlib.import_module(path), attribute)
+        factory = import_by_name(spec)
         module = factory() if callable(factory) else None
     except Exception as error:  # whatever a user's own module raises
         raise InputError(f"backbone '{spec}' cannot be imported ({type(error).__name__}: {line(error)})") from error
@@ -216,10 +220,5 @@ def as_rows(features: Any) -> Tensor:
 def _not_downloaded(what: str, cache: str, error: Exception) -> InputError:
     return InputError(
         f"could not download {what} ({line(error)}); it would be cached under {cache}; "
-        "without a network, model.weights may be a local file"
+        "without a network, weights may be a local file"
     )
-
-
-def _did_you_mean(name: str, names: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, names, n=3)
-    return f"; did you mean {' or '.join(prefix + near for near in close)}?" if close else ""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.models.backbones import as_rows, build
 from contml.models.levels import Level, LevelHeads, at_levels, pooled, widths_of
 from contml.models.weights import line, load_backbone, load_head, names_a_file, read
@@ -38,7 +38,7 @@ class EmbeddingModel(nn.Module):
             or an import string "package.module:callable" of your own: a function that returns a module whose output has
             the shape `[B, width]`.
         dim: Length of an embedding, with levels of the part that each gives; null leaves the linear layer away: the
-            backbone's features are the embedding, as they come (with training.epochs=0, an evaluation of published
+            backbone's features are the embedding, as they come (with 0 epochs, an evaluation of published
             features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
             is downloaded once; or a local file (.safetensors, .pth, .pt): the backbone's state dict, or a checkpoint of
@@ -65,7 +65,7 @@ class EmbeddingModel(nn.Module):
     ) -> None:
         super().__init__()
         if dim is not None and dim < 1:
-            raise InputError(f"model.dim={dim}: an embedding has at least 1 number")
+            raise InputError(f"dim is {dim}; an embedding has at least 1 number")
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels

@@ -15,9 +15,8 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torchvision.models.feature_extraction import create_feature_extractor
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 from contml.models.backbones import dry_run
 
 Level: TypeAlias = Literal["low", "middle", "high"]
@@ -38,14 +37,16 @@ def at_levels(backbone: nn.Module, name: str, levels: Sequence[Level]) -> nn.Mod
         InputError: there are none, one is named twice, or this backbone is known by no levels.
     """
     if not levels or len({*levels}) < len(levels):
-        raise InputError(f"model.levels={list(levels)}: name one or more of low, middle, high, each once")
+        raise InputError(f"levels are {list(levels)}; name one or more of low, middle, high, each once")
     nodes = next((nodes for names, nodes in LEVELS.items() if re.fullmatch(names, name)), None)
     if nodes is None:
         raise InputError(
-            f"model.levels={list(levels)}: the levels of {name} are not known; those of googlenet, mobilenet_v2, "
+            f"levels are {list(levels)}, but those of {name} are not known; those of googlenet, mobilenet_v2, "
             "small_cnn, and of ResNets of torchvision and timm are"
         )
     after = dict(zip(("low", "middle", "high"), nodes, strict=True))
+    from torchvision.models.feature_extraction import create_feature_extractor  # here: it takes a second to import
+
     cut: nn.Module = create_feature_extractor(backbone, {after[level]: level for level in levels})
     return cut
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
 
 FILES = (".safetensors", ".pth", ".pt")
 # What checkpoints call the classifier (and auxiliary classifiers) that a backbone no longer has.
@@ -27,20 +27,20 @@ def names_a_file(weights: str) -> bool:
 def read(file: Path) -> dict[str, Tensor]:
     """The state dict in a file; nothing in the file is executed."""
     if not file.is_file():
-        raise InputError(f"model.weights={file}: no such file")
+        raise InputError(f"weights {file}: no such file")
     if file.suffix not in FILES:
-        raise InputError(f"model.weights={file}: a weights file ends in {', '.join(FILES)}")
+        raise InputError(f"weights {file}: a weights file ends in {', '.join(FILES)}")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
-        raise InputError(f"model.weights={file}: cannot be read as weights ({line(error)})") from error
+        raise InputError(f"weights {file}: cannot be read as weights ({line(error)})") from error
     for key in ("state_dict", "model"):  # where training scripts keep it
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"model.weights={file}: holds no state dict")
+        raise InputError(f"weights {file}: holds no state dict")
     return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
 
 
@@ -71,7 +71,7 @@ def load_backbone(
         if keys
     ]
     if problems:
-        raise InputError(f"model.weights={file} does not fit the backbone {name}: {'; '.join(problems)}")
+        raise InputError(f"weights {file}: does not fit the backbone {name}: {'; '.join(problems)}")
     kept = type(own)((key, found[key]) for key in own if key in found)
     kept._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
     backbone.load_state_dict(kept, strict=False)

@@ -1,6 +1,21 @@
 """The report of a run: training curves, metrics over K, retrievals, density, a map, on one HTML page."""
 
-from contml.reporting.page import write_report
-from contml.reporting.table import sentence, summary, unit_words
+from __future__ import annotations
 
-__all__ = ["sentence", "summary", "unit_words", "write_report"]
+from typing import TYPE_CHECKING
+
+from contml._support.imports import lazy_names
+
+if TYPE_CHECKING:
+    from contml.reporting.page import write_report as write_report
+    from contml.reporting.table import sentence as sentence
+    from contml.reporting.table import summary as summary
+    from contml.reporting.table import unit_words as unit_words
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "contml.reporting.page": ("write_report",),  # which imports matplotlib
+        "contml.reporting.table": ("sentence", "summary", "unit_words"),
+    },
+)

@@ -5,7 +5,6 @@ Runs that were tested on different data never share a table: their figures canno
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import statistics
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contml.contracts import InputError
+from contml._support.errors import InputError, closest, did_you_mean
 from contml.evaluation.named import measurable, measured, split_form, usual
 from contml.evaluation.published import Published, bounds
 from contml.evaluation.result import Score
@@ -205,7 +204,7 @@ def _check_axis(by: str, runs: Sequence[Trained]) -> None:
     if len({said(run.config.get(by)) for run in runs}) > 1:
         return
     others = ", ".join(key for key in differing([run.config for run in runs]))
-    hint = f"choose a key that differs: {others}" if others else "these runs differ in no key, so leave --by away"
+    hint = f"choose a key that differs: {others}" if others else "these runs differ in no key, so leave out --by"
     raise InputError(f"'{by}' is {said(runs[0].config.get(by))} in all of these runs; {hint}")
 
 
@@ -221,7 +220,10 @@ def _known(key: str, keys: Sequence[str]) -> str:
     near = [known for known in keys if known.rpartition(".")[2] == key]
     if inside:
         options = {known.partition(".")[2]: known for known in inside}
-        near = [options[close] for close in difflib.get_close_matches(option, options, 1)]
-    near = near or ([] if inside else difflib.get_close_matches(key, [*keys, *sections], 1))
-    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(inside or sections)}"
+        near = [options[option] for option in [closest(option, options)] if option is not None]
+    there_are = f"there are {', '.join(inside or sections)}"
+    if near or inside:
+        hint = f"did you mean '{near[0]}'?" if near else there_are
+    else:
+        hint = did_you_mean(key, [*keys, *sections], there_are)
     raise InputError(f"the configs of these runs have no key '{key}'; {hint}")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from contml._support.errors import InputError
 from contml.config import Section, read, validate
-from contml.contracts import InputError
 from contml.evaluation.published import Published
 from contml.evaluation.result import Evaluation
 from contml.reporting.differences import CONFIG, Values, differing, flat, identity, said, short

@@ -135,7 +135,7 @@ def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int,
     _write(pen, (0, 4), f"Query {place}", 24, INK, QUERY, bold=True)
     canvas.paste(draw(split, query, QUERY, broken), (0, HEADING))
     _frame(pen, 0, HEADING, QUERY)
-    name, classes = printable(split.name(query)), getattr(split.labels, "kind", None) == "classes"
+    name, classes = printable(split.name(query)), split.labels.kind == "classes"
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
     for row, text in enumerate(_quality(model, oracle, classes)):
         _write(pen, (0, HEADING + QUERY + 40 + 30 * row), text, 22, INK, QUERY)

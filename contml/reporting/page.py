@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 
+from contml._support.files import write
 from contml.contracts import Split
 from contml.evaluation.result import Evaluation, Ranking
 from contml.reporting.embedding_map import map_figure
@@ -69,7 +70,7 @@ def write_report(
         "map": png(map_figure(split, ranking.embeddings, broken)),
     }
     for name, content in figures.items():
-        _write_atomically(folder / f"{name}.png", content)
+        write(folder / f"{name}.png", methodcaller("write_bytes", content))
     # On the page the gallery is one picture a query, so that no query is torn in two by a page break in print.
     inline = {name: [(_base64(content), "")] for name, content in figures.items()}
     inline["gallery"] = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
@@ -97,7 +98,7 @@ def write_report(
         config=_text(config),
     )
     path = folder / "report.html"
-    _write_atomically(path, page.encode())
+    write(path, methodcaller("write_bytes", page.encode()))
     return path
 
 
@@ -196,12 +197,3 @@ def _base64(content: bytes) -> str:
 def _text(text: str) -> str:
     """Text that UTF-8 and HTML can hold: control characters and lone surrogates are escaped."""
     return "".join(c if c in "\n\t" else printable(c) if ord(c) < 32 or "\ud800" <= c <= "\udfff" else c for c in text)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -21,11 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
+from contml._support.errors import InputError
 from contml.config import Part, Section, data_arguments, from_overrides, options, validate
-from contml.contracts import InputError
 from contml.labels import ClassLabels
-from contml.losses import LOSSES, RowLoss
-from contml.losses.weights import row_weights
+from contml.losses import LOSSES, PairLoss
+from contml.losses.driver import Comparison
+from contml.losses.pair_weights import block_weights
 from contml.mining import MINERS
 from contml.reporting.figures import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, plain
 
@@ -89,7 +90,7 @@ def _curves_of(overrides: list[str]) -> Curves:
     data: dict[str, Any] = {"num_classes": CLASSES, "embedding_dim": DIM}
     if "miner" in parts:
         if "miner" not in data_arguments(part.constructor):
-            raise InputError(f"{part.name} takes no miner; leave '{overrides[-1]}' away")
+            raise InputError(f"{part.name} takes no miner; leave out '{overrides[-1]}'")
         data["miner"] = parts["miner"].build()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -117,7 +118,7 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array, Array]:
     Raises:
         InputError: the loss does not weigh positive and negative pairs.
     """
-    if not isinstance(loss, RowLoss) or loss.labels == "distances":
+    if not isinstance(loss, PairLoss) or loss.requires in ("any", "graded"):
         raise InputError(
             f"{type(loss).__name__} has no positive and negative pairs to draw the weights of; "
             "choose a loss for labels that are 0 / 1 or classes"
@@ -126,17 +127,18 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array, Array]:
     classes = torch.arange(CLASSES).repeat_interleave(ITEMS)
     embeddings = torch.randn(len(classes), DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
-        sides = loss.sides_of(embeddings, ClassLabels(classes).view(), None)
-        part = slice(0, len(sides.x) if loss.whole else 1)
-        shape = (len(range(len(sides.x))[part]), len(sides.y))
-        block = loss.block(sides, torch.zeros(shape, dtype=torch.float64), part)
-        seen = block.without_self(torch.ones(shape, dtype=torch.bool))
-        positive, negative = seen & (block.target == 0), seen & (block.target != 0)
+        comparison = loss.compare(embeddings, ClassLabels(classes))
+        part = slice(0, len(comparison.x) if loss.whole else 1)
+        shape = (len(range(len(comparison.x))[part]), len(comparison.y))
+        nothing = torch.zeros(shape, dtype=torch.float64)
+        block = loss.block(comparison, nothing, part)
+        compared = comparison.weights(nothing, part) > 0
+        positive, negative = compared & (block.label_distances == 0), compared & (block.label_distances != 0)
         still = torch.zeros(shape, dtype=torch.float64)
         for row, positives, negatives in zip(still, positive, negative, strict=True):
             row[positives] = _spread(int(positives.sum()), *POSITIVES)
             row[negatives] = _spread(int(negatives.sum()), *NEGATIVES)
-    weigh = partial(_moved, loss, sides, part, still)
+    weigh = partial(_moved, loss, comparison, part, still)
     return _similarities().numpy(), weigh(positive[0]), weigh(negative[0])
 
 
@@ -151,16 +153,16 @@ def _spread(count: int, low: float, high: float) -> Tensor:
     return torch.cat((middle, torch.linspace(low, high, count - 1, dtype=torch.float64)))[:count]
 
 
-def _moved(loss: RowLoss, sides: Any, part: slice, still: Tensor, pairs: Tensor) -> Array:
+def _moved(loss: PairLoss, comparison: Comparison, part: slice, still: Tensor, pairs: Tensor) -> Array:
     """The weights `[S]` of the first of the anchor's pairs `[B]` while it moves."""
     place = int(pairs.nonzero()[0])
     found = []
     for value in _similarities():
         s = still.clone()
         s[0, place] = value
-        if loss.similarity not in ("cosine", "dot"):
-            s = 2 - 2 * s if loss.similarity == "squared_euclidean" else (2 - 2 * s).sqrt()
-        found.append(row_weights(loss, sides, s, part, sphere=True)[0, place])
+        if loss.distance not in ("cosine", "dot"):
+            s = 2 - 2 * s if loss.distance == "squared_euclidean" else (2 - 2 * s).sqrt()
+        found.append(block_weights(loss, comparison, s, part, on_sphere=True)[0, place])
     return np.asarray(torch.stack(found).numpy(), dtype=np.float64)
 
 

@@ -1,14 +1,14 @@
-"""Training: the trainer, its steps, optimisers and schedules, checkpoints."""
+"""Training: the trainer, its steps, optimizers and schedules, checkpoints."""
 
 from contml.training.checkpoint import load_weights
 from contml.training.hdml import HDML
 from contml.training.optimizers import OPTIMIZERS, SCHEDULES
 from contml.training.options import Training
-from contml.training.setup import check_labels
-from contml.training.trainer import EmbeddingStep, Interrupted, Trainer
+from contml.training.step import EmbeddingStep, TrainingStep
+from contml.training.trainer import Interrupted, Trainer
 
-#: Every step other than the default by its name in a config.
-STEPS = {"hdml": HDML}
+#: Every training step by its name in a config.
+STEPS = {"embedding": EmbeddingStep, "hdml": HDML}
 
 __all__ = [
     "HDML",
@@ -19,6 +19,6 @@ __all__ = [
     "Interrupted",
     "Trainer",
     "Training",
-    "check_labels",
+    "TrainingStep",
     "load_weights",
 ]

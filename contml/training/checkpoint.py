@@ -1,6 +1,6 @@
 """Checkpoints: all state of a training in one safetensors file, written atomically; nothing in it executes code.
 
-Tensors are named `model.*`, `loss.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata.
+Tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from contml.contracts import InputError
-from contml.runs import write
+from contml._support.errors import InputError
+from contml._support.files import write
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
@@ -31,7 +31,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 def save_state(
     path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimizer: Mapping[str, Any], numbers: Any
 ) -> None:
-    """Tensors by part ("model", "loss", "step"), an optimiser's `state_dict()`, and anything that is JSON."""
+    """Tensors by part ("model", "step"), an optimiser's `state_dict()`, and anything that is JSON."""
     flat = {f"{part}.{name}": tensor for part, state in tensors.items() for name, tensor in state.items()}
     rest: dict[str, dict[str, Any]] = {}
     for parameter, state in optimizer["state"].items():

@@ -1,4 +1,14 @@
-"""The step of hardness-aware deep metric learning; its formulas are in `contml.losses.hdml`.
+"""Hardness-aware deep metric learning: negatives pulled towards their anchor, as hard as the metric can bear.
+
+    z^ = z + [d+ + (d(z, z-) - d+) e^{-alpha / J_avg}] (z- - z) / d(z, z-)   if d+ < d(z, z-),   else z-
+    J_gen = sum ||y - y'||^2 + lambda sum CE(W y~ + b, label)
+    J_metric = e^{-beta / J_gen} J_m + (1 - e^{-beta / J_gen}) J_syn
+
+Zheng, Chen, Lu, Zhou: "Hardness-Aware Deep Metric Learning", CVPR 2019. z, z+, z-: embeddings of anchor, positive and
+negative, d+ = d(z, z+) in plain Euclidean distance; a generator maps z and z^ back to features y', y~, the model's head
+maps y~ to embeddings again, and J_syn is the metric loss J_m on those. The exponents' J_avg and J_gen are means over
+the last epoch. Both terms of J_gen are sums over what they compare; the authors' code takes half the first, and 5,000
+times the mean of the second.
 
 One backward pass trains four things, each by its own term: backbone and head by J_metric, the generator by J_gen, the
 softmax layer by its cross entropy on real features. What a term must not reach is detached from it.
@@ -8,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +26,21 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from contml.contracts import InputError, LabelKind, LabelView
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least, check_positive
+from contml.contracts import Requirement
+from contml.distances.euclidean import full_precision, normalize
+from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
-from contml.losses.hdml import Generator, check_metric_loss, pull, tuple_loss, tuples_of
-from contml.losses.n_pairs import NPairsLoss
-from contml.losses.rows import RowLoss
+from contml.losses.driver import Block, PairLoss
+from contml.losses.inputs import check_requirement
+from contml.losses.n_pairs import NPairsLoss, class_pairs
+from contml.losses.triplet import TripletMarginLoss
 from contml.training.gather import gather_rows
+from contml.training.step import TrainingStep
 
 
-class HDML(nn.Module):
+class HDML(TrainingStep):
     """Hardness-aware deep metric learning: trains on generated negatives, harder as the metric gets better.
 
     The loss is `triplet_margin` or `n_pairs`; the paper's triplet loss has margin 1, distance squared_euclidean,
@@ -44,7 +60,6 @@ class HDML(nn.Module):
         softmax_lr: learning rate of the softmax layer.
     """
 
-    labels: LabelKind = "classes"
     means: Tensor
     sums: Tensor
     count: Tensor
@@ -58,33 +73,23 @@ class HDML(nn.Module):
         generator_lr: float = 1e-2,
         softmax_lr: float = 1e-3,
         *,
-        loss: RowLoss,
+        loss: PairLoss,
         num_classes: int,
         class_ids: Tensor | Sequence[int] | None = None,
         embedding_dim: int,
         feature_dim: int,
         steps_per_epoch: int,
     ) -> None:
-        super().__init__()
         check_metric_loss(loss)
+        super().__init__(loss=loss)
         if alpha is None:
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
-        for name, value in {"alpha": alpha, "beta": beta}.items():
-            if not 0 < value < float("inf"):
-                raise InputError(f"{name} is {value}; it must be above 0")
-        for name, value in {
-            "softmax_weight": softmax_weight,
-            "generator_lr": generator_lr,
-            "softmax_lr": softmax_lr,
-        }.items():
-            if not 0 <= value < float("inf"):
-                raise InputError(f"{name} is {value}; it must be at least 0")
-        if hidden < 1:
-            raise InputError(f"hidden is {hidden}; it must be at least 1")
+        check_positive(alpha=alpha, beta=beta)
+        check_at_least(0, softmax_weight=softmax_weight, generator_lr=generator_lr, softmax_lr=softmax_lr)
+        check_at_least(1, hidden=hidden)
         self.alpha, self.beta, self.softmax_weight = alpha, beta, softmax_weight
         self.rates = {"generator": generator_lr, "softmax": softmax_lr}
         self.steps_per_epoch = steps_per_epoch
-        self.loss = loss
         self.index = ClassIndex(num_classes, class_ids)
         self.generator = Generator(embedding_dim, hidden, feature_dim)
         self.softmax = nn.Linear(feature_dim, num_classes)
@@ -94,12 +99,18 @@ class HDML(nn.Module):
         self.register_buffer("count", torch.zeros(()))
         self._last: dict[str, Tensor] = {}
 
-    def check(self, model: nn.Module) -> None:
-        """Refuse a model that does not tell its features.
+    @property
+    def requires(self) -> Requirement:
+        """Classes: the softmax layer learns them."""
+        return "classes"
+
+    def check(self, model: nn.Module, labels: LabelSpace) -> None:
+        """Refuse labels that are not classes, and a model that does not give its features.
 
         Raises:
             InputError: it has no `embed(features)`, or its call no `with_features`.
         """
+        check_requirement("HDML", self.requires, labels.kind)
         if not hasattr(model, "embed") or "with_features" not in inspect.signature(model.forward).parameters:
             raise InputError(
                 f"HDML needs features and head apart, and a {type(model).__name__} has not embed(features) and "
@@ -108,16 +119,20 @@ class HDML(nn.Module):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Generator and softmax layer, each at its own rate."""
+        networks = {"generator": self.generator, "softmax": self.softmax}
         return [
-            {"params": list(getattr(self, name).parameters()), "name": name, "lr": lr, "weight_decay": 0.0}
-            for name, lr in self.rates.items()
+            *super().parameter_groups(),
+            *(
+                {"params": list(network.parameters()), "name": name, "lr": self.rates[name], "weight_decay": 0.0}
+                for name, network in networks.items()
+            ),
         ]
 
-    def figures(self) -> dict[str, float]:
+    def logs(self) -> dict[str, float]:
         """The terms of the last step: J_m, J_syn, J_gen, and the share of synthetic tuples in the loss."""
         return {name: value.item() for name, value in self._last.items()}
 
-    def forward(self, model: nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None = None) -> Tensor:
+    def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The value of J_metric, with the gradients of J_metric, J_gen and the softmax layer's cross entropy."""
         embeddings, features = model(images, with_features=True)
         bare = model.module if isinstance(model, DistributedDataParallel) else model
@@ -129,9 +144,9 @@ class HDML(nn.Module):
                 f"HDML was made for embeddings of {self.generator[0].in_features} and features of {width} numbers; "
                 f"the model has {z.shape[1]} and {y.shape[1]}"
             )
-        if labels.classes is None:
-            raise InputError(f"HDML needs classes, but the labels are of the kind '{labels.kind}'")
-        classes = labels.classes.to(z.device)
+        check_requirement("HDML", self.requires, labels.kind)
+        assert labels.class_ids is not None
+        classes = labels.class_ids.to(z.device)
         found = tuples_of(self.loss, classes, anchors)
         a, items = found.anchors, found.items
 
@@ -181,3 +196,141 @@ class HDML(nn.Module):
         self.means.copy_(torch.where(full, self.sums / self.count, self.means))
         self.sums.masked_fill_(full, 0)
         self.count.masked_fill_(full, 0)
+
+
+class Tuples(NamedTuple):
+    """Which items of a batch are compared: positions of T anchors, and of K items for each.
+
+    anchors `[T]`; positives `[T]`; items `[T, K]`: the positive and its negatives; target `[T, K]`: 0 for the positive,
+    1 for a negative.
+    """
+
+    anchors: Tensor
+    positives: Tensor
+    items: Tensor
+    target: Tensor
+
+
+def pull(anchor: Tensor, positive: Tensor, negative: Tensor, alpha: float, average: Tensor) -> Tensor:
+    """z^ `[..., d]`: negatives moved towards their anchors, the nearer the lower the average loss.
+
+    anchor, positive, negative `[..., d]`; average: the mean of the metric loss, a scalar from 0 (z^ is as near as the
+    positive) to infinity (z^ is the negative).
+    """
+    near, far = _distance(anchor, positive), _distance(anchor, negative)  # [...,1]
+    length = near + (far - near) * torch.exp(-alpha / average.to(far.dtype))
+    pulled = anchor + length / torch.where(far > 0, far, 1) * (negative - anchor)
+    return torch.where(near < far, pulled, negative)
+
+
+def _distance(x: Tensor, y: Tensor) -> Tensor:
+    squared = (x - y).square().sum(-1, keepdim=True)
+    # The root of 0 has an infinite slope.
+    return torch.where(squared > 0, squared, 1).sqrt() * (squared > 0)
+
+
+def triplets(classes: Tensor) -> Tuples:
+    """A batch of classes `[B]` as triplets in which few items come twice: K = 2, the positive and one negative.
+
+    The items of each class make pairs, anchor and positive, two by two in the order of the batch. A pair's negative is
+    an item of another class that is in no pair, by turns; without such an item, the next pair's positive. The paper's
+    batch of 120, 40 anchors, their 40 positives and 40 negatives of other classes, gives the paper's 40 triplets, and
+    so does one of 40 classes of 3. A pair without an item of another class makes no triplet.
+    """
+    anchors, positives = _two_by_two(classes)
+    pairs, items = len(anchors), len(classes)
+    place = torch.arange(items, device=classes.device)
+    free = torch.ones_like(classes, dtype=torch.bool)
+    free[anchors] = free[positives] = False
+    turn = torch.full_like(place, -1)  # [B] -1: an anchor, which is nobody's negative
+    turn[positives], turn[free] = place[:pairs], place[: items - 2 * pairs]
+    turns = torch.where(free, items - 2 * pairs, pairs)
+    wait = (turn - place[:pairs, None]) % turns + items * ~free  # [T,B]
+    wait = wait.masked_fill((turn < 0) | (classes == classes[anchors][:, None]), 3 * items)
+    least, negatives = wait.min(1)
+    found = least < 3 * items
+    anchors, positives = anchors[found], positives[found]
+    target = torch.tensor([0.0, 1.0], device=classes.device).expand(len(anchors), 2)
+    return Tuples(anchors, positives, torch.stack((positives, negatives[found]), 1), target)
+
+
+def n_pairs(classes: Tensor) -> Tuples:
+    """A batch of classes `[B]` as the N-pair loss has it: K = T, the positives of all pairs.
+
+    The first two items of each class are a pair; classes of one are left out.
+    """
+    partners = class_pairs(classes)
+    anchors = (partners > torch.arange(len(classes), device=classes.device)).nonzero()[:, 0]
+    positives, pairs = partners[anchors], len(anchors)
+    return Tuples(anchors, positives, positives.expand(pairs, pairs), 1 - torch.eye(pairs, device=classes.device))
+
+
+def tuple_loss(loss: PairLoss, anchors: Tensor, items: Tensor, target: Tensor) -> Tensor:
+    """A pair loss of anchors `[T, d]`, each against K items of its own `[T, K, d]`; target `[T, K]`: 0 or 1."""
+    if len(anchors) == 0:
+        return 0 * (full_precision(anchors).sum() + full_precision(items).sum())
+    x, y = full_precision(anchors), full_precision(items)
+    if loss.on_sphere:
+        x, y = normalize(x), normalize(y)
+    if loss.distance in ("cosine", "dot"):
+        s = torch.einsum("td,tkd->tk", x, y)
+    elif loss.distance == "squared_euclidean":
+        s = (x[:, None] - y).square().sum(2)
+    else:
+        s = _distance(x[:, None], y)[..., 0]
+    weights = s.new_ones(()).expand_as(s)
+    block = Block(s, target.to(s.dtype), weights, self_index=None, anchor_class=None, item_class=None, dim=x.shape[1])
+    values, counts = (part.sum(0) for part in loss.values(block))
+    total = (values / torch.where(counts > 0, counts, 1)).sum()
+    if isinstance(loss, NPairsLoss):
+        total = total + loss.l2 * (x.square().sum(1).mean() + y.square().sum(2).mean()) / 2
+    return total
+
+
+def tuples_of(loss: PairLoss, classes: Tensor, anchors: Tensor | None = None) -> Tuples:
+    """How a metric loss compares a batch of classes `[B]`; anchors `[A]`: the only positions that may be anchors."""
+    found = n_pairs(classes) if isinstance(loss, NPairsLoss) else triplets(classes)
+    if anchors is None:
+        return found
+    kept = torch.isin(found.anchors, anchors)
+    return Tuples(*(part[kept] for part in found))
+
+
+def check_metric_loss(loss: object) -> None:
+    """Refuse a metric loss whose tuples the paper does not say how to make harder."""
+    if not isinstance(loss, TripletMarginLoss | NPairsLoss):
+        name = type(loss).__name__
+        raise InputError(f"HDML makes harder triplets and N-pairs, not those of {name}; take triplet_margin or n_pairs")
+    if loss.miner is not None:
+        raise InputError(f"HDML forms its own tuples; remove the miner {type(loss.miner).__name__} from the loss")
+
+
+class Generator(nn.Sequential):
+    """Embeddings `[N, embedding_dim]` back to features `[N, feature_dim]`, by the statistics of the batch at hand.
+
+    Args:
+        embedding_dim: what goes in.
+        hidden: width in between.
+        feature_dim: what comes out.
+    """
+
+    def __init__(self, embedding_dim: int, hidden: int, feature_dim: int) -> None:
+        super().__init__(
+            nn.Linear(embedding_dim, hidden),
+            nn.ReLU(),
+            # It only ever generates in training: there is no use for running statistics.
+            nn.BatchNorm1d(hidden, track_running_stats=False),
+            nn.Linear(hidden, feature_dim),
+        )
+
+
+def _two_by_two(classes: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions `[P]`, `[P]` of pairs of one class: the items of each class two by two, in order of the first."""
+    ordered, order = classes.sort(stable=True)
+    first = torch.searchsorted(ordered, ordered)
+    place = torch.arange(len(ordered), device=classes.device) - first  # within its class
+    left = torch.searchsorted(ordered, ordered, right=True) - first - place
+    at = ((place % 2 == 0) & (left > 1)).nonzero()[:, 0]
+    anchors, positives = order[at], order[at + 1]
+    by_anchor = anchors.argsort()
+    return anchors[by_anchor], positives[by_anchor]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from torch import nn, optim
+from torch import optim
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, StepLR
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least
 
-#: Parameters by what they belong to: "backbone", "head", "loss".
-ParameterGroups: TypeAlias = "dict[str, list[nn.Parameter]]"
+#: What learns, as torch's optimizers take it: `params`, the `name` ("backbone", "head", "loss", those of a step), and
+#: what the group sets for itself.
+ParameterGroups: TypeAlias = "list[dict[str, Any]]"
 
 
 def sgd(
@@ -87,15 +89,13 @@ def _rates(
     groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, weight_decay: float
 ) -> list[dict[str, Any]]:
     rates = {"backbone": lr, "head": lr if head_lr is None else head_lr, "loss": lr if loss_lr is None else loss_lr}
-    for name, value in [*(("a learning rate", rate) for rate in rates.values()), ("weight_decay", weight_decay)]:
-        if not 0 <= value < float("inf"):
-            raise InputError(f"{name} is {value}; it must be at least 0")
-    # A boundary or a proxy has no reason to shrink to 0.
-    decay = {"loss": {"weight_decay": 0.0}}
+    for rate in rates.values():
+        check_at_least(0, **{"a learning rate": rate})
+    check_at_least(0, weight_decay=weight_decay)
     return [
-        {"params": parameters, "lr": rates[name], "name": name, **decay.get(name, {})}
-        for name, parameters in groups.items()
-        if parameters or name == "backbone"  # torch wants a group, even where nothing learns
+        {"lr": rates.get(group["name"], lr), **group}
+        for group in groups
+        if group["params"] or group["name"] == "backbone"  # torch wants a group, even where nothing learns
     ]
 
 
@@ -108,7 +108,7 @@ def inverse(decay: float = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
     """`lr / (1 + decay * step)`, the schedule of the log-ratio paper's code.
 
     Args:
-        decay: how fast it falls, a step.
+        decay: how fast it falls, per step.
     """
     return LambdaLR(optimizer, lambda step: 1 / (1 + decay * step))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from contml.contracts import InputError
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Training:
         epochs: how many epochs of the sampler; 0 evaluates the model as it is.
         evaluate_every: evaluate after every so many epochs, before the first and after the last.
         precision: "auto" is bfloat16 on a device that has it, else float32; the loss is in float32 always.
-        clip_norm: clip the norm of all gradients together; those of networks of a step's own are left alone.
+        clip_norm: clip the norm of all gradients together; networks with a learning rate of their own are left alone.
         clip_value: clip each gradient's entries, likewise.
         checkpoint_minutes: save the state at least this often, beside the end of each epoch.
     """
@@ -29,10 +30,8 @@ class Training:
     checkpoint_minutes: float = 10.0
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("evaluate_every", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
-        for name in ("clip_norm", "clip_value"):
-            value = getattr(self, name)
+        check_at_least(0, epochs=self.epochs)
+        check_at_least(1, evaluate_every=self.evaluate_every)
+        for name, value in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
             if value is not None and not value > 0:
                 raise InputError(f"{name} is {value}; it must be above 0, or null")

@@ -13,31 +13,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor, nn, optim
 from torch.optim.lr_scheduler import LRScheduler
 
-from contml.contracts import (
-    InputError,
-    LabelSpace,
-    LabelView,
-    LearningStep,
-    Loss,
-    Sampler,
-    Split,
-    Step,
-)
+from contml._support.errors import InputError
+from contml._support.progress import TrainingProgress
+from contml.contracts import Sampler, Split
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
 from contml.images import Batch, Images
+from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.training.checkpoint import load_state, save_state, save_weights
 from contml.training.gather import gather_rows, world
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
-from contml.training.progress import TrainingProgress
-from contml.training.setup import accelerator, check_labels, parameter_groups
+from contml.training.setup import accelerator, model_groups
+from contml.training.step import TrainingStep
 
 #: Training rows in metrics.jsonl, at most about: enough for any plot.
 _ROWS = 2000
@@ -49,24 +42,14 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped by a signal; its state is saved."""
 
 
-class EmbeddingStep:
-    """The default step: embed the images, gather the embeddings of all processes, call the loss."""
-
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
-
-    def __call__(self, model: nn.Module, images: Tensor, labels: LabelView, anchors: Tensor | None) -> Tensor:
-        """The loss of a batch."""
-        return self.loss(gather_rows(model(images)), labels, anchors=anchors)
-
-
 class Trainer:
     """Trains an embedding so that its distances follow label distances.
 
     Args:
         model: images uint8 `[B, 3, H, W]` to embeddings `[B, d]`; with `head_parameters()`, those may learn at their
             own rate.
-        loss: any loss of `contml.losses`, or one of the same contract; its parameters are trained, its state is saved.
+        step: what happens in a step, as `EmbeddingStep(loss=...)`; it owns the loss. Its parameters are trained
+            with the model, its state is saved.
         split: images and labels to train on.
         sampler: which rows make a batch.
         images: how images become batches.
@@ -75,9 +58,7 @@ class Trainer:
         schedule: makes a schedule of (optimiser, steps an epoch, all steps); default `lr / (1 + 1e-4 step)`.
         test: the split to evaluate on.
         run: the run folder that keeps metrics and checkpoints; None keeps nothing.
-        step: what happens in a step; default: embed, and call the loss. One with networks of its own (`LearningStep`)
-            has them trained by the same optimiser and schedule, at rates of its own.
-        labels: the labels as the loss sees them, where these are a view of the split's; default the split's own.
+        labels: the labels as the loss sees them, where these are the split's as 0 / 1; default the split's own.
         config: plain values that are kept with the state, so that a resumed training can be held to them.
         quiet: show no progress.
 
@@ -88,7 +69,7 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss,
+        step: TrainingStep,
         split: Split,
         sampler: Sampler,
         images: Images,
@@ -98,7 +79,6 @@ class Trainer:
         schedule: Callable[[optim.Optimizer, int, int], LRScheduler] | None = None,
         test: Split | None = None,
         run: Run | None = None,
-        step: Step | None = None,
         labels: LabelSpace | None = None,
         config: Mapping[str, Any] | None = None,
         quiet: bool = False,
@@ -107,24 +87,18 @@ class Trainer:
         self.accelerator = accelerator(self.options.precision)
         self.device = self.accelerator.device
         self.labels = (split.labels if labels is None else labels).to(self.device)
-        check_labels(loss, self.labels.kind)
         self.split, self.test, self.sampler, self.images, self.run = split, test, sampler, images, run
-        self.loss = loss.to(self.device) if isinstance(loss, nn.Module) else loss
-        self.step_function = step or EmbeddingStep(self.loss)
-        self.learning_step = step if isinstance(step, LearningStep) else None
-        groups = parameter_groups(model, self.loss)
+        step.check(model, self.labels)
+        self.training_step = step.to(self.device)
+        groups = [*model_groups(model), *step.parameter_groups()]
+        for group in groups:
+            group["params"] = [p for p in group["params"] if p.requires_grad]
         made = optimizer(groups) if optimizer else sgd(groups=groups)
-        if self.learning_step is not None:
-            check_labels(self.learning_step, self.labels.kind)
-            self.learning_step.check(model)
-            self.learning_step.to(self.device)
-            for group in self.learning_step.parameter_groups():
-                made.add_param_group(group)
         self.model, self.optimizer = self.accelerator.prepare(model, made)
         self.steps = len(sampler)
         self.total = self.options.epochs * self.steps
         self.schedule = schedule(made, self.steps, self.total) if schedule else inverse(optimizer=made)
-        self.parameters = [p for group in groups.values() for p in group]
+        self.parameters = [p for group in groups if "lr" not in group for p in group["params"]]
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0
         self.best = math.nan  # the headline figure of the best evaluation so far
@@ -163,7 +137,7 @@ class Trainer:
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
         ):
-            self._tell_dropped(progress)
+            self._report_dropped(progress)
             if not self._begun:
                 self._evaluate(progress)
                 self._begun = True
@@ -176,7 +150,7 @@ class Trainer:
                 if last or self.epoch % self.options.evaluate_every == 0:
                     self._evaluate(progress)
                 self.save()
-                self._tell_left_out(progress)
+                self._report_broken(progress)
                 if not last:
                     self._stop_if_asked()
         self.images.close()
@@ -201,11 +175,11 @@ class Trainer:
         if self.sampler.anchors is not None:
             positions = gather_rows(batch.positions.to(self.device))
             anchors = torch.arange(int((positions < self.sampler.anchors).sum()), device=self.device)
-        view = self.labels.view(rows)
-        loss = self.step_function(self.model, batch.images.to(self.device), view, anchors)
+        images = batch.images.to(self.device)
+        loss: Tensor = self.training_step(self.model, images, self.labels[rows], anchors)
         if not loss.requires_grad:
             raise InputError(
-                "nothing learns: neither model nor loss has a parameter; training.epochs=0 evaluates alone"
+                "nothing learns: neither model nor loss has a parameter; 0 epochs evaluate the model as it is"
             )
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
@@ -226,6 +200,8 @@ class Trainer:
         rows = torch.arange(rank, len(self.test), processes)
         embeddings, missing = embed(self.model, self.test, self.images, rows, device=self.device)
         if processes > 1:
+            from accelerate.utils import gather_object
+
             parts = gather_object([(embeddings, missing)])
             embeddings = torch.stack([part[0] for part in parts]).sum(0)
             missing = torch.cat([part[1] for part in parts])
@@ -251,8 +227,6 @@ class Trainer:
         if self.run is None or not self.accelerator.is_main_process:
             return
         model = self.bare_model.state_dict()
-        loss = self.loss.state_dict() if isinstance(self.loss, nn.Module) else {}
-        step = self.learning_step.state_dict() if self.learning_step is not None else {}
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else {}
         numbers = {
             "epoch": self.epoch,
@@ -263,7 +237,7 @@ class Trainer:
             "config": self.config,
         }
         optimizer = self.optimizer.state_dict()
-        tensors = {"model": model, "loss": loss, "step": step}
+        tensors = {"model": model, "step": self.training_step.state_dict()}
         save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
         save_weights(self.run.checkpoints / "last.safetensors", model)
 
@@ -275,10 +249,7 @@ class Trainer:
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
             self.bare_model.load_state_dict(tensors["model"])
-            if isinstance(self.loss, nn.Module):
-                self.loss.load_state_dict(tensors.get("loss", {}))
-            if self.learning_step is not None:
-                self.learning_step.load_state_dict(tensors.get("step", {}))
+            self.training_step.load_state_dict(tensors.get("step", {}))
             self.optimizer.load_state_dict(optimizer)
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
@@ -302,8 +273,8 @@ class Trainer:
             if self.done % every == 0 or self.step == self.steps:
                 self._check()
                 value = loss.item()
-                figures = self.learning_step.figures() if self.learning_step is not None else {}
-                self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **figures)
+                logs = self.training_step.logs()
+                self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
             if time.monotonic() - self._saved > 60 * self.options.checkpoint_minutes:
                 self.save()
@@ -328,16 +299,16 @@ class Trainer:
         if not bool(self._finite):
             raise InputError(
                 f"the loss was not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged; "
-                "lower optimizer.lr, or set training.clip_norm (a run's last checkpoint is from before)"
+                "lower the learning rate or clip the gradients (a run's last checkpoint is from before)"
             )
 
-    def _tell_dropped(self, progress: TrainingProgress) -> None:
+    def _report_dropped(self, progress: TrainingProgress) -> None:
         for name, split in (("training", self.split), ("test", self.test)):
             dropped = getattr(split, "dropped", 0)
             if split is not None and dropped:
                 progress.line(f"{dropped:,} {name} items are left out: no file, or no label; {len(split):,} are there")
 
-    def _tell_left_out(self, progress: TrainingProgress) -> None:
+    def _report_broken(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)
         if broken > self._left_out:
             self._left_out = broken

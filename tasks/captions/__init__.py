@@ -1,9 +1,15 @@
-"""Captioned images: retrieved by what their captions say, as the Word Mover's Distance tells it."""
+"""Captioned images: retrieved by what their captions say, by the Word Mover's Distance."""
 
-from .coco import CaptionsCOCO
-from .files import CaptionFiles
-from .flickr import CaptionsFlickr
-from .synthetic import SyntheticCaptions
+from contml._support.imports import LazyTable
 
-#: Every source of captioned images by its name in a config, `captions/NAME`.
-TASKS = {"synthetic": SyntheticCaptions, "coco": CaptionsCOCO, "flickr": CaptionsFlickr, "files": CaptionFiles}
+#: Every task of this package by its name in a config, `captions/NAME`: imported when it is used.
+TASKS = LazyTable(
+    __name__,
+    {
+        "synthetic": "synthetic:SyntheticCaptions",
+        "coco": "coco:CaptionsCOCO",
+        "flickr": "flickr:CaptionsFlickr",
+        "files": "files:CaptionFiles",
+    },
+)
+__getattr__ = TASKS.attribute

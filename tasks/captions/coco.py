@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 from typing import Any, Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .karpathy import Entry, read_karpathy
 from .reading import Folders, a_folder

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
@@ -203,6 +202,8 @@ def _fitting(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
 
 @cache
 def _font(points: float, bold: bool = False) -> ImageFont.FreeTypeFont:
+    import matplotlib
+
     # The font that matplotlib brings: the same on every machine, with most alphabets.
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import Folders, a_folder, read_json, read_text
 from .records import Options, Record, make_splits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .karpathy import read_karpathy
 from .reading import Folders, a_folder, read_lines, read_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import read_json
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from contml.contracts import InputError
+from contml import InputError
 
 
 def read_text(path: Path, option: str, encoding: str = "utf-8") -> str:

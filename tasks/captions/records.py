@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .split import CaptionSplit, word_vectors
 

@@ -12,7 +12,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from contml.contracts import ImageItem, InputError
+from contml import InputError
+from contml.contracts import ImageItem
 from contml.labels import CaptionLabels
 from contml.labels.captions import load_word_vectors, tokens, train_word_vectors
 

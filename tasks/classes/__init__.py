@@ -1,20 +1,18 @@
 """Classes: images that belong to one of many classes, retrieved among classes that training never saw."""
 
-from .cars import Cars
-from .cub import CUB
-from .folder import ClassFolder
-from .inshop import InShop
-from .sop import SOP
-from .synthetic import SyntheticClasses
-from .table import ClassTable
+from contml._support.imports import LazyTable
 
-#: Every source of class data by its name in a config, `classes/NAME`.
-TASKS = {
-    "synthetic": SyntheticClasses,
-    "cub": CUB,
-    "cars": Cars,
-    "sop": SOP,
-    "inshop": InShop,
-    "folder": ClassFolder,
-    "csv": ClassTable,
-}
+#: Every task of this package by its name in a config, `classes/NAME`: imported when it is used.
+TASKS = LazyTable(
+    __name__,
+    {
+        "synthetic": "synthetic:SyntheticClasses",
+        "cub": "cub:CUB",
+        "cars": "cars:Cars",
+        "sop": "sop:SOP",
+        "inshop": "inshop:InShop",
+        "folder": "folder:ClassFolder",
+        "csv": "table:ClassTable",
+    },
+)
+__getattr__ = TASKS.attribute

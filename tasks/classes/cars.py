@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.io import loadmat
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import Item, Label, Published, check_counts, data_folder, make_split, there
 
@@ -135,6 +134,8 @@ def _class_names(path: Path, found: dict[str, Any]) -> dict[Label, str]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
+        from scipy.io import loadmat
+
         found: dict[str, Any] = loadmat(str(path), appendmat=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; the folder of Cars-196 needs it") from None

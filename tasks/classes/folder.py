@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import Item, csv_rows, make_split
 from .split import ClassSplit

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import Item, Label, Published, check_counts, data_folder, make_split, rows, there
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .split import Box, ClassSplit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import Item, Label, Published, check_counts, data_folder, make_split, rows, there, whole
 

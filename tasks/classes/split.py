@@ -12,7 +12,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
-from contml.contracts import ImageItem, InputError
+from contml import InputError
+from contml.contracts import ImageItem
 from contml.labels import ClassLabels
 
 #: Left, top, right, bottom in pixels, counted from the edges of the file's image.
@@ -83,7 +84,7 @@ class ClassSplit:
 
     def draw(self, row: int, size: int) -> Image.Image:
         """The image of a row, `size` pixels square, in a frame of its class's colour, with the class's name."""
-        number = int(self.labels.classes[row])
+        number = int(self.labels.class_ids[row])
         return draw_class(_picture(self.image(row)), self.class_names[number], class_colour(number), size)
 
 

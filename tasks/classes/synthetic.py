@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .creatures import draw_specimen, species
 from .split import ClassSplit

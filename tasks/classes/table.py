@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .reading import Item, csv_rows, make_split, there
 from .split import ClassSplit

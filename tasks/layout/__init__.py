@@ -1,8 +1,14 @@
 """Room layouts and label maps of any kind: images retrieved by which surfaces or classes lie where."""
 
-from .files import LabelMaps
-from .lsun import LayoutLSUN
-from .synthetic import SyntheticLayout
+from contml._support.imports import LazyTable
 
-#: Every source of label maps by its name in a config, `layout/NAME`.
-TASKS = {"synthetic": SyntheticLayout, "lsun": LayoutLSUN, "files": LabelMaps}
+#: Every task of this package by its name in a config, `layout/NAME`: imported when it is used.
+TASKS = LazyTable(
+    __name__,
+    {
+        "synthetic": "synthetic:SyntheticLayout",
+        "lsun": "lsun:LayoutLSUN",
+        "files": "files:LabelMaps",
+    },
+)
+__getattr__ = TASKS.attribute

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .pairs import read_table
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from contml.contracts import InputError
-from contml.distances import progress_bar
+from contml import InputError
+from contml._support.progress import progress_bar
 
 from .class_numbers import read_groups, to_classes
 from .maps import check_shape, read_image_map, shrink

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .furniture import Box, Colour, choose_colour, choose_wood, furnish, windows
 from .materials import ceiling, floor, mix, recolour, wall

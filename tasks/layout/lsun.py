@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError
-from contml.distances import progress_bar
+from contml import InputError
+from contml._support.progress import progress_bar
 
 from .maps import as_whole, check_shape, image_size, load_matlab, read_matlab_map, shrink
 from .split import LabelMapSplit

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from scipy.io import loadmat, whosmat
 
-from contml.contracts import InputError
+from contml import InputError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -59,6 +58,8 @@ def read_matlab_map(path: Path, key: str) -> Array:
     """
     found = load_matlab(path, [key])
     if key not in found:
+        from scipy.io import whosmat
+
         raise InputError(f"{path}: has no '{key}' (it has {', '.join(name for name, *_ in whosmat(str(path)))})")
     values = np.asarray(found[key])
     if values.ndim != 2 or values.dtype.kind not in "buif" or not values.size:
@@ -87,6 +88,8 @@ def load_matlab(path: Path, keys: list[str] | None = None) -> dict[str, Any]:
         InputError: no such file, or none that scipy can read.
     """
     try:
+        from scipy.io import loadmat
+
         found: dict[str, Any] = loadmat(str(path), variable_names=keys, appendmat=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None

@@ -11,7 +11,6 @@ from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from matplotlib.path import Path as Outline
 
 from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
@@ -66,6 +65,8 @@ def draw_surfaces(kind: int, points: Array, height: int, width: int) -> Array:
 
     kind: a layout type of `TYPES`. points `[n, 2]`: x, y in the picture, 0 to 1, in the order of the type.
     """
+    from matplotlib.path import Path as Outline
+
     layout = TYPES[kind]
     x, y = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
     pixels = np.stack((x.ravel(), y.ravel()), 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from contml.contracts import InputError
-from contml.distances import progress_bar
+from contml import InputError
+from contml._support.progress import progress_bar
 
 from .interiors import draw_room
 from .split import LabelMapSplit

@@ -1,10 +1,16 @@
 """Human pose: images of people, retrieved by how their joints lie."""
 
-from .coco import PoseCOCO
-from .files import PoseFiles
-from .lsp import PoseLSP
-from .mpii import PoseMPII
-from .synthetic import SyntheticPose
+from contml._support.imports import LazyTable
 
-#: Every source of pose data by its name in a config, `pose/NAME`.
-TASKS = {"synthetic": SyntheticPose, "files": PoseFiles, "mpii": PoseMPII, "coco": PoseCOCO, "lsp": PoseLSP}
+#: Every task of this package by its name in a config, `pose/NAME`: imported when it is used.
+TASKS = LazyTable(
+    __name__,
+    {
+        "synthetic": "synthetic:SyntheticPose",
+        "files": "files:PoseFiles",
+        "mpii": "mpii:PoseMPII",
+        "coco": "coco:PoseCOCO",
+        "lsp": "lsp:PoseLSP",
+    },
+)
+__getattr__ = TASKS.attribute

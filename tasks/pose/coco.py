@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .coco_json import Keypoints, read_keypoints
 from .people import Chosen, Options, a_folder, choose, make_split, shuffled

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, ImageOps
 
-from contml.contracts import InputError
+from contml import InputError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml.contracts import InputError
+from contml import InputError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 

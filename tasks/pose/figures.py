@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml.contracts import InputError
+from contml import InputError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255

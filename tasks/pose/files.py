@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .drawing import LSP_JOINTS, LSP_SKELETON
 from .split import PoseSplit

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .bodies import LSP
 from .matlab import load_matlab

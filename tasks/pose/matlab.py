@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scipy.io import loadmat
-
-from contml.contracts import InputError
+from contml import InputError
 
 
 def load_matlab(path: Path, name: str) -> Any:
@@ -17,6 +15,8 @@ def load_matlab(path: Path, name: str) -> Any:
         InputError: no such file, none that scipy can read, or no such variable.
     """
     try:
+        from scipy.io import loadmat
+
         found: dict[str, Any] = loadmat(str(path), appendmat=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None

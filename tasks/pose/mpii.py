@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .bodies import MPII
 from .mpii_mat import Marked, read_release

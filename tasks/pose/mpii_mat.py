@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .bodies import MPII
 from .matlab import load_matlab

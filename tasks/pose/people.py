@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .bodies import Body
 from .crops import Crop, Square, in_crop, square_round

@@ -11,7 +11,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from contml.contracts import ImageItem, InputError
+from contml import InputError
+from contml.contracts import ImageItem
 from contml.labels import PoseLabels
 
 from .crops import Crop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .drawing import LSP_JOINTS, LSP_SKELETON
 from .figures import draw_figure

@@ -1,6 +1,12 @@
-"""A table of one's own: a CSV or Parquet file of image paths and labels of any kind is a task without code."""
+"""A table of your own: a CSV or Parquet file of image paths and labels of any kind is a task without code."""
 
-from .file import TableFile
+from contml._support.imports import LazyTable
 
-#: Every kind of table by its name in a config, `table/NAME`.
-TASKS = {"file": TableFile}
+#: Every task of this package by its name in a config, `table/NAME`: imported when it is used.
+TASKS = LazyTable(
+    __name__,
+    {
+        "file": "file:TableFile",
+    },
+)
+__getattr__ = TASKS.attribute

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from contml.contracts import InputError
+from contml import InputError
 
 #: How a column of numbers says that it has none.
 _NOTHING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import NamedTuple
 
-from contml.contracts import InputError
+from contml import InputError
+from contml._support.errors import did_you_mean
 
 from .cells import Decimal
 from .described import KINDS
@@ -85,10 +85,10 @@ def _kind(name: str, text: str) -> tuple[str, float]:
     kind, colon, weight = text.strip().partition(":")
     kind = kind.strip() or "auto"
     if kind not in KINDS and kind != "auto":
-        near = difflib.get_close_matches(kind.lower(), KINDS, 1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
+        hint = did_you_mean(kind.lower(), KINDS)
         raise InputError(
-            f"task.labels: {name}={text}: there is no kind '{kind}'; {hint}Kinds: {', '.join(KINDS)}, auto"
+            f"task.labels: {name}={text}: there is no kind '{kind}'; {hint}{' ' if hint else ''}"
+            f"Kinds: {', '.join(KINDS)}, auto"
         )
     try:
         value = float(weight) if colon else 1.0

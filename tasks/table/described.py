@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from contml.contracts import InputError, LabelSpace
-from contml.labels import CaptionLabels, RegionLabels
+from contml import InputError
+from contml.labels import CaptionLabels, LabelSpace, RegionLabels
 from contml.labels.captions import tokens
 
 from ..captions.split import word_vectors

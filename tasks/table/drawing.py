@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
@@ -124,6 +123,8 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
 
 @cache
 def _font(points: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    import matplotlib
+
     # The font that matplotlib brings: the same on every machine, with most alphabets.
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

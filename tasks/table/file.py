@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import torch
 
-from contml.contracts import InputError, LabelSpace
-from contml.labels import WeightedLabels
+from contml import InputError
+from contml.labels import LabelSpace, WeightedLabels
 from contml.reporting.table import number
 
 from .cells import Decimal
@@ -195,8 +194,8 @@ class TableFile:
             if column is not None:
                 changes.append(f"task.{option}={json.dumps(column, ensure_ascii=False)}")
         rows = len(self.train)
-        classes = getattr(self.train.labels, "classes", None)
-        if isinstance(classes, torch.Tensor):
+        classes = self.train.labels.class_ids
+        if classes is not None:
             several = min(16, int(classes.max()) + 1, rows // 2)
             sizes = {"classes": several, "instances": min(6, rows // several)}
             return "table/classes", [*changes, *(f"sampler.{name}={size}" for name, size in sizes.items())]

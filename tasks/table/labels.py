@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError, LabelSpace
-from contml.labels import ClassLabels, OrdinalLabels, TagLabels
+from contml import InputError
+from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, TagLabels
 
 from .cells import Decimal, decimal_comma, is_nothing, number, separator, texts
 from .paths import Files

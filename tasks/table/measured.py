@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from contml.contracts import InputError, LabelSpace
-from contml.labels import PlaceLabels, VectorLabels
+from contml import InputError
+from contml.labels import LabelSpace, PlaceLabels, VectorLabels
 
 from .cells import decimal_comma, is_nothing, no_number, number, numbers
 from .labels import Array, Label, Scale

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from array import array
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from contml.contracts import InputError
+from contml import InputError
+from contml._support.errors import closest
 
 from ..captions.reading import read_text
 
@@ -64,9 +64,9 @@ class Table:
             raise InputError(f"{self.path}: column '{name}' ({use}) holds {self.opaque[name]}; give text or numbers")
         if name not in self.columns:
             lower = {column.lower(): column for column in self.columns}
-            near = difflib.get_close_matches(name.lower(), lower, 1)
+            near = closest(name.lower(), lower)
             has = f"it has {', '.join(self.columns) or 'none'}"
-            hint = f"did you mean '{lower[near[0]]}'? ({has})" if near else has
+            hint = f"did you mean '{lower[near]}'? ({has})" if near else has
             raise InputError(f"{self.path}: there is no column '{name}' ({use}); {hint}")
         return self.columns[name]
 

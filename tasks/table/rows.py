@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from contml.contracts import InputError
+from contml import InputError
 
 from .described import CaptionsLabel
 from .labels import Label

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from contml.contracts import ImageItem, LabelSpace
+from contml.contracts import ImageItem
+from contml.labels import LabelSpace
 
 from ..captions.drawing import draw_captions, draw_match
 from ..classes.split import class_colour, draw_class
@@ -80,8 +81,8 @@ class TableSplit:
         return draw_lines(shown, [line for label in self.read for line in label.said(at)], size)
 
     def _class(self, row: int) -> int:
-        classes: torch.Tensor = self.labels.classes  # type: ignore[attr-defined]
-        return int(classes[row])
+        assert self.labels.class_ids is not None
+        return int(self.labels.class_ids[row])
 
     def _explain(self, query: int, row: int, size: int) -> Image.Image:
         """Why two rows are near or far: the label distance of each label, or which words were matched."""

@@ -17,8 +17,9 @@ from contml.tasks.captions.synthetic import draw_scene
 from miniature import TINY
 from PIL import Image
 
+from contml import InputError
 from contml.cli import main
-from contml.contracts import InputError, Split, Task
+from contml.contracts import Split, Task
 from contml.distances import word_movers_distance
 from contml.experiment import load, train
 from contml.labels import CaptionLabels

@@ -13,7 +13,8 @@ from caption_sets import TEST, TRAIN, save, scenes, write_coco, write_csv, write
 from contml.tasks.captions import CaptionFiles, CaptionsCOCO, CaptionsFlickr
 from contml.tasks.captions.flickr import read_tokens
 
-from contml.contracts import InputError, Split, Task
+from contml import InputError
+from contml.contracts import Split, Task
 from contml.experiment import evaluate_run, load, train
 from contml.images import Images
 

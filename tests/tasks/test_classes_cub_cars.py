@@ -30,7 +30,7 @@ def test_cub_is_split_by_species_and_joined_by_image(tmp_path, monkeypatch):
     edit(root / "train_test_split.txt", lambda lines: [f"{line.split()[0]} 0" for line in lines])
     after = CUB(str(root))
     assert after.train.names == before.train.names
-    assert torch.equal(after.test.labels.classes, before.test.labels.classes)
+    assert torch.equal(after.test.labels.class_ids, before.test.labels.class_ids)
 
 
 def test_files_that_a_mac_leaves_are_no_images(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_cars_in_both_layouts_are_the_same(tmp_path, monkeypatch):
             "Model 196 Sedan 2012",
         ]
     )
-    assert new.train.labels.classes.bincount().tolist() == old.train.labels.classes.bincount().tolist()
+    assert new.train.labels.class_ids.bincount().tolist() == old.train.labels.class_ids.bincount().tolist()
     # Both halves hold the same names; the split is by model, over both.
     for split in (new.train, new.test):
         assert {Path(name).parent.name for name in split.names} == {"cars_train", "cars_test"}
@@ -284,7 +284,7 @@ def test_the_published_devkit(tmp_path, monkeypatch):
     names = [Path(name).name for name in task.train.names]
     row = names.index("00001.jpg")  # the first record: x 39 to 569, class 14
     assert task.train.boxes[row] == (38, 115, 569, 375)
-    assert task.train.class_names[int(task.train.labels.classes[row])] == "Audi TTS Coupe 2012"
+    assert task.train.class_names[int(task.train.labels.class_ids[row])] == "Audi TTS Coupe 2012"
     # The miniature's fields and types are those of the true file.
     (tmp_path / "mine").mkdir()
     write_cars_new(tmp_path / "mine")

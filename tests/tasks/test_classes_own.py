@@ -9,7 +9,8 @@ import pytest
 from class_layouts import save, write_class_table, write_folders
 from contml.tasks.classes import ClassFolder, ClassTable
 
-from contml.contracts import InputError, Task
+from contml import InputError
+from contml.contracts import Task
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TABLE = {"image": "file", "label": "class_name"}
@@ -24,7 +25,7 @@ def line_of(reader, root, **options):
 
 
 def classes_of(split):
-    return dict(zip(split.class_names, split.labels.classes.bincount().tolist(), strict=True))
+    return dict(zip(split.class_names, split.labels.class_ids.bincount().tolist(), strict=True))
 
 
 def write_flat(root, names=("b", "a", "d", "c"), items=2):
@@ -54,7 +55,7 @@ def test_folders_query_and_gallery(tmp_path):
     task = ClassFolder(str(tmp_path))
     assert task.test.queries.tolist() == [0, 1]
     assert task.test.gallery.tolist() == list(range(2, 22))
-    assert [task.test.class_names[int(task.test.labels.classes[row])] for row in (0, 1)] == ["class 08", "class 10"]
+    assert [task.test.class_names[int(task.test.labels.class_ids[row])] for row in (0, 1)] == ["class 08", "class 10"]
 
 
 def test_half_of_the_classes(tmp_path):

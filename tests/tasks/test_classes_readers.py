@@ -12,7 +12,8 @@ from class_layouts import write_cub, write_sop
 from contml.tasks.classes import CUB, SOP, TASKS, Cars, InShop, cars, cub, inshop, sop
 from PIL import Image
 
-from contml.contracts import InputError, Split, Task
+from contml import InputError
+from contml.contracts import Split, Task
 from contml.experiment import load
 
 
@@ -47,7 +48,7 @@ def test_a_complete_copy(whole):
     for split in (task.train, task.test):
         assert isinstance(split, Split)
         assert split.missing == 0
-        assert split.labels.classes.bincount().tolist() == [5] * (8 if split is task.train else 4)
+        assert split.labels.class_ids.bincount().tolist() == [5] * (8 if split is task.train else 4)
         for row in (0, len(split) - 1):
             assert split.image(row).is_file()
             assert split.name(row) == str(split.image(row))
@@ -55,8 +56,8 @@ def test_a_complete_copy(whole):
     # What is on the pictures says that class and file belong together: one colour a class.
     for split in (task.train, task.test):
         colours = torch.tensor(np.stack([np.asarray(Image.open(file)).mean((0, 1)) for file in split.images]))
-        for number in split.labels.classes.unique():
-            assert colours[split.labels.classes == number].std(0).max() < 5
+        for number in split.labels.class_ids.unique():
+            assert colours[split.labels.class_ids == number].std(0).max() < 5
     assert len(set(task.train.class_names) | set(task.test.class_names)) == 12
     assert (task.test.queries is None) == (name != "inshop")
 
@@ -178,7 +179,7 @@ def test_an_image_that_is_broken_is_left_to_the_policy_of_images(tmp_path):
         assert sum(len(batch.rows) for batch in images.test_batches(split, None, 16)) == 37
         assert list(images.left_out) == [split.name(row) for row in (2, 3, 4)]
     images = load("classes/synthetic", changes).build_images()
-    with pytest.raises(InputError, match=r"_0003_21.jpg: cannot be decoded \(.*set images.broken=skip"):
+    with pytest.raises(InputError, match=r"_0003_21.jpg: cannot be decoded \(.*broken: skip"):
         list(images.test_batches(task.train, None, 16))
 
 

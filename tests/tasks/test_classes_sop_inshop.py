@@ -88,7 +88,8 @@ def test_garments(tmp_path, monkeypatch):
     assert task.train.class_names[:2] == ["women dresses 1", "men jackets vests 2"]
     # Both colours of a garment are one class.
     assert (
-        len({Path(n).name[:2] for n, c in zip(task.train.names, task.train.labels.classes, strict=True) if c == 0}) == 2
+        len({Path(n).name[:2] for n, c in zip(task.train.names, task.train.labels.class_ids, strict=True) if c == 0})
+        == 2
     )
 
 
@@ -109,7 +110,7 @@ def test_a_garment_of_one_image_takes_part(tmp_path):
     path = tmp_path / "Eval/list_eval_partition.txt"
     edit(path, lambda lines: [str(len(lines) - 6), lines[1], lines[2], *lines[7:]])
     task = InShop(str(tmp_path), complete=False)
-    assert task.train.labels.classes.bincount().tolist() == [1, *[5] * 7]
+    assert task.train.labels.class_ids.bincount().tolist() == [1, *[5] * 7]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_a_broken_image_is_named(folder, tmp_path):
     with pytest.raises(OSError, match="cannot identify image file"):
         task.train.image(0)
     changes = [*OPTIONS, f"task.root={tmp_path}", "sampler.batches=20"]
-    with pytest.raises(ValueError, match=r"\.jpg, person \d: cannot be decoded \(cannot identify.*images.broken=skip"):
+    with pytest.raises(ValueError, match=r"\.jpg, person \d: cannot be decoded \(cannot identify.*broken: skip"):
         train(load("pose/synthetic", changes), tmp_path / "runs")
 
 

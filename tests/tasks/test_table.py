@@ -14,7 +14,8 @@ from contml.tasks.table import TableFile
 from PIL import Image
 from tables import SIZES, dials, write_table
 
-from contml.contracts import InputError, Split, Task
+from contml import InputError
+from contml.contracts import Split, Task
 from contml.distances.places import haversine
 from contml.images import Images
 from contml.labels import CaptionLabels, ClassLabels, WeightedLabels

@@ -124,7 +124,7 @@ def test_a_config_of_ones_own_and_a_sampler_of_ones_own(contml, tmp_path):
         (["--label", "reading"], "--label and --image tell of a table of your own; name it: --data FILE"),
         (["pose/synthetic", "--data", "items.csv"], "unknown key 'task.data'"),
         ([], "name a config: 'contml train pose/synthetic'"),
-        (["--data", "items.csv", "--resume", "runs/x"], "leave --data away"),
+        (["--data", "items.csv", "--resume", "runs/x"], "leave out --data"),
     ],
 )
 def test_mistakes_are_one_line(contml, arguments, message):

@@ -14,7 +14,7 @@ from contml.tasks.table.guess import guess_cells
 from contml.tasks.table.reading import read_table
 from tables import dials, write_table
 
-from contml.contracts import InputError
+from contml import InputError
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

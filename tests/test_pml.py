@@ -8,13 +8,13 @@ import sys
 import pytest
 import torch
 
+from contml import InputError
 from contml.config import Section, data_arguments, options, read, summary, validate
-from contml.contracts import InputError
 from contml.labels import ClassLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 from contml.losses.memory import CrossBatchMemory
-from contml.losses.outside import _REFUSED, outside
-from contml.training import check_labels
+from contml.losses.pml import _REFUSED, pml_loss
+from contml.training import EmbeddingStep
 
 pytest.importorskip("pytorch_metric_learning")
 # The library's own: numpy's __array_wrap__, of a scipy function given tensors.
@@ -30,7 +30,7 @@ def names():
 
 
 def make(name, **given):
-    constructor = outside(f"pml:{name}")
+    constructor = pml_loss(f"pml:{name}")
     data = {"num_classes": 4, "embedding_dim": 6}
     required = {"margin": 0.4, "Tn": 1.0} if name == "RankedListLoss" else {}
     torch.manual_seed(0)
@@ -44,7 +44,7 @@ def test_every_loss_gives_the_librarys_value_and_gradient(name):
 
     required = {"margin": 0.4, "Tn": 1.0} if name == "RankedListLoss" else {}
     width = "descriptors_dim" if name == "P2SGradLoss" else "embedding_size"
-    sizes = {"num_classes": 4, width: 6} if data_arguments(outside(f"pml:{name}")) else {}
+    sizes = {"num_classes": 4, width: 6} if data_arguments(pml_loss(f"pml:{name}")) else {}
     torch.manual_seed(0)
     theirs = getattr(library, name)(**required, **sizes)
     ours = make(name)
@@ -62,32 +62,32 @@ def test_every_loss_gives_the_librarys_value_and_gradient(name):
 
 @pytest.mark.parametrize("name", names())
 def test_options_show_as_those_of_any_loss(name):
-    constructor = outside(f"pml:{name}")
+    constructor = pml_loss(f"pml:{name}")
     shown = options(constructor)
     assert set(data_arguments(constructor)) <= {"num_classes", "embedding_dim", "class_ids"}
     assert not {option.name for option in shown} & {"distance", "reducer", "num_classes", "embedding_size"}
     assert summary(constructor) == f"{name} of pytorch-metric-learning."
     # Every default may be written out.
     make(name, **{option.name: option.default for option in shown if not option.required})
-    assert outside(f"pml:{name}") is constructor
+    assert pml_loss(f"pml:{name}") is constructor
 
 
 def test_options_of_some_losses():
-    shown = {option.name: option.default for option in options(outside("pml:TripletMarginLoss"))}
+    shown = {option.name: option.default for option in options(pml_loss("pml:TripletMarginLoss"))}
     assert shown == {"margin": 0.05, "swap": False, "smooth_loss": False, "triplets_per_anchor": "all"}
-    assert [option.name for option in options(outside("pml:ProxyNCALoss"))] == ["softmax_scale"]  # of its base
-    assert data_arguments(outside("pml:ProxyNCALoss")) == {
+    assert [option.name for option in options(pml_loss("pml:ProxyNCALoss"))] == ["softmax_scale"]  # of its base
+    assert data_arguments(pml_loss("pml:ProxyNCALoss")) == {
         "num_classes": True,
         "embedding_dim": True,
         "class_ids": False,
     }
-    assert data_arguments(outside("pml:MarginLoss")) == {}  # with a number of classes it would be another loss
+    assert data_arguments(pml_loss("pml:MarginLoss")) == {}  # with a number of classes it would be another loss
 
 
 def from_text(tmp_path, text):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    return validate(read(path), {"loss": Section(LOSSES, others=outside)}).parts["loss"]
+    return validate(read(path), {"loss": Section(LOSSES, others=pml_loss)}).parts["loss"]
 
 
 def test_a_config_names_one(tmp_path):
@@ -140,20 +140,20 @@ def test_a_wrong_config_is_pointed_at(tmp_path, text, message):
 
 def test_an_unlikely_name_is_told_what_there_is():
     with pytest.raises(InputError, match="has no loss 'x'; it has AngularLoss, ArcFaceLoss, ") as error:
-        outside("pml:x")
+        pml_loss("pml:x")
     assert "\n" not in str(error.value)
 
 
 def test_other_names_are_not_ours():
-    assert outside("raw") is None
-    assert outside("module:Loss") is None
+    assert pml_loss("raw") is None
+    assert pml_loss("module:Loss") is None
 
 
 def test_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
     with pytest.raises(InputError) as error:
-        outside("pml:NTXentLoss " + "never asked for before")
+        pml_loss("pml:NTXentLoss " + "never asked for before")
     assert str(error.value).endswith('not installed; pip install "contml[pml]"')
     assert "\n" not in str(error.value)
 
@@ -171,7 +171,7 @@ def test_labels_in_every_form():
     loss, classes = make("NTXentLoss"), torch.tensor([7, 3, 3, 7, 5, 5])
     embeddings = torch.randn(6, 6)
     expected = loss(embeddings, classes)
-    assert torch.equal(loss(embeddings, ClassLabels(classes).view()), expected)
+    assert torch.equal(loss(embeddings, ClassLabels(classes)), expected)
     assert torch.equal(loss(embeddings, classes, anchors=torch.tensor([5, 0, 1, 4, 2, 3])), expected)
 
 
@@ -188,8 +188,9 @@ def test_class_ids_of_any_numbering():
 @pytest.mark.parametrize(
     ("labels", "anchors", "message"),
     [
-        (VectorLabels(torch.randn(4)).view(), None, "needs classes, but the labels are a matter of degree"),
-        (ThresholdLabels(1.0, space=VectorLabels(torch.randn(4))).view(), None, "the labels are 0 / 1 without class"),
+        (VectorLabels(torch.randn(4)), None, "needs classes, but the labels are graded"),
+        (torch.randn(4), None, "needs classes, but the labels are graded"),
+        (ThresholdLabels(1.0, space=VectorLabels(torch.randn(4))), None, "the labels are 0 / 1 without class"),
         (torch.zeros(4, 4), None, "needs classes, but the labels are 0 / 1 without class ids"),
         (torch.zeros(3).long(), None, "the labels are of 3 items; give one label an item"),
         (torch.zeros(4).long(), torch.tensor([0, 1]), "takes all items of a batch as anchors, but 2 of 4 are to be"),
@@ -204,8 +205,9 @@ def test_bad_input_is_told_in_one_line(labels, anchors, message):
 
 
 def test_labels_of_another_kind_are_refused_before_the_first_step():
-    with pytest.raises(InputError, match="pml:NTXentLoss needs class labels, but the labels of this data are not"):
-        check_labels(outside("pml:NTXentLoss"), "binary")
+    binary = ThresholdLabels(1.0, space=VectorLabels(torch.randn(4)))
+    with pytest.raises(InputError, match="pml:NTXentLoss needs classes, but the labels are 0 / 1 without class ids"):
+        EmbeddingStep(loss=make("NTXentLoss")).check(torch.nn.Identity(), binary)
     with pytest.raises(InputError, match="takes a pair loss of contml, but pml:NTXentLoss is none"):
         CrossBatchMemory(loss=make("NTXentLoss"))
 

@@ -6,9 +6,7 @@ and regularisers are the library's defaults. What they do with a batch is the li
 
 from __future__ import annotations
 
-import difflib
 import functools
-import importlib
 import inspect
 from types import ModuleType
 from typing import Any, ClassVar
@@ -16,10 +14,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from contml.contracts import InputError, LabelKind, LabelView
+from contml._support.errors import InputError, did_you_mean
+from contml.contracts import Requirement
 from contml.distances.euclidean import full_precision
+from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
-from contml.losses.rows import _positions, _view
+from contml.losses.inputs import as_anchors, as_labels, check_embeddings
 
 PREFIX = "pml:"
 #: What the library calls that which the data tell.
@@ -50,7 +50,7 @@ _REFUSED = {
 }
 
 
-def outside(name: str) -> type[OutsideLoss] | None:
+def pml_loss(name: str) -> type[PMLLoss] | None:
     """The loss that a config calls `pml:NAME`, made like any of `LOSSES`; None where it is no such name.
 
     Raises:
@@ -59,13 +59,13 @@ def outside(name: str) -> type[OutsideLoss] | None:
     return _adapter(name) if name.startswith(PREFIX) else None
 
 
-class OutsideLoss(nn.Module):
+class PMLLoss(nn.Module):
     """Base of the losses of pytorch-metric-learning: each is a subclass whose signature shows its options.
 
     All items of a batch are anchors. In float32, or float64 for float64 embeddings, whatever autocast says.
     """
 
-    labels: LabelKind = "classes"
+    requires: Requirement = "classes"
     library: ClassVar[type[nn.Module]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -82,25 +82,26 @@ class OutsideLoss(nn.Module):
         except (ArithmeticError, AssertionError, TypeError, ValueError) as error:
             raise InputError(f"{type(self).__name__}: {_line(error)}") from error
 
-    def forward(self, embeddings: Tensor, labels: Tensor | LabelView, *, anchors: Tensor | None = None) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch.
 
         Args:
             embeddings: `[B, d]`.
-            labels: integer classes `[B]`, or a view of a label space of classes.
+            labels: a label space of classes, or integer classes `[B]`.
             anchors: positions of all items, in any order.
 
         Raises:
             InputError: labels that are no classes, anchors that are not all items, a batch that the library refuses.
         """
         name = type(self).__name__
-        positions = _positions(anchors, embeddings)
+        check_embeddings(name, embeddings)
+        positions = as_anchors(anchors, embeddings)
         if positions is not None and len(set(positions.tolist())) != len(embeddings):
             raise InputError(
                 f"{name} takes all items of a batch as anchors, but {len(positions)} of {len(embeddings)} are to be "
-                "anchors; set sampler.all_anchors: true, or choose a loss of contml"
+                "anchors; let all items be anchors, or choose a loss of contml"
             )
-        classes = _view(self, embeddings, labels, positions).classes  # type: ignore[arg-type]
+        classes = as_labels(name, self.requires, labels, embeddings, positions).class_ids
         assert classes is not None
         classes = classes.to(embeddings.device)
         classes = classes.long() if self.index is None else self.index(classes)
@@ -113,7 +114,7 @@ class OutsideLoss(nn.Module):
 
 
 @functools.cache
-def _adapter(name: str) -> type[OutsideLoss]:
+def _adapter(name: str) -> type[PMLLoss]:
     library, theirs = _library(name), name.removeprefix(PREFIX)
     if theirs in _REFUSED:
         raise InputError(f"{name} {_REFUSED[theirs]}; choose another loss")
@@ -123,22 +124,23 @@ def _adapter(name: str) -> type[OutsideLoss]:
         if inspect.isclass(found) and issubclass(found, library.BaseMetricLossFunction) and key not in _REFUSED
     }
     if theirs not in known:
-        near = difflib.get_close_matches(theirs, known, 1)
-        hint = f"did you mean '{PREFIX}{near[0]}'?" if near else f"it has {', '.join(sorted(known))}"
+        hint = did_you_mean(name, [PREFIX + key for key in known], f"it has {', '.join(sorted(known))}")
         raise InputError(f"pytorch-metric-learning has no loss '{theirs}'; {hint}")
     loss: type[nn.Module] = known[theirs]
     doc = f"{theirs} of pytorch-metric-learning.\n\n{inspect.cleandoc(loss.__doc__ or '')}"
-    return type(name, (OutsideLoss,), {"library": loss, "__signature__": _signature(loss), "__doc__": doc})
+    return type(name, (PMLLoss,), {"library": loss, "__signature__": _signature(loss), "__doc__": doc})
 
 
 def _library(name: str) -> ModuleType:
     try:
-        return importlib.import_module("pytorch_metric_learning.losses")
+        from pytorch_metric_learning import losses
     except ModuleNotFoundError as error:
         raise InputError(
             f"'{name}' is a loss of pytorch-metric-learning, but '{error.name}' is not installed; "
             'pip install "contml[pml]"'
         ) from None
+    module: ModuleType = losses
+    return module
 
 
 def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:

@@ -1,0 +1,1 @@
+"""Helpers that several packages share, each written once: errors, checks of numbers, files, progress, imports."""

@@ -1,0 +1,84 @@
+"""A label space as 0 / 1, by a threshold or by nearest neighbours: how losses for 0 / 1 train on graded labels."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.progress import progress_bar
+from contml.contracts import LabelKind
+from contml.distances.cache import fingerprint
+from contml.distances.search import checked
+from contml.labels.base import LabelSpace
+
+
+class ThresholdLabels(LabelSpace):
+    """A label space as 0 / 1: items nearer than a threshold are positives.
+
+    Args:
+        threshold: label distance below which an item is a positive (0), in the space's unit; all others are
+            negatives (1).
+    """
+
+    kind: LabelKind = "binary"
+    space: LabelSpace
+
+    def __init__(self, threshold: float, *, space: LabelSpace) -> None:
+        if not threshold > 0:
+            raise InputError(f"threshold is {threshold}; it must be above 0, or no item has a positive")
+        super().__init__(space=space)
+        self.threshold = threshold
+        self.unit = f"{threshold:g} or more ({space.unit})"
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """0 or 1, `[X, Y]`."""
+        return checked(self.space.distances(x.space, y.space).float()) >= self.threshold
+
+    def _contents(self) -> str:
+        return f"positives below {self.threshold:g} of {self.space!r}"
+
+
+class NearestLabels(LabelSpace):
+    """A label space as 0 / 1: the k nearest items of each are its positives.
+
+    A relation that is **not symmetric**: an item may be among another's k nearest and not the other way round; row a
+    has the positives of a. A subset keeps the neighbours found in the whole.
+
+    Args:
+        k: how many of an item's nearest by label distance are its positives (0), beside itself; all others are 1.
+        cache: a folder that keeps what was found, for the next run on these labels; none: found anew.
+    """
+
+    kind: LabelKind = "binary"
+    positions: Tensor
+
+    def __init__(self, k: int = 30, cache: Path | None = None, *, space: LabelSpace, quiet: bool = True) -> None:
+        super().__init__(positions=torch.arange(len(space), device=space.device))
+        self.k = k
+        with nullcontext() if quiet else progress_bar(len(space)) as progress:
+            self.neighbours = space.nearest(k, progress=progress, cache=cache).rows  # [N,k] of the whole
+        self.unit = f"not among the {k} nearest"
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """0 or 1, `[X, Y]`."""
+        positive = torch.zeros(len(x), len(self.neighbours), dtype=torch.bool, device=self.device)
+        positive.scatter_(1, torch.cat((self.neighbours[x.positions], x.positions[:, None]), 1), True)
+        return ~positive[:, y.positions]
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same labels on another device."""
+        moved = super().to(device)
+        moved.neighbours = self.neighbours.to(device)
+        return moved
+
+    def fingerprint(self) -> str:
+        """A hash of the neighbours, the same on every device: the key of caches."""
+        return fingerprint(type(self), self.neighbours, self.positions)
+
+    def _contents(self) -> str:
+        return f"the {self.k} nearest items are positives"

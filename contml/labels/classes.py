@@ -1,0 +1,73 @@
+"""The label space of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.validation import as_rows
+from contml.contracts import LabelKind, Rows
+from contml.distances.labels import class_distance
+from contml.distances.search import MEMORY
+from contml.labels.base import LabelSpace
+
+
+class ClassLabels(LabelSpace):
+    """Class labels: label distance 0 within a class, 1 between classes.
+
+    Args:
+        labels: the class of each item: integers that need not be consecutive, or strings.
+
+    Attributes:
+        names: the classes in order, of which `class_ids` are positions; empty where only ids were given.
+    """
+
+    kind: LabelKind = "classes"
+    unit = "another class"
+    class_ids: Tensor
+
+    def __init__(self, labels: Tensor | Sequence[Hashable]) -> None:
+        if isinstance(labels, Tensor) and (labels.ndim != 1 or labels.is_floating_point()):
+            raise InputError(
+                f"classes are {labels.dtype} {list(labels.shape)}; give a whole number or a string for each item"
+            )
+        values = labels.tolist() if isinstance(labels, Tensor) else [_plain(label) for label in labels]
+        for row, value in enumerate(values):
+            if value is None or value != value:
+                raise InputError(f"the class of item {row} is {value}; give each item a class")
+        if not values:
+            raise InputError("there are no labels; give each item a class")
+        self.names: list[Any] = sorted(set(values), key=lambda value: (str(type(value)), value))
+        position = {name: number for number, name in enumerate(self.names)}
+        device = labels.device if isinstance(labels, Tensor) else "cpu"
+        super().__init__(class_ids=torch.tensor([position[v] for v in values], dtype=torch.int64, device=device))
+
+    @classmethod
+    def from_ids(cls, class_ids: Tensor) -> Self:
+        """Integer class ids `[N]` as they are: not renumbered, without row numbers, nothing copied or looked at."""
+        labels = cls.__new__(cls)
+        labels.class_ids, labels._packed, labels.names, labels.rows = class_ids, ("class_ids",), [], None
+        return labels
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """0 or 1, `[X, Y]`."""
+        return class_distance(x.class_ids, y.class_ids)
+
+    def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:  # noqa: ARG002
+        """0 or 1, `[R, C]` in float32: nothing to check, and no temporaries."""
+        ids = self.class_ids
+        r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))
+        return class_distance(r, c)
+
+    def _contents(self) -> str:
+        return f"{len(set(self.class_ids.tolist())):,} classes"
+
+
+def _plain(label: Any) -> Any:
+    """A number of numpy or torch as Python's own: equal ones are then one class."""
+    return label.item() if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0) else label

@@ -1,0 +1,72 @@
+"""The label space of real vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.distances.euclidean import euclidean, squared_euclidean
+from contml.distances.search import Neighbours
+from contml.distances.vectors import nearest_vectors
+from contml.labels.base import LabelSpace
+
+
+class VectorLabels(LabelSpace):
+    """Real vectors as labels: an age, a rating, attributes, a place on a line.
+
+    Args:
+        values: `[N]` or `[N, D]`.
+        squared: squared Euclidean label distance, else plain Euclidean; goes with the loss's option of that name.
+        unit: what a label distance of 1 is, in words.
+    """
+
+    values: Tensor
+
+    def __init__(
+        self, values: Tensor | np.ndarray[Any, Any] | Sequence[Any], squared: bool = True, unit: str = ""
+    ) -> None:
+        try:
+            packed = (
+                values.detach().to(torch.float64, copy=True)
+                if isinstance(values, Tensor)
+                else torch.tensor(np.asarray(values, dtype=np.float64))
+            )
+        except (ValueError, TypeError) as error:
+            raise InputError(f"values are no numbers [items] or [items, D] ({error})") from None
+        if packed.ndim == 0 or packed.numel() == 0:
+            raise InputError(f"values are of shape {list(packed.shape)}; give numbers [items] or [items, D]")
+        super().__init__(values=packed.flatten(1) if packed.ndim > 1 else packed[:, None])
+        self.squared = squared
+        self.unit = unit or ("squared difference of labels" if squared else "difference of labels")
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Euclidean distances, squared or plain, in float64 `[X, Y]`."""
+        return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
+
+    def _contents(self) -> str:
+        return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"
+
+    def _nearest(
+        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
+    ) -> Neighbours:
+        # FAISS on the CPU, matrix products on a GPU, certified and ranked again in float64.
+        at = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
+        found = nearest_vectors(
+            self.values[rows],
+            self.values[among],
+            k,
+            itself=torch.where(among[at] == rows, at, -1),
+            order=self._as_pairwise,
+            memory=memory,
+            progress=progress,
+        )
+        return Neighbours(found.values.float(), among[found.positions])
+
+    def _as_pairwise(self, squared: Tensor) -> Tensor:
+        # Ties are those of the float32 numbers that `pairwise` gives.
+        return (squared if self.squared else squared.sqrt()).float().double()

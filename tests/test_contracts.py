@@ -1,0 +1,126 @@
+"""The contracts in code: what the library reads of label spaces, losses and steps is in their base classes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import contml
+
+SOURCE = Path(contml.__file__).parent
+#: Functions that ask an object for an attribute by its name.
+ASKING = ("getattr", "hasattr", "attrgetter")
+#: Every place that asks: "file:function: source of the first argument", and why it may. None of these is a label
+#: space, a loss or a training step: those are base classes, and have all that the library reads of them.
+ALLOWED = {
+    # Tasks, splits and samplers may be anybody's own class: what these may have beside their protocol is optional.
+    "experiment/checking.py:_dropped: split": "a split may count the items that it left out",
+    "experiment/checking.py:check: task": "a task may have facts",
+    "experiment/checking.py:describe: task": "a task may describe its data",
+    "experiment/running.py:_evaluate: test": "a split of classes may say at which K papers report",
+    "experiment/running.py:report_run: task.test": "a split may explain a pair",
+    "images/cache.py:_stamps: split": "a split may name its files without decoding them",
+    "preparation.py:_facts: split": "a split may count the items that it left out",
+    "preparation.py:prepare: task": "a task may have facts",
+    "reporting/gallery.py:explain_pair: split": "a split may explain a pair",
+    "testing.py:_broken_by_sampler: sampler": "a sampler may keep a state",
+    "training/trainer.py:Trainer._report_dropped: split": "a split may count the items that it left out",
+    "training/trainer.py:Trainer.evaluate: self.test": "a split of classes may say at which K papers report",
+    # Models are any torch.nn.Module.
+    "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
+    "training/setup.py:model_groups: model": "a model may list the parameters of its head",
+    # Objects of other libraries, in one version or another.
+    "distances/_lanes.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
+    "distances/_lanes.py:pointer: array": "types of Numba: arrays alone have a layout",
+    "distances/counts.py:_rounded_inputs: products": "torch 2.9 and later",
+    "distances/counts.py:_rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
+    "labels/captions.py:CaptionLabels.__init__: vectors": "word vectors are a mapping, or gensim's",
+    "labels/captions.py:load_word_vectors: loaded": "a whole model of gensim holds its vectors",
+    # Modules, functions and records of our own, asked for a name that is a value.
+    "_support/imports.py:import_by_name: found": "the object that a config names",
+    "_support/imports.py:lazy_names.get: importlib.import_module(module_of[name])": "a name of a package",
+    "config/schema.py:_help: source": "the text of a class or a function",
+    "config/schema.py:words: kind": "the name of a type",
+    "reporting/compare_runs.py:_same_test: x.curves[name]": "two curves of one record, in a loop",
+    "reporting/compare_runs.py:_same_test: y.curves[name]": "two curves of one record, in a loop",
+}
+
+
+class Asked(ast.NodeVisitor):
+    """What the code of one file asks by name, each with the function that it is in."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.inside, self.found = file, [], []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.within(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.within(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.within(node)
+
+    def within(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        self.inside.append(node.name)
+        self.generic_visit(node)
+        self.inside.pop()
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if name_of(node.func) in ASKING:
+            self.note(ast.unparse(node.args[0]) if node.args else "nothing")
+            for part in (*node.args, *node.keywords):
+                self.visit(part)
+        else:
+            self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in ASKING:  # handed on, to be called elsewhere
+            self.note(f"{node.id} itself")
+
+    def note(self, what: str) -> None:
+        self.found.append(f"{self.file}:{'.'.join(self.inside) or 'module'}: {what}")
+
+
+def name_of(function: ast.expr) -> str | None:
+    """`getattr`, `builtins.getattr`: their last word."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else None
+
+
+def asked(text: str, file: str) -> list[str]:
+    visitor = Asked(file)
+    visitor.visit(ast.parse(text))
+    return visitor.found
+
+
+def asked_in_the_library() -> Iterator[str]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield from asked(path.read_text(encoding="utf-8"), path.relative_to(SOURCE).as_posix())
+
+
+def test_no_label_space_loss_or_step_is_asked_for_an_attribute_by_name():
+    found = set(asked_in_the_library())
+    assert sorted(found - ALLOWED.keys()) == []  # new: write it down with a reason, or put it into a base class
+    assert sorted(ALLOWED.keys() - found) == []  # gone: take it off the list
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = getattr(labels, 'rows', None)", ["a.py:module: labels"]),
+        ("def f(step):\n    return hasattr(step.loss, 'miner')", ["a.py:f: step.loss"]),
+        ("class A:\n    def f(self):\n        return lambda: getattr(self.loss, 'x')", ["a.py:A.f: self.loss"]),
+        ("async def f(x):\n    return builtins.hasattr(x, 'y')", ["a.py:f: x"]),
+        ("getattr(getattr(split, 'labels'), 'rows')", ["a.py:module: getattr(split, 'labels')", "a.py:module: split"]),
+        ("rows = map(operator.attrgetter('rows'), spaces)", ["a.py:module: 'rows'"]),
+        ("ask = hasattr", ["a.py:module: hasattr itself"]),
+        ("def __getattr__(name):\n    return labels.rows", []),
+    ],
+)
+def test_what_asks_by_name_is_found(text, expected):
+    assert asked(text, "a.py") == expected

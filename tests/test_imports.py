@@ -1,0 +1,102 @@
+"""What is imported when: a loss brings no heavy package, and names and help do not import torch."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import contml
+
+HEAVY = ("accelerate", "faiss", "gensim", "llvmlite", "matplotlib", "numba", "rapidfuzz", "scipy.sparse", "torchvision")
+
+
+def loaded_after(code, names, *, cwd=None):
+    """Which of these modules a fresh process has after the code, and what it printed on stderr."""
+    ending = f"\nimport json, sys\nprint(json.dumps([name for name in {list(names)!r} if name in sys.modules]))"
+    found = subprocess.run([sys.executable, "-c", code + ending], capture_output=True, text=True, cwd=cwd, check=False)
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout.splitlines()[-1]), found.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import contml; contml.LogRatioLoss()",
+        "from contml.losses import LOSSES",
+        "import contml.losses.triplet",
+        "from contml.losses import LogRatioLoss; import torch; x = torch.randn(8, 4, requires_grad=True)\n"
+        "LogRatioLoss()(x, torch.rand(8)).backward()",
+        "from contml import ClassLabels, RAWLoss; import torch; x = torch.randn(8, 4, requires_grad=True)\n"
+        "RAWLoss()(x, ClassLabels([0, 0, 1, 1, 2, 2, 3, 3])[[0, 1, 2, 3, 4, 5, 6, 7]]).backward()",
+    ],
+)
+def test_a_loss_imports_no_heavy_package(code):
+    assert loaded_after(code, HEAVY)[0] == []
+
+
+def test_the_front_door_imports_nothing_before_it_is_used():
+    assert loaded_after("import contml; contml.InputError; contml.__version__", ("torch", "numpy"))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--help"], ""),
+        (["--version"], ""),
+        (["train", "--help"], ""),
+        (["trian"], "No such command 'trian'"),
+        (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
+        (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
+        (["check", "pose/synthetic", "task=pose/synthetc"], "unknown task 'pose/synthetc'; did you mean"),
+        (["prepare", "classes/cubb", "folder"], "unknown task 'classes/cubb'; did you mean 'classes/cub'?"),
+        (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
+        (["train", "--resume", "nothing"], "nothing: no such run folder"),
+        (["list", "losess"], "there is no list of 'losess'"),
+        (["list", "configs"], ""),
+    ],
+)
+def test_help_and_mistyped_names_do_not_import_torch(tmp_path, arguments, message):
+    code = f"""
+import sys
+from contml.cli import main
+sys.argv = ["contml", *{arguments!r}]
+try:
+    main()
+except SystemExit:
+    pass
+"""
+    loaded, said = loaded_after(code, ("torch", "numpy", *HEAVY), cwd=tmp_path)
+    assert loaded == []
+    assert message in said
+
+
+def test_completion_of_configs_and_tasks_does_not_import_torch():
+    code = """
+from contml.cli.commands import _complete_config, _complete_task
+assert "pose/synthetic" in _complete_config("pose/")
+assert "classes/cub" in _complete_task("classes/")
+"""
+    assert loaded_after(code, ("torch", "numpy", *HEAVY))[0] == []
+
+
+def test_a_config_is_read_and_validated_without_heavy_packages():
+    """What `contml check` does before it reads data."""
+    code = "from contml.experiment import load\nload('captions/flickr8k')"
+    assert loaded_after(code, set(HEAVY) - {"llvmlite"})[0] == []
+
+
+def test_every_name_of_the_front_door_exists_and_is_known_to_type_checkers():
+    tree = ast.parse(Path(contml.__file__).read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.asname for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert typed == set(contml.__all__) - {"__version__"}
+    assert typed <= set(dir(contml))
+    for name in contml.__all__:
+        assert getattr(contml, name) is not None
+    with pytest.raises(AttributeError, match="module 'contml' has no attribute 'LogRatio'"):
+        contml.LogRatio  # noqa: B018

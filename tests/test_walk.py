@@ -1,0 +1,52 @@
+"""The walk of a batch from file to loss, as CONTRIBUTING tells it, is the one that a training takes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from contml._support.progress import TrainingProgress
+from contml.experiment import load
+
+ROOT = Path(__file__).parent.parent
+STEPS = 12
+
+
+def walk():
+    """(function, file) of each row of the table in CONTRIBUTING."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.split("## A batch from file to loss")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([\w.]+)[^`]*` \| `([^`]+)` \|", section, re.MULTILINE)
+
+
+def test_the_walk_is_the_one_that_a_batch_takes():
+    rows = walk()
+    assert 8 <= len(rows) <= STEPS
+    changes = ["task.train=40", "task.test=210", "sampler.batches=1", "sampler.batch_size=12", "training.epochs=1"]
+    experiment = load("pose/synthetic", [*changes, "sampler.anchors_per_batch=2"])
+    trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+    calls: list[tuple[str, str]] = []
+
+    def record(frame, event, _):
+        if event == "call":
+            calls.append((frame.f_code.co_qualname, frame.f_code.co_filename))
+
+    before = sys.getprofile()
+    sys.setprofile(record)
+    try:
+        with TrainingProgress(1, 1, 0, silent=True) as progress:
+            trainer._train_epoch(progress)
+    finally:
+        sys.setprofile(before)
+    first = []
+    for name, place in rows:
+        function = name.rpartition(".")[2]
+        found = [
+            number
+            for number, (qualified, file) in enumerate(calls)
+            if qualified.rpartition(".")[2] == function and place.strip("/").replace("<loss>", "log_ratio") in file
+        ]
+        assert found, f"{name} of {place} is not called"
+        first.append(found[0])
+    assert first == sorted(first)
