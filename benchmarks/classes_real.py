@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import heading, table
-from contml.contracts import Task
+from contml.data import Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation
@@ -95,8 +95,8 @@ def figures(found: Evaluation) -> dict[str, float]:
 
 def untrained(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
     """The figures of the backbone's features, and of the embeddings of a new head on them."""
-    test, images = experiment.build_task().test, experiment.build_images()
-    model = experiment.build_model()
+    task, images = experiment.build_task(), experiment.build_images()
+    test, model = task.test, experiment.build_model(task)
     found = [embed(each, test, images)[0] for each in (Features(model), model)]
     features, head = (figures(evaluate(embeddings, test.labels)[0]) for embeddings in found)
     return features, head
@@ -175,7 +175,8 @@ def measure(setup: str, given: argparse.Namespace, kept: Kept) -> None:
     missing = {row: loss for row, loss in LOSSES.items() if kept.get(setup, row) is None}
     if setup == HEAD and missing:
         experiment = load(name, changes)
-        task, images, model = experiment.build_task(), experiment.build_images(), experiment.build_model()
+        task, images = experiment.build_task(), experiment.build_images()
+        model = experiment.build_model(task)
         train_features, test_features = (embed(Features(model), split, images)[0] for split in (task.train, task.test))
     for row, loss in missing.items():
         if setup == HEAD:

@@ -28,39 +28,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from benchmarks.measure import alternate, heading, table
-from contml.contracts import ImageItem
-from contml.images import Batch, Images
-from contml.labels import ClassLabels, LabelSpace
+from contml.data import Batch, CropTransform, ImageFile, Images, Split
+from contml.labels import ClassLabels
 
 BATCH = 32
 SETS = ["photographs", "large", "cars"]
 RESULTS = Path(__file__).parent / "results"
 
 
-class Files:
-    """Files as a split."""
-
-    queries: Tensor | None = None
-    gallery: Tensor | None = None
-
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
-        self.labels: LabelSpace = ClassLabels(torch.zeros(len(files), dtype=torch.int64))
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def image(self, row: int) -> ImageItem:
-        return self.files[row]
-
-    def name(self, row: int) -> str:
-        return str(self.files[row])
-
-    def draw(self, row: int, size: int) -> Image.Image:
-        return Image.open(self.files[row]).resize((size, size))
+def split_of(files: list[Path]) -> Split:
+    """Files as a split of one class."""
+    labels = ClassLabels(torch.zeros(len(files), dtype=torch.int64))
+    return Split([ImageFile(file) for file in files], [str(file) for file in files], labels)
 
 
 class InOrder:
@@ -132,7 +113,7 @@ def decoded(file: Path, side: int, draft: bool = False) -> Image.Image:
         return picture.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
 
 
-def loader(images: Images, split: Files, train: bool) -> Callable[[], list[Batch]]:
+def loader(images: Images, split: Split, train: bool) -> Callable[[], list[Batch]]:
     def run() -> list[Batch]:
         if train:
             return list(images.train_batches(split, InOrder(len(split)), epoch=0))
@@ -143,9 +124,10 @@ def loader(images: Images, split: Files, train: bool) -> Callable[[], list[Batch
 
 def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[list[str]], str]:
     """Rows of the table, and what filling the cache cost."""
-    split, count = Files(given.files), len(given.files)
+    split, count = split_of(given.files), len(given.files)
     options = {"resize": given.resize, "crop": given.crop}
-    augmented = {**options, "scale_jitter": given.crop // 18, "shift": given.crop // 32, "flip": True}
+    jitter = CropTransform(given.crop // 18, given.crop // 32, **options)
+    augmented = {**options, "transform": jitter, "flip": "batch"}
     start = time.perf_counter()
     report = Images(**options, cache=folder).fill(split)  # type: ignore[arg-type]
     filled = count / (time.perf_counter() - start)
@@ -158,7 +140,7 @@ def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[l
     for cache in (None, folder):
         for number in (0, workers):
             for kind in ("test", "train"):
-                images = Images(**(augmented if kind == "train" else options), workers=number, cache=cache)  # type: ignore[arg-type]
+                images = Images(**(augmented if kind == "train" else options), workers=number, cache=cache)
                 images.prepare(split)
                 opened.append(images)
                 name = f"{'cache' if cache else 'loader'}, {kind}, {number} workers"

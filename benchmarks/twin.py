@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.measure import heading, table
-from contml.contracts import Task
+from contml.data import Task
 from contml.experiment import load
 
 SEEDS = (0, 1, 2)

@@ -24,143 +24,57 @@ if TYPE_CHECKING:
     )
     from contml.evaluation import (
         Evaluation as Evaluation,
-    )
-    from contml.evaluation import (
         evaluate as evaluate,
     )
     from contml.labels import (
         CaptionLabels as CaptionLabels,
-    )
-    from contml.labels import (
         ClassLabels as ClassLabels,
-    )
-    from contml.labels import (
         LabelSpace as LabelSpace,
-    )
-    from contml.labels import (
         MatrixLabels as MatrixLabels,
-    )
-    from contml.labels import (
         MultiLabels as MultiLabels,
-    )
-    from contml.labels import (
         NearestLabels as NearestLabels,
-    )
-    from contml.labels import (
         OrdinalLabels as OrdinalLabels,
-    )
-    from contml.labels import (
         PlaceLabels as PlaceLabels,
-    )
-    from contml.labels import (
         PoseLabels as PoseLabels,
-    )
-    from contml.labels import (
         PrecomputedLabels as PrecomputedLabels,
-    )
-    from contml.labels import (
         RegionLabels as RegionLabels,
-    )
-    from contml.labels import (
         SequenceLabels as SequenceLabels,
-    )
-    from contml.labels import (
         TagLabels as TagLabels,
-    )
-    from contml.labels import (
         ThresholdLabels as ThresholdLabels,
-    )
-    from contml.labels import (
         VectorLabels as VectorLabels,
-    )
-    from contml.labels import (
         WeightedLabels as WeightedLabels,
-    )
-    from contml.labels import (
         nearest as nearest,
     )
     from contml.losses import (
         AngularLoss as AngularLoss,
-    )
-    from contml.losses import (
         BinomialDevianceLoss as BinomialDevianceLoss,
-    )
-    from contml.losses import (
         ContrastiveLoss as ContrastiveLoss,
-    )
-    from contml.losses import (
         CrossBatchMemory as CrossBatchMemory,
-    )
-    from contml.losses import (
         CrossEntropyLoss as CrossEntropyLoss,
-    )
-    from contml.losses import (
         DenseTripletLoss as DenseTripletLoss,
-    )
-    from contml.losses import (
         DROLoss as DROLoss,
-    )
-    from contml.losses import (
         InstanceCrossEntropyLoss as InstanceCrossEntropyLoss,
-    )
-    from contml.losses import (
         LiftedStructureLoss as LiftedStructureLoss,
-    )
-    from contml.losses import (
         LogRatioLoss as LogRatioLoss,
-    )
-    from contml.losses import (
         MarginLoss as MarginLoss,
-    )
-    from contml.losses import (
         MultiSimilarityLoss as MultiSimilarityLoss,
-    )
-    from contml.losses import (
         NormalizedSoftmaxLoss as NormalizedSoftmaxLoss,
-    )
-    from contml.losses import (
         NPairsLoss as NPairsLoss,
-    )
-    from contml.losses import (
         PairLoss as PairLoss,
-    )
-    from contml.losses import (
         ProxyAnchorLoss as ProxyAnchorLoss,
-    )
-    from contml.losses import (
         ProxyNCALoss as ProxyNCALoss,
-    )
-    from contml.losses import (
         RankedListLoss as RankedListLoss,
-    )
-    from contml.losses import (
         RAWLoss as RAWLoss,
-    )
-    from contml.losses import (
         SoftTripleLoss as SoftTripleLoss,
-    )
-    from contml.losses import (
         TripletMarginLoss as TripletMarginLoss,
-    )
-    from contml.losses import (
         kl_robust as kl_robust,
-    )
-    from contml.losses import (
         pair_weights as pair_weights,
     )
     from contml.training import (
         HDML as HDML,
-    )
-    from contml.training import (
         EmbeddingStep as EmbeddingStep,
-    )
-    from contml.training import (
         Trainer as Trainer,
-    )
-    from contml.training import (
         Training as Training,
-    )
-    from contml.training import (
         TrainingStep as TrainingStep,
     )
 

@@ -6,11 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contml._support.errors import InputError, did_you_mean
 from contml.config import Section, from_overrides, options, validate
-from contml.contracts import Split, Task
 from contml.experiment import config_names, load, task_table
+
+if TYPE_CHECKING:
+    from contml.data.split import Split, Task
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def prepare(
     Args:
         name: of the task, such as "classes/cub".
         root: the folder of the data set.
-        overrides: further options of the task, `task.complete=false`.
+        overrides: further options of the task, `task.missing=drop`.
         size: images are brought to this many pixels square, as a training with images.resize of this size does.
         workers: processes that decode; 0 decodes in this one.
         cache: a folder that keeps the resized images, for `images.cache`; what it holds already is not decoded again.
@@ -55,7 +58,7 @@ def prepare(
         InputError: there is no such task, it reads no files, or the data set is not what it should be.
     """
     task = _build(name, root, overrides)
-    from contml.images import Images  # here: it imports torch, which a mistyped name does not need
+    from contml.data import Images  # here: it imports torch, which a mistyped name does not need
 
     images = Images(resize=size, crop=size, workers=workers, cache=cache)
     splits = {"train": task.train, "test": task.test}
@@ -69,7 +72,7 @@ def prepare(
         sum(report.images for report in reports.values()),
         [pair for report in reports.values() for pair in report.broken],
         max(report.size for report in reports.values()),
-        getattr(task, "facts", []),
+        list(task.summary),
     )
 
 
@@ -99,7 +102,5 @@ def _facts(split: Split) -> dict[str, str]:
     if split.queries is not None and split.gallery is not None:
         facts |= {"queries": f"{len(split.queries):,}", "gallery": f"{len(split.gallery):,}"}
     facts["label distance"] = split.labels.unit
-    for name, attribute in (("no file, left out", "missing"), ("dropped for their labels", "dropped")):
-        if left_out := getattr(split, attribute, 0):
-            facts[name] = f"{left_out:,}"
+    facts |= {f"left out: {reason}": f"{count:,}" for reason, count in split.excluded.items()}
     return facts

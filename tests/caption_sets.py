@@ -55,8 +55,8 @@ def write_coco(root: Path, year: int = 2014) -> None:
                 for k, caption in enumerate(captions)
             ]
         notes = [notes[row] for row in random.permutation(len(notes))]
-        told = {"info": {}, "licenses": [], "images": images, "annotations": notes}
-        (root / "annotations" / f"captions_{part}{year}.json").write_text(json.dumps(told))
+        content = {"info": {}, "licenses": [], "images": images, "annotations": notes}
+        (root / "annotations" / f"captions_{part}{year}.json").write_text(json.dumps(content))
 
 
 def write_karpathy(root: Path, *, coco: bool) -> Path:
@@ -86,7 +86,7 @@ def write_karpathy(root: Path, *, coco: bool) -> Path:
 
 
 def write_csv(root: Path) -> Path:
-    """One image-caption pair a row, quoted where a caption holds commas; the split in a column."""
+    """One image-caption pair per row, quoted where a caption holds commas; the split in a column."""
     path = root / "captions.csv"
     root.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:

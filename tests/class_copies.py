@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 from class_layouts import write_cars_new, write_cars_old, write_cub, write_inshop, write_sop
-from contml.tasks.classes import CUB, SOP, Cars, InShop, cars, cub, inshop, sop
+from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.classes.reading import Published
 
 from contml import InputError
 
-#: Of each data set: reader, module with the published counts, what writes it, and what the miniature has.
+#: For each data set: the task, its module with the published counts, the writer of the miniature, and its counts.
 SETS = {
-    "cub": (CUB, cub, write_cub, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(101, 105))}),
-    "cars_old": (Cars, cars, write_cars_old, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
-    "cars_new": (Cars, cars, write_cars_new, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
-    "sop": (SOP, sop, write_sop, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(11319, 11323))}),
-    "inshop": (InShop, inshop, write_inshop, {"train": (40, 8), "query": (8, 4), "gallery": (12, 4)}),
+    "cub": (cub.cub, cub, write_cub, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(101, 105))}),
+    "cars_old": (cars.cars, cars, write_cars_old, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
+    "cars_new": (cars.cars, cars, write_cars_new, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
+    "sop": (sop.sop, sop, write_sop, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(11319, 11323))}),
+    "inshop": (inshop.inshop, inshop, write_inshop, {"train": (40, 8), "query": (8, 4), "gallery": (12, 4)}),
 }
 
 

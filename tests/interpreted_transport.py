@@ -10,10 +10,14 @@ import ot
 import pytest
 import torch
 
-from contml.distances import _bags as bags
-from contml.distances import _captions_gpu as gpu
-from contml.distances import _word_costs as word_costs
-from contml.distances import caption_distance, captions, word_movers_distance
+from contml.distances import (
+    _bags as bags,
+    _captions_gpu as gpu,
+    _word_costs as word_costs,
+    caption_distance,
+    captions,
+    word_movers_distance,
+)
 from contml.distances._transport import transport
 from contml.labels import CaptionLabels
 

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from contml.images import Images
+from contml.data import CropTransform, Images, Pixels, Split
 from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
 from contml.sampling import DenseSampler
@@ -21,8 +21,8 @@ TINY = [
     "task.size=32",
     "images.resize=32",
     "images.crop=32",
-    "images.scale_jitter=2",
-    "images.shift=1",
+    "transform.scale_jitter=2",
+    "transform.shift=1",
     "model.dim=8",
     "sampler.batch_size=10",
     "sampler.anchors_per_batch=2",
@@ -32,36 +32,28 @@ TINY = [
 ]
 
 
-class Squares:
-    """Images with a bright square; the label is where it is."""
+def squares(items: int = 30, seed: int = 0, broken: tuple[int, ...] = ()) -> Split:
+    """Images with a bright square; the label is where it is. The images of the rows `broken` cannot be decoded."""
+    random = np.random.default_rng(seed)
+    places = random.integers(0, 12, (items, 2))
+    pixels = random.integers(0, 60, (items, 16, 16, 3)).astype(np.uint8)
+    for image, (x, y) in zip(pixels, places, strict=True):
+        image[y : y + 4, x : x + 4] = 255
+    images = [Pixels(closed() if row in broken else image) for row, image in enumerate(pixels)]
+    return Split(images, [f"square {row}" for row in range(items)], VectorLabels(torch.from_numpy(places)))
 
-    queries = None
-    gallery = None
 
-    def __init__(self, items: int = 30, seed: int = 0, broken: tuple[int, ...] = ()) -> None:
-        random = np.random.default_rng(seed)
-        self.places = random.integers(0, 12, (items, 2))
-        self.pixels = random.integers(0, 60, (items, 16, 16, 3)).astype(np.uint8)
-        for image, (x, y) in zip(self.pixels, self.places, strict=True):
-            image[y : y + 4, x : x + 4] = 255
-        self.labels = VectorLabels(torch.from_numpy(self.places))
-        self.broken = broken
+def closed() -> Image.Image:
+    """A picture that cannot be decoded."""
+    picture = Image.new("RGB", (4, 4))
+    picture.close()
+    return picture
 
-    def __len__(self):
-        return len(self.pixels)
 
-    def image(self, row):
-        if row in self.broken:
-            raise_from = Image.new("RGB", (4, 4))
-            raise_from.close()
-            return raise_from
-        return self.pixels[row]
-
-    def name(self, row):
-        return f"square {row}"
-
-    def draw(self, row, size):
-        return Image.fromarray(self.pixels[row]).resize((size, size))
+def augmented(*, resize, crop, scale_jitter=0, shift=0, flip="batch", **options):
+    """Images with the papers' crop."""
+    transform = CropTransform(scale_jitter, shift, resize=resize, crop=crop)
+    return Images(resize=resize, crop=crop, flip=flip, transform=transform, **options)
 
 
 class Flat(nn.Module):
@@ -80,16 +72,16 @@ class Flat(nn.Module):
 def small_trainer(
     run=None, *, model=None, epochs=2, batches=5, loss=None, step=None, split=None, broken="fail", **options
 ):
-    split = split or Squares()
+    split = split or squares()
     torch.manual_seed(0)
     return Trainer(
         model or Flat(dropout=0.2),
         step or EmbeddingStep(loss=loss or LogRatioLoss()),
         split,
         DenseSampler(10, 2, 2, batches=batches, labels=split.labels, seed=3),
-        Images(resize=16, crop=14, scale_jitter=1, shift=1, flip=True, broken=broken),
+        augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken=broken),
         Training(epochs=epochs, **options),
-        test=Squares(20, seed=1),
+        test=squares(20, seed=1),
         run=run,
         quiet=True,
     )

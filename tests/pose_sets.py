@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from contml.tasks.pose.figures import draw_figure
+from contml.tasks.pose.figures import draw_person
 from PIL import Image
 from scipy.io import savemat
 
-SIZE = 64  # of a figure
+SIZE = 64  # of a person
 FRAME = (200, 90)  # of an image with two of them
 #: MPII's joints in terms of LSP's: one of them, or the middle of two.
 MPII_OF_LSP = (0, 1, 2, 3, 4, 5, (2, 3), (8, 9), 12, 13, 6, 7, 8, 9, 10, 11)
@@ -25,14 +25,14 @@ EMPTY = np.zeros((0, 0))
 
 
 def scene(index, people=2, seed=0):
-    """Pixels of an image with people, and the 14 joints of each [people, 14, 2], counted from 0."""
+    """Pixels of an image with people, and their joints [people, 14, 2], counted from 0."""
     random = np.random.default_rng([seed, index])
     pixels = random.integers(0, 40, (FRAME[1], FRAME[0], 3)).astype(np.uint8)
     joints = []
     for place in range(people):
-        figure, points = draw_figure(seed, 10 * index + place, SIZE)
+        person, points = draw_person(seed, 10 * index + place, SIZE)
         x, y = 8 + 92 * place + int(random.integers(0, 20)), int(random.integers(0, FRAME[1] - SIZE))
-        pixels[y : y + SIZE, x : x + SIZE] = figure
+        pixels[y : y + SIZE, x : x + SIZE] = person
         joints.append(points + np.array([x, y]))
     return pixels, np.array(joints, np.float64).reshape(-1, 14, 2)
 
@@ -82,7 +82,7 @@ def annopoints(joints, seen, form, random, absent=()):
 
 
 def write_mpii(folder, images=30, people=2, frames_a_video=2, seed=0):
-    """A miniature; what it holds: {(image, person from 1): (joints, marked, seen)}.
+    """Write a miniature and return what it holds: {(image, person from 1): (joints, marked, seen)}.
 
     Entry 0 is a test image with scale and objpos only, 1 one without annotations, 2 a training image with nobody,
     3 one whose second person has one joint without is_visible, and a third that has no joints.
@@ -161,7 +161,7 @@ def save_mpii(folder, entries, train):
 
 
 def write_keypoints(folder, train=24, test=12, people=2, seed=0):
-    """A miniature of COCO 2017; what it holds: {annotation id: (joints, v)}."""
+    """Write a miniature of COCO 2017 and return what it holds: {annotation id: (joints, v)}."""
     truth = {}
     (folder / "annotations").mkdir(parents=True)
     for part, first, count in (("train", 0, train), ("val", 1000, test)):
@@ -208,15 +208,15 @@ def save_keypoints(folder, part, images, notes):
         "keypoints": COCO_NAMES,
         "skeleton": COCO_SKELETON,
     }
-    told = {"info": {}, "licenses": [], "images": images, "annotations": notes, "categories": [category]}
-    (folder / "annotations" / f"person_keypoints_{part}2017.json").write_text(json.dumps(told))
+    content = {"info": {}, "licenses": [], "images": images, "annotations": notes, "categories": [category]}
+    (folder / "annotations" / f"person_keypoints_{part}2017.json").write_text(json.dumps(content))
 
 
 # LSP and LSPET
 
 
 def write_lsp(folder, lsp=20, lspet=30, seed=0):
-    """A miniature of both; what it holds: {"LSP": joints [n,14,2] and hidden, "LSPET": joints and inside}."""
+    """Write a miniature of both; returns {"LSP": joints [n,14,2] and hidden, "LSPET": joints and inside}."""
     truth = {}
     for kind, name, count, digits in (("LSP", "lsp_dataset", lsp, 4), ("LSPET", "lspet_dataset", lspet, 5)):
         if not count:
@@ -226,12 +226,12 @@ def write_lsp(folder, lsp=20, lspet=30, seed=0):
         joints = np.empty((count, 14, 2))
         flags = random.random((count, 14)) < (0.1 if kind == "LSP" else 0.9)
         for index in range(count):
-            pixels, joints[index] = draw_figure(seed, 100 * digits + index, SIZE)
+            pixels, joints[index] = draw_person(seed, 100 * digits + index, SIZE)
             Image.fromarray(pixels).save(folder / name / "images" / f"im{index + 1:0{digits}d}.jpg", quality=95)
-        told = np.concatenate([joints + 1, flags[:, :, None]], 2)  # [n,14,3]
+        values = np.concatenate([joints + 1, flags[:, :, None]], 2)  # [n,14,3]
         if kind == "LSPET":
-            told[~flags, :2] = -300.5  # outside the frame, and of no use
+            values[~flags, :2] = -300.5  # outside the frame, and of no use
         order = (2, 1, 0) if kind == "LSP" else (1, 2, 0)
-        savemat(folder / name / "joints.mat", {"joints": told.transpose(order)})
+        savemat(folder / name / "joints.mat", {"joints": values.transpose(order)})
         truth[kind] = joints, flags
     return truth

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 import torch
-from miniature import Squares
+from miniature import squares
 
 from contml import InputError
+from contml.data import Task
 from contml.experiment import check, load, load_run, resume, train
 from contml.labels import ClassLabels
 from contml.losses.memory import CrossBatchMemory
 from contml.runs import create
 
 CONFIG = """
-task: {name: "test_assembly:squares", classes: %(classes)s}
+task: {name: "test_assembly:squares_task", classes: %(classes)s}
 model: {backbone: small_cnn, dim: 4}
-images: {resize: 32, crop: 32, scale_jitter: 1, shift: 1}
+images: {resize: 32, crop: 32}
+transform: {scale_jitter: 1, shift: 1}
 sampler: %(sampler)s
 training: {epochs: 2, evaluate_every: 2, checkpoint_minutes: 0.0}
 optimizer: {name: adamw, loss_lr: 0.1}
@@ -41,22 +43,16 @@ EXPERIMENTS = {
 }
 
 
-@dataclass
-class Task:
-    train: Squares
-    test: Squares
-
-
-def squares(classes: bool = True) -> Task:
+def squares_task(classes: bool = True) -> Task:
     """Images with a bright square, whose label is where it is, or the class of that place.
 
     Args:
         classes: label by class.
     """
-    task = Task(Squares(24), Squares(12, seed=1))
-    for split in (task.train, task.test) if classes else ():
-        split.labels = ClassLabels(torch.from_numpy(split.places[:, 0] // 4 + 10))
-    return task
+    splits = [squares(24), squares(12, seed=1)]
+    if classes:
+        splits = [replace(split, labels=ClassLabels(split.labels.values[:, 0].long() // 4 + 10)) for split in splits]
+    return Task(*splits)
 
 
 def experiment(folder, name, *overrides):
@@ -128,7 +124,7 @@ def test_trained_resumed_and_read_back_from_its_folder(tmp_path):
 def test_an_outside_loss_needs_no_trust(tmp_path):
     made = experiment(tmp_path, "outside", "training.epochs=1")
     run = create(tmp_path, "run")
-    text = (tmp_path / "own.yaml").read_text().replace("test_assembly:squares", "pose/synthetic")
+    text = (tmp_path / "own.yaml").read_text().replace("test_assembly:squares_task", "pose/synthetic")
     run.config.write_text(text.replace(", classes: true", ""))
     assert load_run(run.folder)[0].values["loss"] == made.values["loss"]
 
@@ -145,19 +141,19 @@ def test_a_part_that_is_left_out_is_in_no_config(tmp_path):
         (
             True,
             "loss: proxy_nca\nminer: vthm",
-            "own.yaml:10: the loss 'proxy_nca' takes no miner; leave out 'miner', or choose one of ",
+            "own.yaml:11: the loss 'proxy_nca' takes no miner; leave out 'miner', or choose one of ",
         ),
         (True, "loss: pml:NTXentLoss\nminer: vthm", "the loss 'pml:NTXentLoss' takes no miner; leave"),
-        (True, "loss: raw\nminer: vtm", "own.yaml:10: unknown miner 'vtm'; did you mean 'vthm'?"),
-        (True, "loss: raw\nminer: {name: vthm, epsilon: -1}", "own.yaml:10: miner: epsilon is -1.0; it must be at"),
+        (True, "loss: raw\nminer: vtm", "own.yaml:11: unknown miner 'vtm'; did you mean 'vthm'?"),
+        (True, "loss: raw\nminer: {name: vthm, epsilon: -1}", "own.yaml:11: miner: epsilon is -1.0; it must be at"),
         (
             True,
             "loss: raw\nmemory: {start: 6}",
-            "own.yaml:10: 'memory.start' is 6, but the training has 6 steps: the memory would never be used; set a",
+            "own.yaml:11: 'memory.start' is 6, but the training has 6 steps: the memory would never be used; set a",
         ),
-        (True, "loss: raw\nmemory: {size: 0}", "own.yaml:10: memory: size is 0; it must be at least 1"),
-        (True, "loss: raw\nmemory: {szie: 3}", "own.yaml:10: unknown key 'memory.szie'; did you mean 'size'?"),
-        (True, "loss: soft_triple\nmemory: {start: 0}", "own.yaml:10: memory: SoftTripleLoss compares proxies"),
+        (True, "loss: raw\nmemory: {size: 0}", "own.yaml:11: memory: size is 0; it must be at least 1"),
+        (True, "loss: raw\nmemory: {szie: 3}", "own.yaml:11: unknown key 'memory.szie'; did you mean 'size'?"),
+        (True, "loss: soft_triple\nmemory: {start: 0}", "own.yaml:11: memory: SoftTripleLoss compares proxies"),
         (True, "loss: pml:NTXentLoss\nmemory: {start: 0}", "takes a pair loss of contml, but pml:NTXentLoss is none"),
         (
             False,

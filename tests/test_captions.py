@@ -11,14 +11,19 @@ import ot
 import pytest
 import torch
 from gensim.models import KeyedVectors
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contml import InputError
-from contml.distances import _bags as bags
-from contml.distances import _captions_cpu as cpu
-from contml.distances import _word_costs as word_costs
-from contml.distances import caption_distance, captions, smallest, word_movers_distance, word_movers_plan
+from contml.distances import (
+    _bags as bags,
+    _captions_cpu as cpu,
+    _word_costs as word_costs,
+    caption_distance,
+    captions,
+    smallest,
+    word_movers_distance,
+    word_movers_plan,
+)
 from contml.labels import CaptionLabels
 from contml.labels.captions import load_word_vectors, tokens
 from contml.testing import check_label_space

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import reference_metrics
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from miniature import Squares, small_trainer
+from hypothesis import given, settings, strategies as st
+from miniature import small_trainer, squares
 
 from contml import InputError
 from contml.evaluation import protocol
@@ -251,8 +251,7 @@ def test_table_and_sentence_begin_with_recall():
 def test_the_data_say_at_which_k_recall_is_told(tmp_path):
     run = create(tmp_path, "squares")
     made = trainer(run, epochs=1)
-    made.test = ClassSquares(150, seed=1)
-    made.test.recall_at = (1, 10, 120)
+    made.test = replace(class_squares(150, seed=1), recall_at=(1, 10, 120))
     made.fit()
     for row in run.rows():
         if row["event"] == "evaluation":
@@ -265,17 +264,15 @@ def test_the_data_say_at_which_k_recall_is_told(tmp_path):
     assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-class ClassSquares(Squares):
+def class_squares(items=30, seed=0):
     """Squares whose label is the quarter that they are in."""
-
-    def __init__(self, items=30, seed=0):
-        super().__init__(items, seed)
-        self.labels = ClassLabels([f"{x // 6} {y // 6}" for x, y in self.places.tolist()])
+    split = squares(items, seed)
+    return replace(split, labels=ClassLabels([f"{x // 6} {y // 6}" for x, y in split.labels.values.long().tolist()]))
 
 
 def trainer(run, **options):
-    made = small_trainer(run, loss=TripletMarginLoss(), split=ClassSquares(), batches=3, **options)
-    made.test = ClassSquares(20, seed=1)
+    made = small_trainer(run, loss=TripletMarginLoss(), split=class_squares(), batches=3, **options)
+    made.test = class_squares(20, seed=1)
     return made
 
 

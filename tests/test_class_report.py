@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from contml.data import Pixels, Split
 from contml.evaluation.protocol import evaluate
 from contml.labels import ClassLabels
 from contml.reporting import write_report
@@ -21,31 +22,16 @@ def coarse(monkeypatch):
     monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
 
 
-class ClassColours:
+def class_colours(classes):
     """Images of one colour, with classes."""
-
-    queries = None
-    gallery = None
-
-    def __init__(self, classes):
-        self.labels = ClassLabels(classes)
-
-    def __len__(self):
-        return len(self.labels)
-
-    def image(self, row):
-        return self.draw(row, 8)
-
-    def name(self, row):
-        return f"{row}.jpg"
-
-    def draw(self, row, size):
-        return Image.new("RGB", (size, size), tuple(np.random.default_rng(row).integers(0, 256, 3).tolist()))
+    colours = [tuple(np.random.default_rng(row).integers(0, 256, 3).tolist()) for row in range(len(classes))]
+    images = [Pixels(Image.new("RGB", (8, 8), colour)) for colour in colours]
+    return Split(images, [f"{row}.jpg" for row in range(len(classes))], ClassLabels(classes))
 
 
 def found(classes=6, items=60, noise=0.5):
     torch.manual_seed(0)
-    split = ClassColours(torch.arange(items) % classes)
+    split = class_colours(torch.arange(items) % classes)
     embeddings = torch.eye(classes)[split.labels.class_ids] + noise * torch.randn(items, classes)
     return split, *evaluate(embeddings, split.labels)
 

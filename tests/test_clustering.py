@@ -8,8 +8,7 @@ from statistics import fmean
 import pytest
 import reference_metrics
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contml.evaluation import clustering
 from contml.evaluation.class_figures import cluster_scores

@@ -7,8 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contml.distances import ExactDistances, counts, distinct, nearest_vectors, squared_distances_of
 from contml.distances.counts import count_nearer

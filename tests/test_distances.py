@@ -7,8 +7,7 @@ import sys
 import pytest
 import reference
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import batches, label_matrices
 
 from contml import InputError

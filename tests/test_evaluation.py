@@ -12,8 +12,7 @@ import pytest
 import reference
 import reference_metrics
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import label_matrices
 
 from contml import InputError

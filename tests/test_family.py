@@ -12,8 +12,7 @@ import pytest
 import reference_classes
 import reference_pairs
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 

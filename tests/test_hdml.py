@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
-from miniature import Flat, Squares
+from miniature import Flat, augmented, squares
 from processes import run_two
 from safetensors.torch import load_file
 from strategies import CLASS_CASES, class_ids
@@ -15,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from contml import InputError, experiment
-from contml.images import Images
+from contml.data import Split, Task
 from contml.labels import ClassLabels
 from contml.losses import NPairsLoss, TripletMarginLoss
 from contml.mining import VTHM
@@ -356,27 +357,25 @@ def test_class_ids_need_not_be_consecutive():
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-class ClassSquares(Squares):
+def class_squares(items: int = 40, seed: int = 0) -> Split:
     """Squares of one of five colours; the colour is the class."""
-
-    def __init__(self, items: int = 40, seed: int = 0) -> None:
-        super().__init__(items, seed)
-        classes = torch.arange(items) % 5
-        colours = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255]])
-        for image, (x, y), c in zip(self.pixels, self.places, classes, strict=True):
-            image[y : y + 4, x : x + 4] = colours[c].numpy()
-        self.labels = ClassLabels(classes)
+    split = squares(items, seed)
+    classes = torch.arange(items) % 5
+    colours = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255]])
+    for image, (x, y), c in zip(split.images, split.labels.values.long().tolist(), classes, strict=True):
+        image.pixels[y : y + 4, x : x + 4] = colours[c].numpy()
+    return replace(split, labels=ClassLabels(classes))
 
 
 def trainer_of(run=None, *, loss=None, form="triplet_margin", epochs=4, model=None, **options):
-    split = ClassSquares()
+    split = class_squares()
     sampler = ClassSampler(5, 3, batches=5, labels=split.labels, seed=3)
     return Trainer(
         model or model_of(),
         hdml(loss or LOSSES[form](), beta=30.0, alpha=5.0),
         split,
         sampler,
-        Images(resize=16, crop=14, scale_jitter=1, shift=1, flip=True),
+        augmented(resize=16, crop=14, scale_jitter=1, shift=1),
         Training(epochs=epochs, **options),
         optimizer=lambda groups: OPTIMIZERS["adam"](lr=1e-3, weight_decay=0.1, groups=groups),
         run=run,
@@ -503,13 +502,13 @@ def test_bfloat16():
 
 def shared_training():
     """Gradients of a first step on a batch that two processes can share, and all weights after an epoch."""
-    split = ClassSquares()
+    split = class_squares()
     trainer = Trainer(
         model_of(),
         hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3),
         split,
         ClassSampler(4, 3, batches=5, labels=split.labels, seed=3),
-        Images(resize=16, crop=14, scale_jitter=1, shift=1, flip=True),
+        augmented(resize=16, crop=14, scale_jitter=1, shift=1),
         Training(epochs=1),
         quiet=True,
     )
@@ -556,23 +555,19 @@ training: {epochs: 2}
 """
 
 
-class ClassTask:
+def class_task() -> Task:
     """Five colours."""
-
-    def __init__(self) -> None:
-        self.train, self.test = ClassSquares(), ClassSquares(20, seed=1)
+    return Task(class_squares(), class_squares(20, seed=1))
 
 
-class DegreeTask:
+def graded_task() -> Task:
     """Places: labels that are no classes."""
-
-    def __init__(self) -> None:
-        self.train, self.test = Squares(), Squares(20, seed=1)
+    return Task(squares(), squares(20, seed=1))
 
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    tasks = {"miniature/classes": ClassTask, "miniature/degrees": DegreeTask}
+    tasks = {"miniature/classes": class_task, "miniature/graded": graded_task}
     for module in ("loading", "parts"):
         monkeypatch.setattr(f"contml.experiment.{module}.task_table", lambda: tasks)
     path = tmp_path / "mini.yaml"
@@ -609,7 +604,7 @@ def test_options_of_the_step_from_the_command_line(config):
     ("changes", "message"),
     [
         (
-            ["task.name=miniature/degrees", "sampler.name=uniform", "labels.name=threshold", "labels.threshold=3"],
+            ["task.name=miniature/graded", "sampler.name=uniform", "labels.name=threshold", "labels.threshold=3"],
             r"mini.yaml.*: step 'hdml' needs classes, but the labels are 0 / 1 without class ids; use ClassLabels",
         ),
         (["step.beta=0"], r"mini.yaml.*: step: beta is 0.*; it must be above 0"),
@@ -640,7 +635,7 @@ def test_bad_configs_are_told_in_one_line(config, changes, message):
 
 def test_labels_without_classes_are_refused():
     trainer = trainer_of()
-    split = Squares(40)
+    split = squares(40)
     with pytest.raises(InputError, match="HDML needs classes, but the labels are graded; use ClassLabels"):
         Trainer(model_of(), hdml(triplet_margin()), split, trainer.sampler, trainer.images, quiet=True)
     images, _ = batch_of(torch.arange(12))

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from miniature import augmented
 from PIL import Image
-from test_images import AUGMENTED, Items, Shuffled, assert_same, noise, spoil
+from test_images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
 
 from contml import InputError
+from contml.data import BoxCrop, Images, cache
+from contml.data.kept import Kept
 from contml.experiment import check, load, resume, train
-from contml.images import Images, cache
-from contml.images.kept import Kept
 
 SIDE = AUGMENTED["resize"]
 BYTES = SIDE * SIDE * 3
@@ -60,8 +61,8 @@ def folder(tmp_path):
 
 
 def batches(files, folder=None, workers=0, broken="fail", epochs=2, **options):
-    images = Images(**{**AUGMENTED, **options}, workers=workers, broken=broken, cache=folder)
-    split = Items(files)
+    images = augmented(**{**AUGMENTED, **options}, workers=workers, broken=broken, cache=folder)
+    split = split_of(files)
     found = [b for epoch in range(epochs) for b in images.train_batches(split, Shuffled(12, 4), epoch=epoch)]
     found += images.test_batches(split, None, 5)
     images.close()
@@ -69,7 +70,7 @@ def batches(files, folder=None, workers=0, broken="fail", epochs=2, **options):
 
 
 def fill(files, folder, **options):
-    return Images(SIDE, SIDE, cache=folder, **options).fill(Items(files))
+    return Images(SIDE, SIDE, cache=folder, **options).fill(split_of(files))
 
 
 def message(call, *arguments, **options):
@@ -83,14 +84,14 @@ def no_decoding(monkeypatch):
     def refuse(item, name, side):
         raise AssertionError(f"{name} is decoded")
 
-    monkeypatch.setattr("contml.images.batch.resized", refuse)
+    monkeypatch.setattr("contml.data.batch.resized", refuse)
 
 
 # -- the same batches --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("options", [{}, {"scale_jitter": 0}, {"scale_jitter": 0, "shift": 0, "flip": False}])
+@pytest.mark.parametrize("options", [{}, {"scale_jitter": 0}, {"scale_jitter": 0, "shift": 0, "flip": "none"}])
 def test_batches_are_the_same_bit_for_bit(files, folder, workers, options, monkeypatch):
     plain = batches(files, **options)
     assert_same(batches(files, folder, workers, **options), plain)
@@ -104,7 +105,7 @@ def test_what_the_folder_holds(files, folder):
     assert (report.images, report.added, report.broken, report.size) == (12, 12, [], 12 * BYTES)
     pixels = np.fromfile(folder / PIXELS, np.uint8).reshape(12, SIDE, SIDE, 3)
     for image, file in zip(pixels, files, strict=True):
-        (batch,) = Images(SIDE, SIDE).test_batches(Items([file]), None, 1)
+        (batch,) = Images(SIDE, SIDE).test_batches(split_of([file]), None, 1)
         np.testing.assert_array_equal(image, batch.images[0].permute(1, 2, 0).numpy())
     lines = [json.loads(line) for line in (folder / INDEX).read_text().splitlines()]
     assert [line[0] for line in lines] == [str(file) for file in files]
@@ -134,11 +135,11 @@ def test_another_size_has_files_of_its_own(files, folder):
 
 
 def test_ranks_and_resume(files, folder):
-    images = Images(**AUGMENTED, cache=folder)
-    split, sampler = Items(files), Shuffled(12, 4)
+    images = augmented(**AUGMENTED, cache=folder)
+    split, sampler = split_of(files), Shuffled(12, 4)
     assert_same(
         images.train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
-        Images(**AUGMENTED).train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
+        augmented(**AUGMENTED).train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
     )
 
 
@@ -195,12 +196,12 @@ def test_a_file_that_goes_and_comes(files, folder):
 @pytest.mark.parametrize("kind", ["truncated", "text", "missing", "empty", "folder"])
 def test_broken_images_are_left_out_as_without_a_cache(files, folder, kind, workers, monkeypatch):
     spoil(files[1], kind, monkeypatch)
-    images = Images(**AUGMENTED, broken="skip", workers=workers, cache=folder)
+    images = augmented(**AUGMENTED, broken="skip", workers=workers, cache=folder)
     for _ in range(2):
         found = batches(files, folder, workers, "skip")
         assert_same(found, batches(files, broken="skip"))
         assert sum(batch.skipped for batch in found) == 3
-    list(images.test_batches(Items(files), None, 5))
+    list(images.test_batches(split_of(files), None, 5))
     assert list(images.left_out) == ["images/b.jpg"]
     images.close()
     assert fill(files, folder).added == 0
@@ -215,8 +216,8 @@ def test_a_broken_image_fails_before_the_first_batch(files, folder, filled, monk
         report = fill(files, folder)
         assert [name for name, _ in report.broken] == ["images/l.jpg"]
         assert "truncated" in report.broken[0][1]
-    images = Images(**AUGMENTED, cache=folder)
-    assert message(next, images.train_batches(Items(files), Shuffled(12, 4), epoch=0)) == expected
+    images = augmented(**AUGMENTED, cache=folder)
+    assert message(next, images.train_batches(split_of(files), Shuffled(12, 4), epoch=0)) == expected
 
 
 def test_an_image_that_was_repaired_is_read(files, folder, monkeypatch):
@@ -231,14 +232,14 @@ def test_an_image_that_was_repaired_is_read(files, folder, monkeypatch):
 def test_nothing_but_broken_images(tmp_path, folder):
     (tmp_path / "a.jpg").write_text("none")
     images = Images(40, 32, broken="skip", cache=folder)
-    (batch,) = images.test_batches(Items([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
+    (batch,) = images.test_batches(split_of([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
     assert batch.skipped == 2
     assert (folder / PIXELS).stat().st_size == 0
 
 
 def test_filling_without_a_cache_only_checks(files, monkeypatch):
     spoil(files[2], "text", monkeypatch)
-    report = Images(SIDE, 32).fill(Items(files))
+    report = Images(SIDE, 32).fill(split_of(files))
     assert (report.images, report.size) == (12, 0)
     assert [name for name, _ in report.broken] == ["images/c.jpg"]
 
@@ -249,8 +250,8 @@ SCRIPT = """
 import resource, sys
 from pathlib import Path
 sys.path[:0] = [{tests!r}, {here!r}]
-from test_images import Images, Items
-import contml.images.cache as cache
+from test_images import Images, split_of
+import contml.data.cache as cache
 from contml import InputError
 
 if __name__ == "__main__":
@@ -258,7 +259,7 @@ if __name__ == "__main__":
     if int(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     cache.CHUNK, cache._SECONDS = 1, 0.0
-    import contml.images.loader as loader
+    import contml.data.loader as loader
     loader.CHUNK = 1
     before = cache.Cache._name
     def name(self, *arguments):
@@ -267,7 +268,7 @@ if __name__ == "__main__":
         gate and sys.stdin.readline()
     cache.Cache._name = name
     try:
-        print(loader.Images(40, 40, cache=Path(folder)).fill(Items([Path(file) for file in files])).added)
+        print(loader.Images(40, 40, cache=Path(folder)).fill(split_of([Path(file) for file in files])).added)
     except InputError as error:
         print(error)
 """
@@ -343,7 +344,7 @@ def test_a_disk_without_room_is_told_before_anything_is_decoded(files, folder, m
 
 def test_interrupted_it_keeps_what_is_done(files, folder, monkeypatch):
     monkeypatch.setattr(cache, "CHUNK", 4)
-    monkeypatch.setattr("contml.images.loader.CHUNK", 4)
+    monkeypatch.setattr("contml.data.loader.CHUNK", 4)
     write, calls = cache._write, []
 
     def interrupted(file, content):
@@ -388,7 +389,7 @@ def test_pixels_that_were_cut_short(files, folder):
 
 
 def test_images_that_come_from_no_file(folder):
-    text = message(next, Images(**AUGMENTED, cache=folder).test_batches(Items(noise(3)), None, 2))
+    text = message(next, augmented(**AUGMENTED, cache=folder).test_batches(split_of(noise(3)), None, 2))
     assert text == (
         "cache: row 0 comes from no file, but is made by the data set, so that a change would not be seen; leave out "
         "the cache"
@@ -398,28 +399,14 @@ def test_images_that_come_from_no_file(folder):
 # -- splits that cut images from files ---------------------------------------------------------------------------------
 
 
-class Cropped(Items):
-    """Each row is a box of a file."""
-
-    def __init__(self, items, boxes):
-        super().__init__(items)
-        self.boxes = boxes
-
-    def image(self, row):
-        with Image.open(self.items[row]) as picture:
-            return picture.convert("RGB").crop(self.boxes[row])
-
-    def source(self, row):
-        return self.items[row], f"box {self.boxes[row]}"
-
-
 def test_images_cut_from_files(files, folder):
-    split = Cropped([files[7], files[7], files[8]], [(0, 0, 30, 30), (5, 9, 40, 40), (0, 0, 5, 5)])
+    first, last = BoxCrop(files[7], (0, 0, 30, 30)), BoxCrop(files[8], (0, 0, 5, 5))
+    split = split_of([first, BoxCrop(files[7], (5, 9, 40, 40)), last])
     expected = list(Images(SIDE, 32).test_batches(split, None, 2))
     images = Images(SIDE, 32, cache=folder)
     assert images.fill(split).added == 3
     assert_same(images.test_batches(split, None, 2), expected)
-    split = Cropped(split.items, [(0, 0, 30, 30), (6, 9, 40, 40), (0, 0, 5, 5)])
+    split = split_of([first, BoxCrop(files[7], (6, 9, 40, 40)), last])
     assert Images(SIDE, 32, cache=folder).fill(split).added == 1
     assert fill(files, folder).added == 12  # and whole
 
@@ -429,7 +416,8 @@ def test_images_cut_from_files(files, folder):
 CONFIG = """
 task: {name: pose/files, root: own}
 model: {backbone: small_cnn, dim: 4}
-images: {resize: 24, crop: 20, scale_jitter: 2, shift: 2, flip: true}
+images: {resize: 24, crop: 20, flip: batch}
+transform: {scale_jitter: 2, shift: 2}
 sampler: {name: dense, batch_size: 8, anchors_per_batch: 2, neighbours: 2, batches: 3}
 loss: log_ratio
 training: {epochs: 1}

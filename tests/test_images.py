@@ -11,30 +11,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from miniature import augmented
 from PIL import Image
 
 from contml import InputError
-from contml.images import Batch, Images, cut
-from contml.images.decode import resized
+from contml.data import Batch, ImageFile, Images, ImageSource, Pixels, Split
+from contml.data.decode import resized
+from contml.data.transforms import cut
+from contml.labels import VectorLabels
 
 
-class Items:
-    """As much of a split as a loader needs."""
-
-    labels = queries = gallery = None
-
-    def __init__(self, items):
-        self.items = items
-
-    def __len__(self):
-        return len(self.items)
-
-    def image(self, row):
-        return self.items[row]
-
-    def name(self, row):
-        item = self.items[row]
-        return f"images/{item.name}" if isinstance(item, Path) else f"row {row}"
+def split_of(items):
+    """A split of files, of pixels, or of image sources."""
+    images = [
+        ImageFile(item) if isinstance(item, Path) else item if isinstance(item, ImageSource) else Pixels(item)
+        for item in items
+    ]
+    names = [f"images/{item.name}" if isinstance(item, Path) else f"row {row}" for row, item in enumerate(items)]
+    return Split(images, names, VectorLabels(torch.zeros(len(items))))
 
 
 class Shuffled:
@@ -70,7 +64,7 @@ def files(tmp_path):
     return paths
 
 
-AUGMENTED = {"resize": 40, "crop": 32, "scale_jitter": 6, "shift": 5, "flip": True}
+AUGMENTED = {"resize": 40, "crop": 32, "scale_jitter": 6, "shift": 5, "flip": "batch"}
 
 
 def assert_same(left, right):
@@ -87,7 +81,7 @@ def assert_same(left, right):
 
 
 def test_what_a_batch_is(files):
-    batches = list(Images(**AUGMENTED).train_batches(Items(files), Shuffled(12, 4), epoch=0))
+    batches = list(augmented(**AUGMENTED).train_batches(split_of(files), Shuffled(12, 4), epoch=0))
     assert [batch.step for batch in batches] == [0, 1, 2]
     assert isinstance(batches[0], Batch)
     assert batches[0].images.shape == (4, 3, 32, 32)
@@ -100,8 +94,8 @@ def test_what_a_batch_is(files):
 
 
 def test_workers_change_nothing_and_stay_for_the_next_epoch(files):
-    split, sampler = Items(files), Shuffled(12, 4)
-    here, there = Images(**AUGMENTED), Images(**AUGMENTED, workers=2)
+    split, sampler = split_of(files), Shuffled(12, 4)
+    here, there = augmented(**AUGMENTED), augmented(**AUGMENTED, workers=2)
     before = torch.get_rng_state()
     workers = []
     for epoch in range(2):
@@ -118,8 +112,8 @@ def test_workers_change_nothing_and_stay_for_the_next_epoch(files):
 
 
 def test_a_test_inside_an_epoch_and_an_epoch_broken_off(files):
-    split, sampler = Items(files), Shuffled(12, 2)
-    images, plain = Images(**AUGMENTED, workers=1), Images(**AUGMENTED)
+    split, sampler = split_of(files), Shuffled(12, 2)
+    images, plain = augmented(**AUGMENTED, workers=1), augmented(**AUGMENTED)
     expected = list(plain.train_batches(split, sampler, epoch=0))
     got = []
     for batch in images.train_batches(split, sampler, epoch=0):
@@ -134,15 +128,15 @@ def test_a_test_inside_an_epoch_and_an_epoch_broken_off(files):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_resume(files, workers):
-    split, sampler = Items(files), Shuffled(12, 2)
-    images = Images(**AUGMENTED, workers=workers)
+    split, sampler = split_of(files), Shuffled(12, 2)
+    images = augmented(**AUGMENTED, workers=workers)
     whole = list(images.train_batches(split, sampler, epoch=3))
     assert_same(images.train_batches(split, sampler, epoch=3, start=4), whole[4:])
     images.close()
 
 
 def test_ranks_share_a_batch(files):
-    split, sampler, images = Items(files), Shuffled(12, 6), Images(**AUGMENTED)
+    split, sampler, images = split_of(files), Shuffled(12, 6), augmented(**AUGMENTED)
     whole = list(images.train_batches(split, sampler, epoch=0))
     parts = [list(images.train_batches(split, sampler, epoch=0, part=(rank, 3))) for rank in range(3)]
     for step, batch in enumerate(whole):
@@ -154,19 +148,19 @@ def test_ranks_share_a_batch(files):
 def test_ranks_that_cannot_share_a_batch(files, workers):
     images = Images(workers=workers)
     with pytest.raises(InputError, match=r"^a batch of 6 images cannot be shared evenly by 4 processes$"):
-        next(images.train_batches(Items(files), Shuffled(12, 6), epoch=0, part=(0, 4)))
+        next(images.train_batches(split_of(files), Shuffled(12, 6), epoch=0, part=(0, 4)))
     images.close()
 
 
 @pytest.mark.parametrize("rows", [[2, 0, 1], torch.tensor([2, 0, 1]), range(2, 5), slice(1, 4), None])
 def test_which_rows_are_tested(files, rows):
-    got = torch.cat([batch.rows for batch in Images().test_batches(Items(files), rows, 2)])
+    got = torch.cat([batch.rows for batch in Images().test_batches(split_of(files), rows, 2)])
     expected = torch.arange(12) if rows is None else torch.arange(12)[list(rows) if isinstance(rows, range) else rows]
     assert torch.equal(got, expected)
 
 
 def test_no_rows_no_batches(files):
-    assert list(Images().test_batches(Items(files), [], 2)) == []
+    assert list(Images().test_batches(split_of(files), [], 2)) == []
 
 
 # -- augmentation ------------------------------------------------------------------------------------------------------
@@ -174,23 +168,25 @@ def test_no_rows_no_batches(files):
 
 def test_half_of_the_batches_are_flipped_each_as_a_whole():
     pixels = noise(3, 8, 8)
-    images = Images(resize=8, crop=8, flip=True)
+    images = Images(resize=8, crop=8, flip="batch")
     straight = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)
     flips = 0
-    for batch in images.train_batches(Items(pixels), Shuffled(3, 3, steps=400), epoch=0):
+    for batch in images.train_batches(split_of(pixels), Shuffled(3, 3, steps=400), epoch=0):
         flipped = torch.equal(batch.images, straight.flip(3))
         assert flipped or torch.equal(batch.images, straight)
         flips += flipped
     assert 160 < flips < 240  # 4 standard deviations
-    assert all(torch.equal(batch.images, straight[batch.rows]) for batch in images.test_batches(Items(pixels), None, 2))
+    assert all(
+        torch.equal(batch.images, straight[batch.rows]) for batch in images.test_batches(split_of(pixels), None, 2)
+    )
 
 
 def test_draws_depend_on_seed_epoch_step_and_row(files):
-    same = Items([files[0]] * 12)
+    same = split_of([files[0]] * 12)
 
     def first(seed=0, epoch=0, start=0):
-        options = {**AUGMENTED, "flip": False}
-        return next(Images(**options).train_batches(same, Shuffled(12, 6, seed), epoch=epoch, start=start)).images
+        options = {**AUGMENTED, "flip": "none"}
+        return next(augmented(**options).train_batches(same, Shuffled(12, 6, seed), epoch=epoch, start=start)).images
 
     draws = [first(), first(seed=1), first(epoch=1), first(start=1)]
     assert torch.equal(first(), draws[0])
@@ -202,9 +198,9 @@ def test_boxes_cover_the_whole_range():
     ramp = np.zeros((100, 100, 3), np.uint8)
     ramp[..., 0] = np.arange(100)[None, :] * 2  # red tells x, green tells y
     ramp[..., 1] = np.arange(100)[:, None] * 2
-    images = Images(resize=100, crop=50, scale_jitter=10, shift=7)
+    images = augmented(resize=100, crop=50, scale_jitter=10, shift=7, flip="none")
     x, y, side = [], [], []
-    for batch in images.train_batches(Items([ramp] * 10), Shuffled(10, 10, steps=100), epoch=0):
+    for batch in images.train_batches(split_of([ramp] * 10), Shuffled(10, 10, steps=100), epoch=0):
         ends = batch.images.double() / 2 + 0.5
         x.append((ends[:, 0, 25, 0] + ends[:, 0, 25, -1]) / 2 - 50)
         y.append((ends[:, 1, 0, 25] + ends[:, 1, -1, 25]) / 2 - 50)
@@ -224,7 +220,7 @@ def test_boxes_cover_the_whole_range():
 
 
 def one(item, **options):
-    return next(Images(**options).test_batches(Items([item]), None, 1)).images[0].permute(1, 2, 0).numpy()
+    return next(Images(**options).test_batches(split_of([item]), None, 1)).images[0].permute(1, 2, 0).numpy()
 
 
 def test_equal_sizes_pass_through_untouched():
@@ -364,7 +360,7 @@ def test_arrays_of_another_kind():
 def test_an_input_error_comes_through_from_a_worker_as_one_line(workers):
     images = Images(workers=workers)
     with pytest.raises(InputError) as error:
-        list(images.test_batches(Items([np.zeros((4, 4), np.uint8)]), None, 1))
+        list(images.test_batches(split_of([np.zeros((4, 4), np.uint8)]), None, 1))
     assert str(error.value) == "row 0: an image as an array is uint8 [H, W, 3]; this is uint8 [4, 4]"
 
 
@@ -402,7 +398,7 @@ def test_a_broken_image_fails_in_one_line(files, kind, workers, monkeypatch):
     spoil(files[5], kind, monkeypatch)
     images = Images(workers=workers)
     with pytest.raises(InputError) as error:
-        list(images.test_batches(Items(files), None, 4))
+        list(images.test_batches(split_of(files), None, 4))
     assert not multiprocessing.active_children()  # an error ends the workers
     text = str(error.value)
     assert "\n" not in text
@@ -414,10 +410,10 @@ def test_a_broken_image_fails_in_one_line(files, kind, workers, monkeypatch):
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", CAUSES)
 def test_a_broken_image_is_left_out(files, kind, workers, monkeypatch):
-    clean = list(Images(**AUGMENTED).train_batches(Items(files), Shuffled(12, 6), epoch=0))
+    clean = list(augmented(**AUGMENTED).train_batches(split_of(files), Shuffled(12, 6), epoch=0))
     spoil(files[5], kind, monkeypatch)
-    images = Images(**AUGMENTED, broken="skip", workers=workers)
-    batches = list(images.train_batches(Items(files), Shuffled(12, 6), epoch=0))
+    images = augmented(**AUGMENTED, broken="skip", workers=workers)
+    batches = list(images.train_batches(split_of(files), Shuffled(12, 6), epoch=0))
     assert sum(batch.skipped for batch in batches) == 1
     for batch, before in zip(batches, clean, strict=True):
         kept = before.rows != 5
@@ -430,7 +426,7 @@ def test_a_broken_image_is_left_out(files, kind, workers, monkeypatch):
 
 
 def test_a_batch_of_nothing_but_broken_images(tmp_path):
-    (batch,) = Images(broken="skip").test_batches(Items([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
+    (batch,) = Images(broken="skip").test_batches(split_of([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
     assert batch.images.shape == (0, 3, 224, 224)
     assert batch.rows.shape == batch.positions.shape == (0,)
     assert batch.skipped == 2
@@ -447,7 +443,7 @@ def test_bytes_changed_anywhere_never_raise_anything_else(files):
             for at in random.integers(0, len(content), 8):
                 content[at] = random.integers(256)
             spoilt.write_bytes(content)
-            (batch,) = Images(broken="skip").test_batches(Items([spoilt]), None, 1)
+            (batch,) = Images(broken="skip").test_batches(split_of([spoilt]), None, 1)
             assert len(batch.rows) + batch.skipped == 1
 
 
@@ -459,8 +455,7 @@ def test_bytes_changed_anywhere_never_raise_anything_else(files):
     [
         ({"crop": 300}, "crop is 300; it must be 1 to resize, 256"),
         ({"crop": 0}, "crop is 0; it must be 1 to resize, 256"),
-        ({"scale_jitter": 224}, "scale_jitter is 224; it must be 0 to crop - 1, 223"),
-        ({"shift": -1}, "shift is -1; it must be at least 0"),
+        ({"flip": "yes"}, "flip is 'yes'; it must be batch, image or none"),
         ({"workers": -2}, "workers is -2; it must be at least 0"),
         ({"broken": "ignore"}, "broken is 'ignore'; it must be fail or skip"),
     ],
@@ -473,17 +468,17 @@ def test_options_that_do_not_fit(options, text):
 
 def test_batch_size(files):
     with pytest.raises(InputError, match="batch_size is 0"):
-        Images().test_batches(Items(files), None, 0)
+        Images().test_batches(split_of(files), None, 0)
 
 
 SCRIPT = """
 import sys, time
 sys.path.insert(0, {here!r})
-from test_images import Images, Items, noise
+from test_images import Images, noise, split_of
 if __name__ == "__main__":
     images = Images(workers=2)
     try:
-        for batch in images.test_batches(Items(noise(2) * 5000), None, 4):
+        for batch in images.test_batches(split_of(noise(2) * 5000), None, 4):
             print("started", flush=True)
             time.sleep(0.05)
     except KeyboardInterrupt:

@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import class_distances, label_distances_of, label_vectors
 
 from contml import InputError

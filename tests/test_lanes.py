@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from contml.distances import _lanes as lanes

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import reference_metrics
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_class_metrics import cases
 
 from contml import InputError

@@ -34,12 +34,12 @@ def test_a_data_set_of_classes(contml, tmp_path):
 def test_queries_gallery_and_what_was_left_out(contml, tmp_path):
     write_inshop(tmp_path / "own")
     next((tmp_path / "own/Img/img").glob("MEN/*/id_00000012/*_4_front.jpg")).unlink()
-    status, out, err = contml("prepare", "classes/inshop", tmp_path / "own", "task.complete=false", "--workers", "1")
+    status, out, err = contml("prepare", "classes/inshop", tmp_path / "own", "task.missing=drop", "--workers", "1")
     assert status == 0, err
     lines = [line.split() for line in out.splitlines()]
     assert ["queries", "8"] in lines
     assert ["gallery", "11"] in lines
-    assert ["no", "file,", "left", "out", "1"] in lines
+    assert ["left", "out:", "without", "an", "image", "file", "1"] in lines
     assert "all 59 images" in out
 
 
@@ -50,7 +50,7 @@ def test_any_task(contml, tmp_path):
     )
     assert status == 0, err
     assert ["images", "19", "10"] in [line.split() for line in out.splitlines()]
-    assert "dropped for their labels" in out
+    assert "left out: with too few visible joints" in out
     write_csv(tmp_path / "captions")
     status, out, err = contml("prepare", "captions/files", "captions", "--size", "32")
     assert status == 0, err
@@ -104,7 +104,7 @@ def test_a_cache_of_resized_images(contml, tmp_path):
 
 def test_boxes_in_a_cache(tmp_path):
     root = write_cub(tmp_path)
-    options = ["task.complete=false", "task.crop_boxes=true"]
+    options = ["task.missing=drop", "task.crop_boxes=true"]
     found = prepare("classes/cub", root, options, size=32, cache=tmp_path / "kept")
     assert (found.images, found.broken, found.kept) == (60, [], 60 * 32 * 32 * 3)
     both = prepare("classes/cub", root, options[:1], size=32, cache=tmp_path / "kept")
@@ -114,7 +114,7 @@ def test_boxes_in_a_cache(tmp_path):
 def test_help(contml):
     status, out, _ = contml("prepare", "--help")
     assert status == 0
-    for word in ("TASK", "ROOT", "--size", "--cache", "--workers", "task.complete=false"):
+    for word in ("TASK", "ROOT", "--size", "--cache", "--workers", "task.missing=drop"):
         assert word in out
 
 
@@ -137,14 +137,14 @@ def test_json(contml, tmp_path):
         (("classes/cub", "none"), "task.root=none: no such folder; give the folder of CUB-200-2011"),
         (
             ("classes/cub", "own"),
-            "images.txt: lists 40 train images of 8 classes (no 9, 10, 11, ...), published are 5,864",
+            "images.txt: lists 40 train images of 8 classes (without 9, 10, 11, ...); the published data set has 5,864",
         ),
-        (("classes/cub", "own", "task.compete=false"), "unknown key 'task.compete'; did you mean 'complete'?"),
+        (("classes/cub", "own", "task.mising=drop"), "unknown key 'task.mising'; did you mean 'missing'?"),
         (
-            ("classes/cub", "own", "complete=false"),
-            "'complete=false' is no option of the task; options are given as task.",
+            ("classes/cub", "own", "missing=drop"),
+            "'missing=drop' is no option of the task; options are given as task.",
         ),
-        (("classes/cub", "own", "task.complete=maybe"), "'task.complete' is 'maybe'; it must be true or false"),
+        (("classes/cub", "own", "task.missing=maybe"), "'task.missing' is 'maybe'; it must be one of refuse, drop"),
         (("classes/sop", "own"), "has no Ebay_train.txt; give the folder of Stanford Online Products"),
         (("pose/files", "own"), "joints"),
     ],
@@ -160,7 +160,7 @@ def test_mistakes(contml, tmp_path, arguments, message):
 
 def test_a_folder_whose_name_looks_like_a_number(contml, tmp_path):
     write_sop(tmp_path / "1e3")
-    status, _, err = contml("prepare", "classes/sop", "1e3", "task.complete=false")
+    status, _, err = contml("prepare", "classes/sop", "1e3", "task.missing=drop")
     assert status == 0, err
 
 

@@ -15,13 +15,14 @@ import pytest
 import torch
 from PIL import Image
 
+from contml._support.text import number, percent
+from contml.data import Pixels, Split
 from contml.evaluation.result import Curve, Evaluation, Ranking
 from contml.labels import VectorLabels
 from contml.reporting import sentence, summary, write_report
 from contml.reporting.embedding_map import place_pictures, principal_components
 from contml.reporting.figures import binned_quartiles, density_figure, png, smooth, training_figure
 from contml.reporting.gallery import choose_queries, draw, gallery_strips, printable, stack
-from contml.reporting.table import number, percent
 
 PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -34,38 +35,21 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
 
 
-class FakeSplit:
-    """Images of one random colour."""
-
-    queries: torch.Tensor | None = None
-    gallery: torch.Tensor | None = None
-
-    def __init__(self, n: int = 60, prefix: str = "images/") -> None:
-        self.n, self.prefix = n, prefix
-        self.labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
-
-    def __len__(self) -> int:
-        return self.n
-
-    def image(self, row: int) -> Image.Image:
-        return self.draw(row, 32)
-
-    def name(self, row: int) -> str:
-        return f"{self.prefix}{row:04d}.jpg"
-
-    def draw(self, row: int, size: int) -> Image.Image:
-        color = tuple(np.random.default_rng(row).integers(0, 256, 3).tolist())
-        return Image.new("RGB", (size, size), color)
+def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
+    """A split of images of one random colour."""
+    images = [
+        Pixels(Image.new("RGB", (32, 32), tuple(np.random.default_rng(row).integers(0, 256, 3)))) for row in range(n)
+    ]
+    labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
+    return Split(images, [f"{prefix}{row:04d}.jpg" for row in range(n)], labels, **parts)
 
 
-class BrokenSplit(FakeSplit):
+def broken_renderer(picture: Image.Image, row: int, size: int) -> Image.Image:
     """Some pictures fail, the others come in any size and mode."""
-
-    def draw(self, row: int, size: int) -> Image.Image:
-        if row % 4 == 0:
-            raise OSError(f"cannot identify {HOSTILE}\n")
-        mode = ("L", "RGBA", "P", "RGB", "1", "CMYK", "I;16", "LA")[row % 8]
-        return Image.new(mode, ((size, 2 * size), (3 * size, size), (1, 1), (7, size))[row % 4])
+    if row % 4 == 0:
+        raise OSError(f"cannot identify {HOSTILE}\n")
+    mode = ("L", "RGBA", "P", "RGB", "1", "CMYK", "I;16", "LA")[row % 8]
+    return Image.new(mode, ((size, 2 * size), (3 * size, size), (1, 1), (7, size))[row % 4])
 
 
 def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -> tuple[Evaluation, Ranking]:
@@ -119,7 +103,7 @@ def write(folder: Path, *, extra: Sequence[str] = (), **change: Any) -> str:
         "rows": rows,
         "evaluation": evaluation,
         "ranking": ranking,
-        "split": FakeSplit(),
+        "split": colours(),
         **change,
     }
     path = write_report(folder, **arguments)
@@ -176,19 +160,17 @@ def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
     assert "loss: log_ratio" in page.text
 
 
-class ExplainingSplit(FakeSplit):
-    """It draws two rows beside each other."""
-
-    def explain(self, query: int, row: int, size: int) -> Image.Image:
-        both = Image.new("RGBA", (size, size // 2))
-        both.paste(self.draw(query, size // 2), (0, 0))
-        both.paste(self.draw(row, size // 2), (size // 2, 0))
-        return both
+def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+    """An explainer: the two pictures beside each other."""
+    both = Image.new("RGBA", (size, size // 2))
+    for place, picture in enumerate(pictures):
+        both.paste(picture.resize((size // 2, size // 2)), (place * (size // 2), 0))
+    return both
 
 
 def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tmp_path: Path) -> None:
     _, ranking = fake()
-    split = ExplainingSplit(prefix=HOSTILE)
+    split = colours(prefix=HOSTILE, explainer=beside)
     page = check_self_contained(write(tmp_path, extra=["match.png"], split=split))
     assert "The first query and its best retrieval" in page.text
     first = int(choose_queries(ranking.label_distances, 6)[0])
@@ -201,16 +183,15 @@ def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tm
 
 
 def test_an_explanation_that_fails_costs_only_itself(tmp_path: Path) -> None:
-    class Failing(FakeSplit):
-        def explain(self, query: int, row: int, size: int) -> Image.Image:
-            raise ValueError("no words")
+    def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+        raise ValueError("no words")
 
-    page = check_self_contained(write(tmp_path / "failing", split=Failing()))
+    page = check_self_contained(write(tmp_path / "failing", split=colours(explainer=failing)))
     assert "ValueError: no words" in page.text
     assert "best retrieval" not in page.text
     none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
     nothing = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
-    write(tmp_path / "nothing", ranking=nothing, split=ExplainingSplit())
+    write(tmp_path / "nothing", ranking=nothing, split=colours(explainer=beside))
 
 
 def test_page_holds_every_number_of_the_table(tmp_path: Path) -> None:
@@ -231,7 +212,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
             title=HOSTILE + "\udcff\x00",
             config=HOSTILE + "\nlone: \udcff\x00",
             evaluation=replace(evaluation, curves={**evaluation.curves, "hostile": curve}),
-            split=BrokenSplit(prefix=HOSTILE + "\n\udcff"),
+            split=colours(prefix=HOSTILE + "\n\udcff", renderer=broken_renderer),
             ranking=ranking,
         )
     )
@@ -251,7 +232,7 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "replace", fail)
     evaluation, ranking = fake()
     with pytest.raises(OSError, match="no space left"):
-        write_report(tmp_path, title="b", config="", rows=[], evaluation=evaluation, ranking=ranking, split=FakeSplit())
+        write_report(tmp_path, title="b", config="", rows=[], evaluation=evaluation, ranking=ranking, split=colours())
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "report.html"])
 
@@ -303,7 +284,7 @@ def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
 @pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
 def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
     evaluation, ranking = fake(n=n, d=d)
-    write(tmp_path, evaluation=evaluation, ranking=ranking, split=FakeSplit(n))
+    write(tmp_path, evaluation=evaluation, ranking=ranking, split=colours(n))
 
 
 @pytest.mark.parametrize("value", [0.0, 1 / 3, 1e6, math.nan])
@@ -319,7 +300,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
     ranking = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
     evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
-    page = Page(write(tmp_path, rows=[], config="", evaluation=evaluation, ranking=ranking, split=FakeSplit(0)))
+    page = Page(write(tmp_path, rows=[], config="", evaluation=evaluation, ranking=ranking, split=colours(0)))
     assert "12 images left out" in page.text
 
 
@@ -351,17 +332,20 @@ def test_gallery_spreads_over_the_quality_and_is_reproducible() -> None:
 def test_broken_pictures_keep_the_layout() -> None:
     _, ranking = fake()
     noted: dict[int, str] = {}
-    whole, holes = gallery_strips(FakeSplit(), ranking, {}), gallery_strips(BrokenSplit(), ranking, noted)
+    whole, holes = (
+        gallery_strips(colours(), ranking, {}),
+        gallery_strips(colours(renderer=broken_renderer), ranking, noted),
+    )
     assert stack(whole).size == stack(holes).size
     assert noted
     assert all(row % 4 == 0 and text.startswith("OSError") for row, text in noted.items())
     for row in range(8):
-        picture = draw(BrokenSplit(), row, 40, {})
+        picture = draw(colours(renderer=broken_renderer), row, 40, {})
         assert (picture.size, picture.mode) == ((40, 40), "RGB")
 
 
 def test_pictures_stand_at_their_place() -> None:
-    split, (_, ranking) = FakeSplit(), fake()
+    split, (_, ranking) = colours(), fake()
     q = int(choose_queries(ranking.label_distances, 1)[0])
     picture = gallery_strips(split, ranking, {}, count=1)[0].picture
 

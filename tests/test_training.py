@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
-from miniature import TINY, Flat, Squares, small_trainer
+from miniature import TINY, Flat, small_trainer, squares
 from processes import run_two
 from safetensors.torch import load_file
 
 from contml import InputError
 from contml.config import data_arguments
+from contml.data import Images
 from contml.experiment import load, resume, train
-from contml.images import Images
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.runs import create
@@ -114,8 +115,7 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     classes = torch.arange(30) % 5
 
     def make(run):
-        split = Squares()
-        split.labels = ClassLabels(classes)
+        split = replace(squares(), labels=ClassLabels(classes))
         torch.manual_seed(1)
         loss = ProxyAnchorLoss(num_classes=5, embedding_dim=4)
         trainer = small_trainer(run, split=split, loss=loss, model=Flat(dropout=0.1))
@@ -269,7 +269,7 @@ class StepOf(TrainingStep):
 
 
 def test_broken_images_are_skipped_with_their_anchors():
-    split, loss = Squares(broken=(0, 7)), LogRatioLoss()
+    split, loss = squares(broken=(0, 7)), LogRatioLoss()
     seen = []
 
     def step(model, images, labels, anchors):
@@ -285,7 +285,7 @@ def test_broken_images_are_skipped_with_their_anchors():
 
 
 def test_a_batch_of_broken_images_is_left_out():
-    split = Squares(broken=tuple(range(29)))
+    split = squares(broken=tuple(range(29)))
     trainer = small_trainer(split=split, broken="skip", epochs=1)
     before = weights(trainer)
     trainer.fit()
@@ -333,8 +333,7 @@ def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step(name)
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires == "graded"])
 def test_a_loss_on_graded_labels_refuses_classes_before_the_first_step(name):
-    split = Squares()
-    split.labels = ClassLabels(torch.arange(30) % 5)
+    split = replace(squares(), labels=ClassLabels(torch.arange(30) % 5))
     with pytest.raises(InputError, match="needs graded label distances, but the labels are classes"):
         small_trainer(split=split, loss=LOSSES[name]())
 
@@ -591,7 +590,7 @@ def test_nothing_to_resume_starts_from_the_beginning(tmp_path):
 
 
 def test_a_trainer_without_test_split_or_run_folder():
-    split = Squares()
+    split = squares()
     step = EmbeddingStep(loss=LogRatioLoss())
     trainer = Trainer(Flat(), step, split, small_trainer().sampler, Images(14, 14), Training(epochs=1), quiet=True)
     trainer.fit()

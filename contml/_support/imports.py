@@ -51,14 +51,6 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
 
     def __init__(self, package: str, parts: Mapping[str, str]) -> None:
         self._parts = {name: f"{package}.{part}" for name, part in parts.items()}
-        self._package = package
-
-    def attribute(self, name: str) -> Any:
-        """A class or function by its own name: `__getattr__` of the package."""
-        for part in self._parts.values():
-            if part.endswith(f":{name}"):
-                return import_by_name(part)
-        raise AttributeError(f"module '{self._package}' has no attribute '{name}'")
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         found: Callable[..., Any] = import_by_name(self._parts[name])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -260,7 +261,7 @@ def check(
     """Read the data, build everything, take one batch; train nothing."""
     from contml import experiment
 
-    columns: list[list[str]] = []
+    columns: list[Sequence[str]] = []
     chosen = _chosen(config, overrides, data, label, image)
     facts = experiment.check(chosen, described=columns.extend)
     if as_json:
@@ -273,6 +274,37 @@ def check(
 
 
 @app.command()
+def features(
+    config: ConfigName = None,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .npz, .npy or .parquet.")] = Path(
+        "features.npz"
+    ),
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
+) -> None:
+    """Write the backbone's features of all images of a config, to train a head on them in seconds.
+
+    contml features classes/synthetic --out f.npz; contml train classes/synthetic images.features=f.npz
+    model.backbone=features
+
+    Stopped, it goes on where it was when it is called again.
+    """
+    from contml import experiment
+    from contml._support.progress import progress_bar
+
+    chosen = _chosen(config, overrides, data, label, image)
+    task = chosen.build_task()
+    total = sum(len(split) for split in (task.train, task.test, task.val) if split is not None)
+    with progress_bar(total, "features") as progress:
+        found = experiment.extract_features(replace(chosen, task=task), out, progress)
+    more = f" ({found.resumed:,} were there from a run that was stopped)" if found.resumed else ""
+    print(f"{out}: {found.items:,} vectors of {found.dim:,} numbers{more}")  # noqa: T201
+    print(f"train a head on them with: images.features={out} model.backbone=features")  # noqa: T201
+
+
+@app.command()
 def prepare(
     task: Annotated[
         str,
@@ -280,7 +312,7 @@ def prepare(
     ],
     root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.complete=false'.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.missing=drop'.")
     ] = None,
     size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,

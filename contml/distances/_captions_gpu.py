@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances import _captions_cpu as cpu
-from contml.distances import _transport_triton as kernel
+from contml.distances import _captions_cpu as cpu, _transport_triton as kernel
 from contml.distances._bags import Bags, Floats, Ints, pack, take_captions
 from contml.distances._word_costs import WordCosts
 from contml.distances.euclidean import euclidean

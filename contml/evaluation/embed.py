@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.contracts import Rows, Split
-from contml.images import Images
+from contml.contracts import Rows
+from contml.data import Images
+from contml.data.split import Split
 
 #: Images embedded at a time.
 BATCH = 128

@@ -10,9 +10,11 @@ import torch
 
 from contml._support.errors import InputError
 from contml.config import Config, Document, Part, data_arguments, resolved, validate
-from contml.contracts import LabelKind, Loss, Requirement, Task
+from contml.contracts import LabelKind, Loss, Requirement
+from contml.data import Images
+from contml.data.features import with_features
+from contml.data.split import Task
 from contml.experiment.parts import schema
-from contml.images import Images
 from contml.labels.base import LabelSpace
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
@@ -39,10 +41,11 @@ class Experiment:
     def build_task(self) -> Task:
         """The data."""
         task: Task = self.config.parts["task"].build() if self.task is None else self.task
-        return task
+        features = self.config.parts["images"].options["features"]
+        return task if features is None else with_features(task, features)
 
-    def build_model(self, weights: bool = True) -> EmbeddingModel:
-        """The model; weights=False leaves out those that the config names, since others will be loaded."""
+    def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel:
+        """The model of a task; weights=False leaves out those that the config names, since others will be loaded."""
         part = self.config.parts["model"]
         backbone = str(part.options["backbone"])
         if not self.document.trusted and ":" in backbone and not backbone.startswith("timm:"):
@@ -52,12 +55,14 @@ class Experiment:
             )
         torch.manual_seed(self.config.values["seed"])
         options = part.options if weights else {**part.options, "weights": "none"}
-        model: EmbeddingModel = replace(part, options=options).build()
+        model: EmbeddingModel = replace(part, options=options).build(feature_dim=task.train.feature_dim)
         return model
 
     def build_images(self) -> Images:
         """How images become batches."""
-        images: Images = self.config.parts["images"].build()
+        part = self.config.parts["images"]
+        size = {name: part.options[name] for name in ("resize", "crop")}
+        images: Images = part.build(transform=self.config.parts["transform"].build(**size))
         return images
 
     def build_trainer(
@@ -65,8 +70,9 @@ class Experiment:
     ) -> Trainer:
         """Everything that trains, put together; weights=False where a checkpoint will bring them."""
         parts, seed = self.config.parts, self.config.values["seed"]
-        model, images = self.build_model(weights), self.build_images()
-        model.check_size(images.crop)
+        model, images = self.build_model(task, weights), self.build_images()
+        if task.train.feature_dim is None:
+            model.check_size(images.crop)
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)

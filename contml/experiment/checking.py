@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from contml._support.errors import InputError
-from contml.contracts import Split, Task
+from contml.data.split import Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.captions import CaptionLabels
 
 
-def describe(task: Task, described: Callable[[list[list[str]]], None]) -> None:
-    """What a task tells of its data, if it does; of several processes one does."""
-    tell = getattr(task, "described", None)
-    if tell is not None and first_process():
-        described(tell())
+def describe(task: Task, described: Callable[[Sequence[Sequence[str]]], None]) -> None:
+    """How the columns of a table were read, where the data are one; of several processes one says so."""
+    if task.columns and first_process():
+        described(task.columns)
 
 
 def check(
-    experiment: Experiment, *, described: Callable[[list[list[str]]], None] = lambda _: None
+    experiment: Experiment, *, described: Callable[[Sequence[Sequence[str]]], None] = lambda _: None
 ) -> list[tuple[str, str]]:
     """Read the data, build everything, take one batch forward and backward, train nothing: the facts, in words.
 
@@ -45,9 +44,9 @@ def check(
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     learning = sum(p.numel() for p in trainer.parameters)
     return [
-        *getattr(task, "facts", []),
-        ("training images", f"{len(task.train):,}{_dropped(task.train)}"),
-        ("test images", f"{len(task.test):,}, of which {queries:,} query{_dropped(task.test)}"),
+        *task.summary,
+        ("training images", f"{len(task.train):,}{_excluded(task.train)}"),
+        ("test images", f"{len(task.test):,}, of which {queries:,} query{_excluded(task.test)}"),
         ("label distance", task.test.labels.unit),
         *_unknown_words(task),
         ("in a batch", f"{apart.min():.4g} to {apart.max():.4g}, mean {apart.mean():.4g} ({trainer.labels.unit})"),
@@ -58,10 +57,9 @@ def check(
     ]
 
 
-def _dropped(split: Split) -> str:
-    words = {"dropped": "left out", "missing": "left out, their files are not there"}
-    told = [f"{getattr(split, name):,} {text}" for name, text in words.items() if getattr(split, name, 0)]
-    return f" ({', '.join(told)})" if told else ""
+def _excluded(split: Split) -> str:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
+    return f" (left out: {reasons})" if reasons else ""
 
 
 def _unknown_words(task: Task) -> list[tuple[str, str]]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from contml._support.errors import InputError
 from contml.config import Document, check_name, read
-from contml.experiment.names import config_path, task_table
+from contml.experiment.names import config_path, data_task, task_table
 from contml.runs import Run, open_run
 
 if TYPE_CHECKING:
     from contml.experiment.building import Experiment
 
-#: The config of a table of one's own where nothing else is named.
+#: The config of a table of one's own where none is named; the task comes from an entry point.
 _TABLE = "table/default"
 
 
@@ -48,7 +48,7 @@ def load_table(
         data: a CSV or Parquet file.
         labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` whose kind is guessed.
         image: the column of images.
-        config: a config of the task table/file.
+        config: a config of the task that reads tables.
         overrides: changes to the config, which come after all these.
 
     Raises:
@@ -64,10 +64,13 @@ def load_table(
         given.append(f"task.labels={_quoted(kinds)}")
     if image is not None:
         given.append(f"task.image={_quoted(image)}")
+    if config is None:
+        given.insert(0, f"task.name={data_task()}")
     experiment = load(config or _TABLE, [*given, *overrides])
     task = experiment.build_task()
     if config is None:
-        suited, changes = task.suited()  # type: ignore[attr-defined]
+        assert task.suggested is not None  # of a table
+        suited, changes = task.suggested[0], list(task.suggested[1])
         if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
             changes = [change for change in changes if not change.startswith("sampler")]
         experiment = load(suited, [*given, *changes, *overrides])

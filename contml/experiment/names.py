@@ -40,6 +40,18 @@ def task_table() -> TaskTable:
     return TaskTable({entry.name: entry.load() for entry in entries})
 
 
+def data_task() -> str:
+    """The task that reads a table of one's own (`--data`): the name in the entry-point group `contml.data_task`.
+
+    Raises:
+        InputError: there is none, since the installed package is older than the code.
+    """
+    entries = entry_points(group="contml.data_task")
+    if not entries:
+        raise InputError("no installed task reads a table; install contml again: pip install contml (or -e .)")
+    return next(iter(entries)).name
+
+
 def config_names() -> list[str]:
     """The configs that come with contml, as `folder/name`."""
     root = files("contml.configs")

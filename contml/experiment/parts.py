@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contml.config import Scalar, Section
+from contml.data import TRANSFORMS, Images
+from contml.data.transforms import torchvision_transform
 from contml.evaluation.published import Published
 from contml.experiment.names import task_table
-from contml.images import Images
 from contml.labels import VIEWS
 from contml.losses import LOSSES
 from contml.losses.memory import CrossBatchMemory
@@ -23,6 +24,7 @@ def schema() -> dict[str, Section | Scalar]:
         "labels": Section(VIEWS, required=False),
         "model": Section(EmbeddingModel),
         "images": Section(Images),
+        "transform": Section(TRANSFORMS, default="crop", others=torchvision_transform),
         "sampler": Section(SAMPLERS),
         "loss": Section(LOSSES, others=pml_loss),
         "miner": Section(MINERS, required=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write
 from contml.config import difference, dump
-from contml.contracts import Split, Task
+from contml.data.split import Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
@@ -35,11 +35,11 @@ def train(
     root: Path,
     *,
     started: Callable[[Run], None] = lambda _: None,
-    described: Callable[[list[list[str]]], None] = lambda _: None,
+    described: Callable[[Sequence[Sequence[str]]], None] = lambda _: None,
 ) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report. `started` gets the run folder.
 
-    `described` gets what a task tells of its data in `task.described()`, if it does: rows of texts, a header first.
+    `described` gets how the columns of a table were read: rows of texts, a header first.
     Of several processes the main one has the run folder; the others return None.
     """
     task = experiment.build_task()
@@ -85,7 +85,7 @@ def evaluate_run(folder: Path, *, checkpoint: str = "last", trust: bool = False)
     path = run.checkpoints / f"{checkpoint}.safetensors"
     weights = load_weights(path)
     task = experiment.build_task()
-    model = experiment.build_model(weights=False)
+    model = experiment.build_model(task, weights=False)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -110,7 +110,7 @@ def report_run(folder: Path, *, trust: bool = False, pair: tuple[str, str] | Non
             f"{path}: has {len(saved['embeddings'])} embeddings, but the test split has {len(task.test)} images now; "
             f"run 'contml evaluate {folder}' again"
         )
-    if pair is not None and not hasattr(task.test, "explain"):
+    if pair is not None and task.test.explainer is None:
         raise InputError(f"{experiment.config.parts['task'].name}: this task explains no pair; leave --pair out")
     rows = None if pair is None else (_row_of(task.test, pair[0]), _row_of(task.test, pair[1]))
     evaluation, ranking = _evaluate(saved["embeddings"], saved["missing"], task.test)
@@ -150,8 +150,7 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
-    recall_at = getattr(test, "recall_at", None)
-    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=recall_at)
+    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=test.recall_at)
 
 
 def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:

@@ -51,6 +51,8 @@ def _conv(channels_in: int, channels_out: int, kernel: int = 3, stride: int = 1)
     return [conv, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
 
+#: The backbone of data that are features already: it has no weights.
+FEATURES = "features"
 #: Backbones of this library: functions without arguments that return a module with features `[B, width]`.
 BACKBONES: dict[str, Callable[[], nn.Module]] = {
     "small_cnn": SmallCNN,
@@ -61,7 +63,7 @@ def backbone_names() -> list[str]:
     """Every backbone that goes by a plain name: this library's, then torchvision's. timm's are `timm:NAME`."""
     from torchvision import models  # here: it takes a second to import
 
-    return [*BACKBONES, *models.list_models(module=models)]
+    return [*BACKBONES, FEATURES, *models.list_models(module=models)]
 
 
 class Built(NamedTuple):
@@ -72,8 +74,8 @@ class Built(NamedTuple):
     statistics: tuple[tuple[float, ...], tuple[float, ...]]  # mean, std of its input
 
 
-def build(backbone: str | nn.Module, weights: str) -> Built:
-    """A backbone by its name in a config, or a module as one.
+def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = None) -> Built:
+    """A backbone by its name in a config, or a module as one; `feature_dim`: of data that are features, not images.
 
     Raises:
         InputError: there is none of that name, it has no such weights, or these cannot be downloaded.
@@ -81,6 +83,17 @@ def build(backbone: str | nn.Module, weights: str) -> Built:
     if isinstance(backbone, nn.Module):
         _only_files(f"a {type(backbone).__name__}", weights)
         return Built(backbone, width_of(backbone), _IMAGENET)
+    if backbone == FEATURES:
+        if feature_dim is None:
+            raise InputError(
+                f"backbone '{FEATURES}' takes vectors in place of images, but these data have images; name a file of "
+                "features ('contml features' writes one), or choose another backbone"
+            )
+        if weights != "none":
+            raise InputError(f"backbone '{FEATURES}' has no weights; the head learns alone")
+        return Built(nn.Identity(), feature_dim, _IMAGENET)
+    if feature_dim is not None:
+        raise InputError(f"backbone '{backbone}' takes images, but these data are features; set backbone '{FEATURES}'")
     if backbone in BACKBONES:
         _only_files(backbone, weights)
         module = BACKBONES[backbone]()

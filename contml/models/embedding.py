@@ -35,10 +35,11 @@ class EmbeddingModel(nn.Module):
 
     Args:
         backbone: "small_cnn" (for 64-pixel quick starts), a torchvision classification model ("resnet18"), "timm:NAME",
-            or an import string "package.module:callable" of your own: a function that returns a module whose output has
-            the shape `[B, width]`.
-        dim: Length of an embedding, with levels of the part that each gives; null leaves the linear layer away: the
-            backbone's features are the embedding, as they come (with 0 epochs, an evaluation of published
+            "features" (the data are features of a frozen backbone already), or an import string
+            "package.module:callable" of your own: a function that returns a module whose output has the shape
+            `[B, width]`.
+        dim: Length of an embedding, with levels of the part that each gives; null leaves out the linear layer: the
+            backbone's features are the embedding (with 0 epochs, an evaluation of published
             features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
             is downloaded once; or a local file (.safetensors, .pth, .pt): the backbone's state dict, or a checkpoint of
@@ -62,6 +63,8 @@ class EmbeddingModel(nn.Module):
         normalize: bool = False,
         freeze_batch_norm: bool = False,
         levels: list[Level] | None = None,
+        *,
+        feature_dim: int | None = None,
     ) -> None:
         super().__init__()
         if dim is not None and dim < 1:
@@ -71,7 +74,7 @@ class EmbeddingModel(nn.Module):
         self.levels = levels
         file = Path(weights).expanduser() if names_a_file(weights) else None
         state = None if file is None else read(file)  # before anything is built: a typo should cost nothing
-        self.backbone, width, (mean, std) = build(backbone, "none" if file else weights)
+        self.backbone, width, (mean, std) = build(backbone, "none" if file else weights, feature_dim)
         name = backbone if isinstance(backbone, str) else f"a {type(backbone).__name__}"
         whole, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
@@ -90,7 +93,9 @@ class EmbeddingModel(nn.Module):
         self.train()
 
     def features(self, images: Tensor) -> Tensor:
-        """Backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
+        """Backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1; features stay."""
+        if images.ndim == 2:
+            return images.to(self.mean.dtype)
         x = images.to(self.mean.dtype)
         if images.dtype == torch.uint8:
             x = x / 255

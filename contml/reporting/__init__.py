@@ -8,9 +8,7 @@ from contml._support.imports import lazy_names
 
 if TYPE_CHECKING:
     from contml.reporting.page import write_report as write_report
-    from contml.reporting.table import sentence as sentence
-    from contml.reporting.table import summary as summary
-    from contml.reporting.table import unit_words as unit_words
+    from contml.reporting.table import sentence as sentence, summary as summary, unit_words as unit_words
 
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from contml._support.text import MISSING, number
 from contml.reporting.compare import Comparison, Group, Row
-from contml.reporting.table import MISSING, number
 
 NOT_MEASURED = "not measured"
 

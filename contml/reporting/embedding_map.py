@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from contml.contracts import Split
+from contml._support.text import percent
+from contml.data.split import Split
 from contml.reporting.figures import DPI, STYLE, WIDTH
 from contml.reporting.gallery import draw
-from contml.reporting.table import percent
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

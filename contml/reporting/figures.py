@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from torch import Tensor
 
+from contml._support.text import number
 from contml.evaluation.result import Evaluation
-from contml.reporting.table import number
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

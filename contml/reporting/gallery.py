@@ -13,10 +13,10 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
-from contml.contracts import Split
+from contml._support.text import MISSING, number
+from contml.data.split import Split
 from contml.evaluation.result import Ranking
 from contml.reporting.figures import BLUE, INK, VERMILION
-from contml.reporting.table import MISSING, number
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
@@ -93,20 +93,21 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Ima
 def explain_pair(
     split: Split, ranking: Ranking, broken: dict[int, str], pair: tuple[int, int] | None = None
 ) -> Strip | None:
-    """Two rows as the split's own `explain(query, row, size)` draws them: by default the first query and its best.
+    """Two rows as the split's explainer draws them: by default the first query and its best.
 
-    A split may have that method, to show what a label distance is made of: a picture of the two rows, `size` pixels
-    wide. None where it has not, where nothing was retrieved, or where drawing fails, which is noted in `broken`.
+    It shows what a label distance is made of: a picture of the two rows. None where there is no explainer, where
+    nothing was retrieved, or where drawing fails, which is noted in `broken`.
     """
-    explain = getattr(split, "explain", None)
-    if explain is None or not (pair or ranking.model.numel()):
+    if split.explainer is None or not (pair or ranking.model.numel()):
         return None
     if pair is None:
         first = choose_queries(ranking.label_distances, QUERIES)[0]
         pair = int(ranking.queries[first]), int(ranking.model[first, 0])
     query, row = pair
     try:
-        picture = explain(query, row, _width()).convert("RGB")
+        found = split.explain(query, row, _width())
+        assert found is not None
+        picture = found.convert("RGB")
     except Exception as error:  # the task's own code on files of the user, as in `draw`
         broken.setdefault(query, f"{type(error).__name__}: {error}")
         return None

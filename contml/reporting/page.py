@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from contml._support.files import write
-from contml.contracts import Split
+from contml.data.split import Split
 from contml.evaluation.result import Evaluation, Ranking
 from contml.reporting.embedding_map import map_figure
 from contml.reporting.figures import class_density_figure, density_figure, metrics_figure, png, training_figure

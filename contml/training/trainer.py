@@ -18,11 +18,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from contml._support.errors import InputError
 from contml._support.progress import TrainingProgress
-from contml.contracts import Sampler, Split
+from contml.contracts import Sampler
+from contml.data import Batch, Images
+from contml.data.split import Split
 from contml.evaluation.embed import embed
 from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Ranking
-from contml.images import Batch, Images
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.training.checkpoint import load_state, save_state, save_weights
@@ -137,7 +138,7 @@ class Trainer:
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
         ):
-            self._report_dropped(progress)
+            self._report_excluded(progress)
             if not self._begun:
                 self._evaluate(progress)
                 self._begun = True
@@ -213,7 +214,7 @@ class Trainer:
             self.test.queries,
             self.test.gallery,
             missing=missing,
-            recall_at=getattr(self.test, "recall_at", None),
+            recall_at=self.test.recall_at,
         )
 
     def save(self) -> None:
@@ -302,11 +303,11 @@ class Trainer:
                 "lower the learning rate or clip the gradients (a run's last checkpoint is from before)"
             )
 
-    def _report_dropped(self, progress: TrainingProgress) -> None:
+    def _report_excluded(self, progress: TrainingProgress) -> None:
         for name, split in (("training", self.split), ("test", self.test)):
-            dropped = getattr(split, "dropped", 0)
-            if split is not None and dropped:
-                progress.line(f"{dropped:,} {name} items are left out: no file, or no label; {len(split):,} are there")
+            if split is not None and split.excluded:
+                reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
+                progress.line(f"{name} items left out: {reasons}; {len(split):,} are there")
 
     def _report_broken(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)

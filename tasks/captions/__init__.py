@@ -6,10 +6,9 @@ from contml._support.imports import LazyTable
 TASKS = LazyTable(
     __name__,
     {
-        "synthetic": "synthetic:SyntheticCaptions",
-        "coco": "coco:CaptionsCOCO",
-        "flickr": "flickr:CaptionsFlickr",
-        "files": "files:CaptionFiles",
+        "synthetic": "synthetic:synthetic",
+        "coco": "coco:coco",
+        "flickr": "flickr:flickr",
+        "files": "files:files",
     },
 )
-__getattr__ = TASKS.attribute

@@ -6,74 +6,74 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
+from contml.data import Task
 
 from .karpathy import read_karpathy
-from .reading import Folders, a_folder, read_lines, read_names
-from .records import Options, Record, make_splits
+from .reading import Folders, data_folder, read_lines, read_names
+from .records import Options, Record, make_task
 
 
-class CaptionsFlickr:
-    """Flickr8k or Flickr30k with five captions an image; the defaults are Flickr8k's own names, its spelling too.
+def flickr(
+    root: str,
+    captions: str = "Flickr8k.token.txt",
+    images: str = "Flicker8k_Dataset",
+    train: str = "Flickr_8k.trainImages.txt",
+    test: str = "Flickr_8k.testImages.txt",
+    karpathy: str | None = None,
+    held_out: Literal["test", "val"] = "test",
+    encoding: str = "utf-8",
+    vectors: str | None = None,
+    normalize: bool = False,
+    empty: Literal["refuse", "drop"] = "refuse",
+    missing: Literal["refuse", "drop"] = "refuse",
+    queries: int = 0,
+    dim: int = 100,
+    seed: int = 0,
+) -> Task:
+    """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names, its spelling too.
 
-    A line of the token file is `NAME.jpg#K`, a tab, the caption. A list has one name a line, with or without ".jpg";
-    what is in no list is left alone. For Flickr30k: captions=results_20130124.token images=flickr30k-images, and lists
-    of your own. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json) captions and split come from that file.
+    A line of the token file is `NAME.jpg#K`, a tab, the caption. A list has one name per line, with or without ".jpg";
+    images that are in no list are not used. For Flickr30k: captions=results_20130124.token images=flickr30k-images, and
+    lists of your own. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json) captions and split come from that
+    file.
 
     Args:
         root: the folder of the data set.
         captions: the token file in it.
         images: the folder of images in it.
         train: the list of training images in it.
-        test: the list of test images in it; the one of the development images to tune on.
+        test: the list of test images in it; to choose options, the list of the development images.
         karpathy: a file of Karpathy's form in it, in place of token file and lists.
         held_out: which part of Karpathy's file is the test split.
         encoding: of the token file.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, gensim's own;
             null trains Word2Vec on the training captions.
-        normalize: word vectors to unit length first.
+        normalize: scale word vectors to unit length first.
         empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" them.
         missing: what to do with images that have no file or no caption: "refuse", or "drop" them.
-        queries: how many test images, drawn at random, query the others; 0: every one queries all others.
+        queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
         seed: of the draw of queries, and of word vectors that are trained.
     """
+    folder, folders = data_folder(root), Folders()
+    options = Options(vectors, normalize, empty, missing, queries, dim, seed)
 
-    def __init__(
-        self,
-        root: str,
-        captions: str = "Flickr8k.token.txt",
-        images: str = "Flicker8k_Dataset",
-        train: str = "Flickr_8k.trainImages.txt",
-        test: str = "Flickr_8k.testImages.txt",
-        karpathy: str | None = None,
-        held_out: Literal["test", "val"] = "test",
-        encoding: str = "utf-8",
-        vectors: str | None = None,
-        normalize: bool = False,
-        empty: Literal["refuse", "drop"] = "refuse",
-        missing: Literal["refuse", "drop"] = "refuse",
-        queries: int = 0,
-        dim: int = 100,
-        seed: int = 0,
-    ) -> None:
-        folder, folders = a_folder(root), Folders()
-        options = Options(vectors, normalize, empty, missing, queries, dim, seed)
+    def record(name: str, texts: list[str]) -> Record:
+        return Record(str(folder / images / name), folders.find(folder / images / name), texts)
 
-        def record(name: str, said: list[str]) -> Record:
-            return Record(str(folder / images / name), folders.find(folder / images / name), said)
-
-        if karpathy:
-            source = folder / karpathy
-            learned, asked = (
-                [record(entry.filename, entry.captions) for entry in entries]
-                for entries in read_karpathy(source, held_out)
-            )
-        else:
-            source = folder / captions
-            said = read_tokens(source, encoding)
-            names = (read_names(folder / listed, option) for listed, option in ((train, "train"), (test, "test")))
-            learned, asked = ([record(name, said.get(name, [])) for name in _as_keys(part, said)] for part in names)
-        self.train, self.test = make_splits(folder, source, learned, asked, options)
+    if karpathy:
+        source = folder / karpathy
+        train_records, test_records = (
+            [record(entry.filename, entry.captions) for entry in entries] for entries in read_karpathy(source, held_out)
+        )
+    else:
+        source = folder / captions
+        by_name = read_tokens(source, encoding)
+        train_records, test_records = (
+            [record(name, by_name.get(name, [])) for name in _as_keys(read_names(folder / listed, option), by_name)]
+            for listed, option in ((train, "train"), (test, "test"))
+        )
+    return make_task(folder, source, train_records, test_records, options)
 
 
 def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
@@ -91,20 +91,22 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
         if not (tab and mark and name and place.isdecimal()):
             if number == 1 and "#" not in line and line.lower().startswith("image"):
                 raise InputError(
-                    f"{path}:1: a header ({line[:60]!r}), so no token file; read it with task=captions/files "
-                    f"task.captions={path.name}, and task.delimiter, task.image, task.caption, task.lists as it needs"
+                    f"{path}:1: a header ({line[:60]!r}), so this is a table; read it with the task captions/files: "
+                    f"captions={path.name}, and set delimiter, image, caption and lists as it needs"
                 )
-            lacks = "no tab after the key" if not tab else "a key without '#' and a number"
-            raise InputError(f"{path}:{number}: {lacks} ({line[:60]!r}); a line is NAME.jpg#K, a tab, the caption")
+            wrong = "no tab after the key" if not tab else "a key without '#' and a number"
+            raise InputError(f"{path}:{number}: {wrong} ({line[:60]!r}); a line is NAME.jpg#K, a tab, the caption")
         if key.strip() in lines:
-            raise InputError(f"{path}:{number}: repeats {key.strip()} of line {lines[key.strip()]}")
+            raise InputError(
+                f"{path}:{number}: repeats {key.strip()} of line {lines[key.strip()]}; every key appears once"
+            )
         lines[key.strip()] = number
         captions.setdefault(name, {})
         if caption.strip():
             captions[name][int(place)] = caption.strip()
-    return {name: [said[place] for place in sorted(said)] for name, said in captions.items()}
+    return {name: [texts[place] for place in sorted(texts)] for name, texts in captions.items()}
 
 
 def _as_keys(names: list[str], captions: dict[str, list[str]]) -> list[str]:
-    """Names as the token file has them: some lists leave out the .jpg."""
+    """Names as the token file has them: some lists omit the .jpg."""
     return [name if name in captions or f"{name}.jpg" not in captions else f"{name}.jpg" for name in names]

@@ -1,6 +1,6 @@
 """Say in English what a synthetic scene shows: a few captions that differ in what they mention and in their words.
 
-No caption tells everything. Each takes another form in turn (a relation, the place, one thing in detail, a list, what
+No caption says everything. Each takes another form in turn (a relation, the place, one thing in detail, a list, what
 is there), and draws which things, which of their attributes and which of several synonyms it uses.
 """
 
@@ -77,19 +77,19 @@ RELATIONS = {
     "beside": ("next to", "beside", "near"),
 }
 _OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
-#: How telling relations are: the first are said more often.
-_TELLING = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}
+#: How often a relation is written: the first say more than the last.
+_WEIGHTS = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
-def captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
-    """`count` captions of a scene, each of another form in turn; forms come in random order."""
+def write_captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
+    """`count` captions of a scene, each of another form in turn; the order of the forms is random."""
     order = random.permutation(len(_FORMS))
     return [_FORMS[order[number % len(_FORMS)]](random, scene) for number in range(count)]
 
 
 def _relation(random: Random, scene: Scene) -> str:
-    relation = _telling(random, scene.relations)
+    relation = _draw_relation(random, scene.relations)
     first, second = scene.things[relation.first], scene.things[relation.second]
     where = f" {_say(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
     verb = _say(random, _verbs(first))
@@ -114,9 +114,9 @@ def _detail(random: Random, scene: Scene) -> str:
 
 def _list(random: Random, scene: Scene) -> str:
     some = [scene.things[n] for n in random.permutation(len(scene.things))]
-    told = [_noun(random, thing, 1) for thing in some]
+    nouns = [_noun(random, thing, 1) for thing in some]
     where = _say(random, PLACES[scene.place])
-    listed = ", ".join(told[:-1]) + f" and {told[-1]}"
+    listed = ", ".join(nouns[:-1]) + f" and {nouns[-1]}"
     if random.random() < 0.3:
         return f"{_NUMBERS[len(some)]} things {where}: {listed}"
     return f"{listed} {where}"
@@ -134,8 +134,8 @@ def _two(random: Random, scene: Scene) -> str:
 _FORMS = (_relation, _place, _detail, _list, _two)
 
 
-def _telling(random: Random, relations: Sequence[Relation]) -> Relation:
-    weights = [_TELLING[relation.word] for relation in relations]
+def _draw_relation(random: Random, relations: Sequence[Relation]) -> Relation:
+    weights = [_WEIGHTS[relation.word] for relation in relations]
     left = random.random() * sum(weights)
     for relation, weight in zip(relations, weights, strict=True):
         left -= weight
@@ -145,14 +145,13 @@ def _telling(random: Random, relations: Sequence[Relation]) -> Relation:
 
 
 def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
-    """The thing with its article; at most so many of its colour, its size and its pattern, colour first of all."""
-    told: list[str] = []
+    """The thing with its article and at most so many `attributes`: colour first, then pattern, then size."""
     draws = random.random(3)
     size = _say(random, SIZES[thing.large]) if draws[0] < 0.45 and attributes > 1 else ""
     pattern = _say(random, PATTERNS[thing.pattern]) if thing.pattern != "plain" and draws[1] < 0.65 else ""
     colour = _say(random, COLOURS[thing.colour]) if draws[2] < 0.85 and attributes > 0 else ""
-    told = [word for word in (colour, pattern, size) if word][:attributes]
-    words = [word for word in (size, pattern, colour) if word in told and word]
+    chosen = [word for word in (colour, pattern, size) if word][:attributes]
+    words = [word for word in (size, pattern, colour) if word in chosen and word]
     words.append(_say(random, NOUNS[thing.kind]))
     article = "an" if words[0][0] in "aeiou" else "a"
     return " ".join([article, *words])

@@ -29,8 +29,8 @@ def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
     Raises:
         InputError: the file is of another form, or names an image twice.
     """
-    told = read_json(path, "karpathy")
-    images = told.get("images") if isinstance(told, dict) else None
+    content = read_json(path, "karpathy")
+    images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images:
         raise InputError(f"{path}: has no list 'images' of {{filename, split, sentences}}; is it a dataset_*.json?")
     parts: dict[str, list[Entry]] = {"train": [], held_out: []}
@@ -39,7 +39,7 @@ def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
         split, entry = _entry(path, number, image)
         key = (entry.folder, entry.filename)
         if key in seen:
-            raise InputError(f"{path}: image {number} repeats {entry.filename} of image {seen[key]}")
+            raise InputError(f"{path}: image {number} repeats {entry.filename} of image {seen[key]}; list it once")
         seen[key] = number
         part = "train" if split in _TRAIN else split
         if part in parts:
@@ -60,5 +60,5 @@ def _entry(path: Path, number: int, image: Any) -> tuple[str, Entry]:
             f"{path}: image {number} is not of the form {{filename, split, sentences: [{{raw}}]}}"
         ) from None
     if split not in _SPLITS:
-        raise InputError(f"{path}: image {number} has split {split!r}; it takes {', '.join(_SPLITS)}")
+        raise InputError(f"{path}: image {number} has split {split!r}; it must be one of {', '.join(_SPLITS)}")
     return split, entry

@@ -13,7 +13,7 @@ from PIL import Image, ImageChops, ImageDraw
 
 from .scenes import Random, Scene, Thing
 
-Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Colour: TypeAlias = "tuple[int, int, int]"
 
 SUPERSAMPLING = 3
@@ -153,7 +153,7 @@ _SHAPES: dict[str, tuple[Part, ...]] = {
 }  # fmt: skip
 
 
-def paint_scene(random: Random, scene: Scene, size: int) -> Pixels:
+def paint_scene(random: Random, scene: Scene, size: int) -> Array:
     """The picture of a scene, `[size, size, 3]`; `random` draws its light, its backdrop and the shades of colours."""
     horizon = 0.5 + 0.1 * random.random()
     backdrop = Image.fromarray(_backdrop(random, scene.place, horizon)).resize((size, size), Image.Resampling.BICUBIC)
@@ -167,7 +167,7 @@ def paint_scene(random: Random, scene: Scene, size: int) -> Pixels:
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
-def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Pixels:
+def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Array:
     top, middle, near, front = (np.array(colour) + random.normal(0, 6, 3) for colour in _BACKDROPS[place])
     y = (np.arange(side)[:, None, None] + 0.5) / side
     above, below = np.clip(y / horizon, 0, 1), np.clip((y - horizon) / (1 - horizon), 0, 1)

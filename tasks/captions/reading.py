@@ -1,4 +1,4 @@
-"""Text, lists and folders of caption data sets, read so that what is wrong is told with its file and line."""
+"""Text, lists and folders of caption data sets; an error names the file and the line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_text(path: Path, option: str, encoding: str = "utf-8") -> str:
         content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(
-            f"{path}: no such file; task.{option} names it in {path.parent}{_there(path.parent)}"
+            f"{path}: no such file; set {option} to the name of the file; {_contents(path.parent)}"
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
@@ -26,10 +26,10 @@ def read_text(path: Path, option: str, encoding: str = "utf-8") -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{path}:{line}: not {encoding} text (byte 0x{content[error.start]:02x}); "
-            "save it as UTF-8, or set task.encoding to what it is (latin-1, utf-16)"
+            "save it as UTF-8, or set encoding to what it is (latin-1, utf-16)"
         ) from None
     except LookupError:
-        raise InputError(f"task.encoding={encoding}: no such encoding; utf-8, latin-1 and utf-16 are usual") from None
+        raise InputError(f"encoding is {encoding!r}, which is unknown; give utf-8, latin-1 or utf-16") from None
 
 
 def read_lines(path: Path, option: str, encoding: str = "utf-8") -> list[tuple[int, str]]:
@@ -43,15 +43,15 @@ def read_lines(path: Path, option: str, encoding: str = "utf-8") -> list[tuple[i
 
 
 def read_names(path: Path, option: str) -> list[str]:
-    """A list of image names, one a line, each once."""
+    """A list of image names, one per line, each once."""
     first: dict[str, int] = {}
     for number, line in read_lines(path, option):
         name = line.strip()
         if name in first:
-            raise InputError(f"{path}:{number}: {name} stands twice, first in line {first[name]}")
+            raise InputError(f"{path}:{number}: {name} appears twice, first in line {first[name]}")
         first[name] = number
     if not first:
-        raise InputError(f"{path}: names no images; it holds one name a line")
+        raise InputError(f"{path}: names no images; give one name per line")
     return list(first)
 
 
@@ -64,22 +64,26 @@ def read_json(path: Path, option: str, encoding: str = "utf-8") -> Any:
         raise InputError(f"{path}: not JSON, or cut short ({error})") from None
 
 
-def a_folder(root: str) -> Path:
-    """The folder of a data set."""
+def data_folder(root: str) -> Path:
+    """The folder of a data set.
+
+    Raises:
+        InputError: there is no such folder.
+    """
     folder = Path(root).expanduser()
     if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of the data set")
+        raise InputError(f"root={root}: no such folder; give the folder of the data set")
     return folder
 
 
 class Folders:
-    """Which files there are: every folder is listed once, which is faster than to ask for a hundred thousand files."""
+    """Which files exist. Every folder is listed once: for a hundred thousand files, looking up each is slow."""
 
     def __init__(self) -> None:
         self._files: dict[Path, frozenset[str]] = {}
 
     def find(self, *places: Path) -> Path | None:
-        """The first of these that is a file, or None."""
+        """The first of these places that is a file, or None."""
         return next((place for place in places if place.name in self._listed(place.parent)), None)
 
     def _listed(self, folder: Path) -> frozenset[str]:
@@ -92,11 +96,11 @@ class Folders:
         return self._files[folder]
 
 
-def _there(folder: Path) -> str:
-    """What a folder has in place of a file that it has not."""
+def _contents(folder: Path) -> str:
+    """What a folder holds, in words."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
-        return ", which is no folder"
+        return f"{folder} is no folder"
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f", which has {shown or 'nothing'}"
+    return f"{folder} holds {shown or 'nothing'}"

@@ -1,4 +1,4 @@
-"""Images with their captions, as a reader found them, to two splits: what is missing is refused, or left out."""
+"""From the images and captions that a reader found to a task: what is missing is refused, or left out and counted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contml import InputError
+from contml.data import ImageFile, Task
 
-from .split import CaptionSplit, word_vectors
+from .split import make_split, word_vectors
 
 
 class Record(NamedTuple):
-    """An image and what is said of it; `file` is None where there is no such image, `name` is where it should be."""
+    """An image and its captions; `file` is None where there is no such image, `name` is where it should be."""
 
     name: str
     file: Path | None
@@ -22,7 +23,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """What every reader of caption files lets a config set."""
+    """The options that every reader of caption files has."""
 
     vectors: str | None
     normalize: bool
@@ -32,85 +33,116 @@ class Options:
     dim: int
     seed: int
 
+    def __post_init__(self) -> None:
+        for name, value, least in (("queries", self.queries, 0), ("dim", self.dim, 1), ("seed", self.seed, 0)):
+            if value < least:
+                raise InputError(f"{name} is {value}; it must be {least} or more")
+        for name, choice in (("empty", self.empty), ("missing", self.missing)):
+            if choice not in ("refuse", "drop"):
+                raise InputError(f"{name} is {choice!r}; it must be refuse or drop")
 
-def make_splits(
+
+class _Part(NamedTuple):
+    """The images of one split that have a file and a caption."""
+
+    files: list[ImageFile]
+    names: list[str]
+    captions: list[list[str]]
+    excluded: dict[str, int]
+
+
+def make_task(
     root: Path,
     source: Path,
     train: Sequence[Record],
     test: Sequence[Record],
     options: Options,
-    asking: Sequence[str] = (),
-) -> tuple[CaptionSplit, CaptionSplit]:
-    """The training and the test split. `source` is the file of captions; `asking` are names of images that query.
+    query_names: Sequence[str] = (),
+) -> Task:
+    """The task of these images.
+
+    Args:
+        root: the folder of the data set.
+        source: the file of captions, for errors.
+        train: the training images.
+        test: the test images.
+        options: the options of the reader.
+        query_names: names of the test images that are queries; none: `options.queries` of them are drawn.
 
     Raises:
         InputError: an image is in both splits, has no file or no captions, or too few are left.
     """
-    for name, value, least in (("queries", options.queries, 0), ("dim", options.dim, 1), ("seed", options.seed, 0)):
-        if value < least:
-            raise InputError(f"task.{name}={value}: allowed are {least} and more")
     if both := {record.name for record in train} & {record.name for record in test}:
-        raise InputError(f"{source}: {min(both)} is in train and in test ({len(both)} such images)")
-    parts = [_whole(root, source, part, records, options) for part, records in (("training", train), ("test", test))]
-    captions = [[record.captions for record in part] for part in parts]
+        raise InputError(
+            f"{source}: {min(both)} is in train and in test ({len(both):,} such images); "
+            "give every image to one of them"
+        )
+    train_part = _with_image_and_caption(root, source, "training", train, options.missing)
+    test_part = _with_image_and_caption(root, source, "test", test, options.missing)
     path = None if options.vectors is None else _vectors_file(root, options.vectors)
-    vectors = word_vectors(path, captions[0], captions[1], options.dim, options.seed)
-    named = set(asking)
-    first, second = (
-        CaptionSplit(
-            [record.file for record in part if record.file is not None],
-            [record.name for record in part],
-            said,
+    vectors = word_vectors(path, train_part.captions, test_part.captions, options.dim, options.seed)
+    queries: int | list[int] = options.queries
+    if chosen := set(query_names):
+        queries = [row for row, name in enumerate(test_part.names) if name in chosen]
+    train_split, test_split = (
+        make_split(
+            part.files,
+            part.names,
+            part.captions,
             vectors,
             normalize=options.normalize,
             empty=options.empty,
-            queries=queries,
+            queries=rows,
             seed=options.seed,
-            dropped=len(records) - len(part),
+            excluded=part.excluded,
         )
-        for part, said, records, queries in (
-            (parts[0], captions[0], train, 0),
-            (
-                parts[1],
-                captions[1],
-                test,
-                [row for row, record in enumerate(parts[1]) if record.name in named] if named else options.queries,
-            ),
-        )
+        for part, rows in ((train_part, 0), (test_part, queries))
     )
-    return first, second
+    return Task(train_split, test_split)
 
 
 def _vectors_file(root: Path, given: str) -> Path:
     """The file of word vectors: in the data set's folder, or anywhere."""
-    own = Path(given).expanduser()
-    if not (places := [place for place in (root / own, own) if place.is_file()]):
-        where = str(own) if own.is_absolute() else f"{given}, in {root} or in the current folder"
-        raise InputError(f"task.vectors: no such file {where}; give a file of word vectors, or null to train them")
-    return places[0]
+    path = Path(given).expanduser()
+    for place in (root / path, path):
+        if place.is_file():
+            return place
+    where = str(path) if path.is_absolute() else f"{given}, in {root} or in the current folder"
+    raise InputError(f"vectors: no such file {where}; give a file of word vectors, or null to train them")
 
 
-def _whole(root: Path, source: Path, part: str, records: Sequence[Record], options: Options) -> list[Record]:
-    """The records that have an image and a caption."""
-    away = [record.name for record in records if record.file is None]
-    silent = [record.name for record in records if not any(caption.strip() for caption in record.captions)]
-    if options.missing == "refuse":
-        how = "or set task.missing=drop to leave such images out"
-        if away:
+def _with_image_and_caption(
+    root: Path, source: Path, part: str, records: Sequence[Record], missing: Literal["refuse", "drop"]
+) -> _Part:
+    """The images that have a file and a caption; the others are refused, or left out and counted."""
+    no_file = [record.name for record in records if record.file is None]
+    no_caption = [record.name for record in records if not any(caption.strip() for caption in record.captions)]
+    if missing == "refuse":
+        how = "or set missing=drop to leave such images out"
+        if no_file:
             raise InputError(
-                f"{away[0]}: no such image ({len(away):,} of {len(records):,} {part} images of {source} are missing); "
-                f"check task.root and the folders of images, {how}"
+                f"{no_file[0]}: no such image ({len(no_file):,} of {len(records):,} {part} images of {source} are "
+                f"missing); check root and the folders of images, {how}"
             )
-        if silent:
+        if no_caption:
             raise InputError(
-                f"{source}: no captions of {silent[0]} ({len(silent):,} of {len(records):,} {part} images have none); "
-                f"complete it, {how}"
+                f"{source}: no captions of {no_caption[0]} ({len(no_caption):,} of {len(records):,} {part} images "
+                f"have none); complete it, {how}"
             )
-    left_out = {*away, *silent}
-    kept = [record for record in records if record.name not in left_out]
+    silent = set(no_caption)
+    kept = [record for record in records if record.file is not None and record.name not in silent]
     if len(kept) < 3:
         raise InputError(
             f"{source}: {len(kept)} of {len(records):,} {part} images have a file and a caption; "
-            f"a split needs at least 3: check task.root={root} and the folders of images"
+            f"a split needs at least 3: check root={root} and the folders of images"
         )
-    return kept
+    excluded = {
+        "without an image file": len(no_file),
+        "without a caption": len(records) - len(no_file) - len(kept),
+    }
+    return _Part(
+        [ImageFile(record.file) for record in kept if record.file is not None],
+        [record.name for record in kept],
+        [record.captions for record in kept],
+        excluded,
+    )

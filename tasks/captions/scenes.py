@@ -1,4 +1,4 @@
-"""Synthetic scenes: two to four things in a place, with colours, sizes, patterns, and how they lie to each other.
+"""Synthetic scenes: two to four things in a place, with colours, sizes, patterns, and how they are placed.
 
 Kinds have habits, as the world has: cats are orange, grey or black and sit on rugs, cars are on streets and in snow.
 Word vectors learn from such habits which words mean nearly the same. Lengths are in image widths, y runs downwards.
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
     places: Table
     colours: Table
     patterns: Table
-    carried: bool  # may stand on a box or a table
+    carried: bool  # may be on a box or a table
 
 
 class Thing(NamedTuple):
@@ -42,7 +42,7 @@ class Thing(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """How thing `first` lies to thing `second`; `between` has a `third`."""
+    """Where thing `first` is, seen from thing `second`; `between` has a `third`."""
 
     first: int
     word: str
@@ -51,7 +51,7 @@ class Relation(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A place with things in it, and all that can be said of how they lie to each other."""
+    """A place with things in it, and all relations between these."""
 
     place: str
     things: tuple[Thing, ...]
@@ -111,7 +111,7 @@ KINDS = {
     ),
 }  # fmt: skip
 PLACES = ("grass", "beach", "snow", "room", "street")
-#: What can carry another thing, and how far up its top lies, in its height.
+#: What can carry another thing, and how high its top is, as a share of its height.
 _CARRIERS = {"box": 0.86, "table": 0.9}
 _FLIERS = ("balloon", "bird")
 #: Where columns stand and how large things are, by the number of columns.
@@ -213,19 +213,20 @@ def _place_things(random: Random, names: list[str], large: list[bool], spots: li
 
 
 def _relations(things: list[Thing], spots: list[_Spot]) -> list[Relation]:
-    told: list[Relation] = []
+    relations: list[Relation] = []
     for number, spot in enumerate(spots):
         if spot.word == "ground":
             continue
-        told.append(Relation(number, spot.word, spot.other))
+        relations.append(Relation(number, spot.word, spot.other))
         if spot.word != "on":
-            told.append(Relation(spot.other, {"above": "under", "front": "behind"}[spot.word], number))
+            relations.append(Relation(spot.other, {"above": "under", "front": "behind"}[spot.word], number))
     ground = sorted((n for n, spot in enumerate(spots) if spot.word == "ground"), key=lambda n: things[n].x)
     for a, b in itertools.pairwise(ground):
-        told += [Relation(a, "left", b), Relation(b, "right", a), Relation(a, "beside", b), Relation(b, "beside", a)]
+        relations += [Relation(a, "left", b), Relation(b, "right", a)]
+        relations += [Relation(a, "beside", b), Relation(b, "beside", a)]
     if len(ground) == 3:
-        told.append(Relation(ground[1], "between", ground[0], ground[2]))
-    return told
+        relations.append(Relation(ground[1], "between", ground[0], ground[2]))
+    return relations
 
 
 def _pick(random: Random, table: Table) -> str:

@@ -1,18 +1,18 @@
-"""Classes: images that belong to one of many classes, retrieved among classes that training never saw."""
+"""Class tasks: images of many classes; the test classes are never those trained on."""
 
 from contml._support.imports import LazyTable
 
-#: Every task of this package by its name in a config, `classes/NAME`: imported when it is used.
+#: Every task of this package by its name in a config, `classes/NAME`: imported when it is used. A task has the name of
+#: its module: `from contml.tasks.classes.cub import cub`.
 TASKS = LazyTable(
     __name__,
     {
-        "synthetic": "synthetic:SyntheticClasses",
-        "cub": "cub:CUB",
-        "cars": "cars:Cars",
-        "sop": "sop:SOP",
-        "inshop": "inshop:InShop",
-        "folder": "folder:ClassFolder",
-        "csv": "table:ClassTable",
+        "synthetic": "synthetic:synthetic",
+        "cub": "cub:cub",
+        "cars": "cars:cars",
+        "sop": "sop:sop",
+        "inshop": "inshop:inshop",
+        "folder": "folder:folder",
+        "csv": "table:csv",
     },
 )
-__getattr__ = TASKS.attribute

@@ -1,11 +1,11 @@
-"""A synthetic twin of a fine-grained class data set: beetles seen from above, drawn from a seed.
+"""A synthetic fine-grained class data set: beetles seen from above, drawn from a seed.
 
 A species is a point in the unit cube of `TRAITS`: the shape of body, head, legs and antennae, the pattern on the back,
-and how its colours relate. Species of one genus lie near each other. A specimen of it is seen turned, bent, from nearer
-or farther, in some pose of the legs, in any light, a little off in hue, among blades and pebbles, through a noisy
-camera. Everything is drawn from distances to outlines, so that edges are smooth without supersampling.
+and how its colours relate. Species of one genus lie near each other. An image shows one
+specimen: turned, bent, at some scale, with some pose of the legs, in any light, with a shift in hue, among blades and
+pebbles, with camera noise. Everything is drawn from distances to outlines: edges are smooth without supersampling.
 
-The creature's frame: x to the side, y from head (negative) to tail, 1 is half the width of the image.
+The creature's frame: x points to the side, y from head (negative) to tail; 1 is half the width of the image.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRAITS = {
     "square": (1.7, 3.2),  # exponent of the body's outline: pointed to square
     "taper": (-0.35, 0.35),
     "thorax_length": (0.10, 0.22),
-    "thorax_width": (0.50, 1.0),  # by the body's
+    "thorax_width": (0.50, 1.0),  # as a share of the body's
     "head": (0.09, 0.17),
     "antenna": (0.16, 0.50),
     "antenna_angle": (0.25, 1.2),  # radians from straight ahead
@@ -43,7 +43,7 @@ TRAITS = {
     "rim": (-0.12, 0.16),  # width of a seam round the back; below 0 there is none
     "hue": (0.0, 1.0),
     "pattern_hue": (0.0, 1.0),  # against the body's
-    "thorax_hue": (-0.25, 1.25),  # where on the way from the body's colour to the pattern's
+    "thorax_hue": (-0.25, 1.25),  # 0: the body's colour, 1: the pattern's
     "value": (0.25, 0.9),
     "contrast": (-1.0, 1.0),  # of the pattern: darker or lighter than the body
     "saturation": (0.35, 0.95),
@@ -62,7 +62,7 @@ _GENUS_STREAM, _SPECIES_STREAM, _SPECIMEN_STREAM = 1, 2, 3
 
 
 class Species(NamedTuple):
-    """A class: its number in the world that a seed draws, its name, and its traits."""
+    """A class: the seed and its number in that seed's data set, its name, and its traits."""
 
     seed: int
     number: int
@@ -71,7 +71,7 @@ class Species(NamedTuple):
 
 
 def species(seed: int, number: int) -> Species:
-    """Species `number` of the world that the seed draws."""
+    """Species `number` of the data set that the seed draws."""
     genus = np.random.default_rng([seed, _GENUS_STREAM, number // GENUS])
     own = np.random.default_rng([seed, _SPECIES_STREAM, number])
     place = genus.uniform(size=len(TRAITS)) + SPREAD * own.uniform(-1, 1, len(TRAITS))
@@ -154,7 +154,7 @@ def _pattern(t: Traits, a: Array, b: Array, radius: Array, edge: float, shell: A
 
 
 def _colours(t: Traits, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Of shell, pattern and thorax, `[3]` each: all hues of a specimen are off by the same."""
+    """Colours of shell, pattern and thorax, `[3]` each; all hues of a specimen are shifted by the same amount."""
     off = random.uniform(-0.1, 0.1)
     gain = random.uniform(0.85, 1.15)
     shell = _rgb(t["hue"] + off, t["saturation"], gain * t["value"])
@@ -186,7 +186,7 @@ def _limbs(t: Traits, front: float, neck: float, gait: list[float]) -> tuple[Arr
 
 
 def _step(start: tuple[float, float], side: int, angle: float, length: float) -> tuple[float, float]:
-    """Outwards on a side, by an angle that counts towards the head."""
+    """The end of a segment that points outwards on a side; the angle is measured towards the head."""
     return start[0] + side * length * math.cos(angle), start[1] - length * math.sin(angle)
 
 
@@ -227,7 +227,7 @@ def _ground(random: np.random.Generator, x: Array, y: Array, edge: float) -> Arr
 
 
 def _clouds(random: np.random.Generator, grains: int, size: int) -> Array:
-    """Smooth noise `[size, size]` of so many grains a side."""
+    """Smooth noise `[size, size]` with `grains` grains per side."""
     noise = random.normal(0, 1, (grains, grains)).astype(np.float32)
     return np.asarray(Image.fromarray(noise).resize((size, size), Image.Resampling.BICUBIC))
 
@@ -235,7 +235,7 @@ def _clouds(random: np.random.Generator, grains: int, size: int) -> Array:
 def _litter(
     picture: Array, random: np.random.Generator, x: Array, y: Array, edge: float, count: int, *, outside: bool = False
 ) -> None:
-    """Blades and pebbles anywhere; outside: only towards the edge of the image, over all that is there."""
+    """Draw blades and pebbles anywhere; outside: only near the edge of the image, over what is drawn."""
     for _ in range(count):
         colour = _rgb(random.uniform(), random.uniform(0.1, 0.7), random.uniform(0.2, 0.95))
         around = random.uniform(0, 2 * math.pi)
@@ -252,7 +252,7 @@ def _litter(
 
 
 def _photograph(picture: Array, random: np.random.Generator, x: Array, y: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Exposure, a cast of colour, light that falls off to one side, and noise."""
+    """Apply exposure, a colour cast, light that falls off to one side, and noise."""
     around = random.uniform(0, 2 * math.pi)
     fall = 1 + random.uniform(0, 0.25) * (math.cos(around) * x + math.sin(around) * y)
     cast = random.uniform(0.72, 1.18) * random.uniform(0.92, 1.08, 3)

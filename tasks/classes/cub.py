@@ -1,74 +1,73 @@
-"""CUB-200-2011: 11,788 birds of 200 species, from the published files."""
+"""CUB-200-2011: 11,788 images of 200 bird species, from the published files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from contml import InputError
+from contml.data import Task
 
-from .reading import Item, Label, Published, check_counts, data_folder, make_split, rows, there, whole
-from .split import Box
+from .reading import Box, Item, Label, Published, check_counts, data_folder, items_on_disk, make_split, rows, whole
 
-#: The splits of metric learning: the first hundred species to train on, the others to test on.
+#: The splits that metric learning uses: the first hundred species for training, the others for testing.
 PUBLISHED = {"train": Published(5864, 100, range(1, 101)), "test": Published(5924, 100, range(101, 201))}
-_LAST = 100
+_LAST_TRAINING_CLASS = 100
 
 
-class CUB:
-    """CUB-200-2011: birds; species 1 to 100 to train on (5,864 images), 101 to 200 to test on (5,924).
+def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] = "refuse") -> Task:
+    """CUB-200-2011: birds; training on species 1 to 100 (5,864 images), testing on 101 to 200 (5,924).
 
     The folder is `CUB_200_2011`, as the archive unpacks, or the one that holds it: `images.txt`,
-    `image_class_labels.txt`, `classes.txt`, `images/001.Black_footed_Albatross/NAME.jpg`. `train_test_split.txt`, which
-    splits within species, is not used.
+    `image_class_labels.txt`, `classes.txt`, `images/001.Black_footed_Albatross/NAME.jpg`. `train_test_split.txt` is
+    not used: it splits within species.
 
     Args:
         root: the folder of the data set.
-        crop_boxes: cut images to the birds' boxes (`bounding_boxes.txt`); the usual protocol does not.
-        complete: refuse to start when images or classes are missing; false takes what is there.
+        crop_boxes: crop images to the boxes of the birds (`bounding_boxes.txt`); the usual protocol does not.
+        missing: "refuse" raises an error when images or classes are missing; "drop" takes what is there.
     """
-
-    def __init__(self, root: str, crop_boxes: bool = False, complete: bool = True) -> None:
-        what = "CUB-200-2011, CUB_200_2011"
-        folder = data_folder(root, "images.txt", ["CUB_200_2011"], what)
-        source = folder / "images.txt"
-        names = {image: text for image, (_, text) in _by_image(source, "image_name").items()}
-        labels, boxes = _labels(folder / "image_class_labels.txt"), None
-        _check_joined(folder / "image_class_labels.txt", names, labels)
-        if crop_boxes:
-            boxes = _boxes(folder / "bounding_boxes.txt")
-            _check_joined(folder / "bounding_boxes.txt", names, boxes)
-        classes = _classes(folder / "classes.txt")
-        items = []
-        for image, name in names.items():
-            label = labels[image]
-            if label not in classes:
-                raise InputError(f"{folder / 'classes.txt'}: has no class {label}, but image {image} is of it ({name})")
-            if name.split("/")[0] != classes[label]:
-                raise InputError(
-                    f"{source}: image {image} is {name}, but of class {label}, {classes[label]}, as "
-                    "image_class_labels.txt says; the lists are not of one copy"
-                )
-            items.append(Item(folder / "images" / name, label, None if boxes is None else boxes[image]))
-        sides = {
-            "train": [item for item in items if int(item.label) <= _LAST],
-            "test": [item for item in items if int(item.label) > _LAST],
-        }
-        check_counts(source, sides, PUBLISHED, complete)
-        kept = there(source, sides, complete)
-        named: dict[Label, str] = {label: name.partition(".")[2].replace("_", " ") for label, name in classes.items()}
-        self.train, self.test = (
-            make_split(kept[part], named, missing=len(items) - len(kept[part])) for part, items in sides.items()
-        )
+    folder = data_folder(root, "images.txt", ["CUB_200_2011"], "CUB-200-2011, CUB_200_2011")
+    source = folder / "images.txt"
+    names = {image: text for image, (_, text) in _by_image(source, "image_name").items()}
+    labels, boxes = _labels(folder / "image_class_labels.txt"), None
+    _check_same_images(folder / "image_class_labels.txt", names, labels)
+    if crop_boxes:
+        boxes = _boxes(folder / "bounding_boxes.txt")
+        _check_same_images(folder / "bounding_boxes.txt", names, boxes)
+    classes = _classes(folder / "classes.txt")
+    items = []
+    for image, name in names.items():
+        label = labels[image]
+        if label not in classes:
+            raise InputError(f"{folder / 'classes.txt'}: has no class {label}, the class of image {image} ({name})")
+        if name.split("/")[0] != classes[label]:
+            raise InputError(
+                f"{source}: image {image} is {name}, but its class in image_class_labels.txt is {label}, "
+                f"{classes[label]}; the lists are not from the same copy"
+            )
+        items.append(Item(folder / "images" / name, label, None if boxes is None else boxes[image]))
+    listed = {
+        "train": [item for item in items if int(item.label) <= _LAST_TRAINING_CLASS],
+        "test": [item for item in items if int(item.label) > _LAST_TRAINING_CLASS],
+    }
+    check_counts(source, listed, PUBLISHED, missing)
+    found = items_on_disk(source, listed, missing)
+    class_names: dict[Label, str] = {label: name.partition(".")[2].replace("_", " ") for label, name in classes.items()}
+    return Task(
+        train=make_split(found["train"], class_names, missing=len(listed["train"]) - len(found["train"])),
+        test=make_split(found["test"], class_names, missing=len(listed["test"]) - len(found["test"])),
+    )
 
 
 def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:
-    """A list of image ids and something else, with its line: by image id, not by place."""
+    """A list of image ids and one other column: line and text by image id, whatever the order."""
     found: dict[int, tuple[int, str]] = {}
     for line, (image, text) in rows(path, ["image_id", column]):
         number = whole(path, line, "image_id", image)
         if number in found:
-            raise InputError(f"{path}:{line}: image_id {number} stands in line {found[number][0]} as well")
+            raise InputError(f"{path}:{line}: image_id {number} appears twice, first in line {found[number][0]}")
         found[number] = line, text
     return found
 
@@ -78,15 +77,16 @@ def _labels(path: Path) -> dict[int, int]:
     return {image: whole(path, line, "class_id", text) for image, (line, text) in found}
 
 
-def _check_joined(path: Path, names: Mapping[int, str], other: Mapping[int, object]) -> None:
-    if lacking := [image for image in names if image not in other]:
+def _check_same_images(path: Path, names: Mapping[int, str], other: Mapping[int, object]) -> None:
+    if absent := [image for image in names if image not in other]:
         raise InputError(
-            f"{path}: has no image {lacking[0]} ({names[lacking[0]]}), one of {len(lacking):,} that it lacks of the "
-            f"{len(names):,} in images.txt; get the list again"
+            f"{path}: has no image {absent[0]} ({names[absent[0]]}); {len(absent):,} of the {len(names):,} images in "
+            "images.txt are missing from it; get the list again"
         )
-    if beyond := [image for image in other if image not in names]:
+    if unknown := [image for image in other if image not in names]:
         raise InputError(
-            f"{path}: has image {beyond[0]}, one of {len(beyond):,} that images.txt lacks; get images.txt again"
+            f"{path}: has image {unknown[0]}; {len(unknown):,} of its images are not in images.txt; get images.txt "
+            "again"
         )
 
 

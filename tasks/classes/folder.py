@@ -1,4 +1,4 @@
-"""Images of one's own in a folder of folders: each folder is a class."""
+"""Your own images in folders: each folder is a class."""
 
 from __future__ import annotations
 
@@ -7,103 +7,101 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contml import InputError
+from contml.data import Split, Task
 
 from .reading import Item, csv_rows, make_split
-from .split import ClassSplit
 
-#: What the names of images end in, in small letters.
+#: What the names of images end in, in lower case.
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
-_LEFT_OUT = "__MACOSX"
+_MAC_FOLDER = "__MACOSX"
 
 
-class ClassFolder:
-    """A folder of folders of images: `ROOT/train/CLASS/a.jpg`, or `ROOT/CLASS/a.jpg` and a rule for the split.
+def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
+    """Folders of images: `ROOT/train/CLASS/a.jpg`, or `ROOT/CLASS/a.jpg` and a rule for the split.
 
-    All images in a class's folder and in folders inside of it are of that class. Hidden files and folders are passed
-    over, such as the `._` files that a Mac leaves. For queries and gallery apart, the folders are called `train`,
-    `query` and `gallery`; else every test image queries all other test images.
+    All images in the folder of a class, and in folders inside it, are of that class. Hidden files and folders are
+    skipped, such as the `._` files of a Mac. For a query set and a gallery, name the folders `train`, `query` and
+    `gallery`; otherwise every test image is a query against all other test images.
 
     Args:
         root: the folder.
-        split: "folders": it has folders train and test (or query and gallery) with the classes in them; "half": the
-            first half of the classes, in the order of their names, is to train on, the rest to test on; or the name of
-            a CSV file in the folder with columns "class" and "split" ("train", "test", or nothing to leave it out).
-        depth: how many folders, one in the other, name a class: 2 for `ROOT/train/Greek/alpha/a.png`, "Greek/alpha".
+        split: "folders": the folder has train and test (or query and gallery) with the classes in them; "half": the
+            first half of the classes, in the order of their names, is for training, the rest for testing; or the name
+            of a CSV file in the folder with columns "class" and "split" ("train", "test", or empty to leave it out).
+        depth: how many nested folders name a class: 2 for `ROOT/train/Greek/alpha/a.png`, class "Greek/alpha".
     """
-
-    def __init__(self, root: str, split: str = "folders", depth: int = 1) -> None:
-        folder = Path(root).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"task.root={root}: no such folder; give the folder of your folders of images")
-        if depth < 1:
-            raise InputError(f"task.depth={depth}: a class is named by at least 1 folder")
-        if split == "folders":
-            self.train, self.test = _by_folders(folder, depth)
-            return
-        found = _classes(folder, depth)
-        sides = _by_half(found) if split == "half" else _by_list(folder / split, found, folder)
-        self.train, self.test = (
-            _make(folder, part, [item for name in names for item in found[name]]) for part, names in sides.items()
-        )
+    path = Path(root).expanduser()
+    if not path.is_dir():
+        raise InputError(f"task.root={root}: no such folder; give the folder that holds your folders of images")
+    if depth < 1:
+        raise InputError(f"task.depth={depth}: it must be at least 1: a class is named by at least 1 folder")
+    if split == "folders":
+        return _split_by_folders(path, depth)
+    found = _classes(path, depth)
+    classes = _split_by_half(found) if split == "half" else _split_by_list(path / split, found, path)
+    items = {part: [item for name in names for item in found[name]] for part, names in classes.items()}
+    return Task(train=_make_split(path, "train", items["train"]), test=_make_split(path, "test", items["test"]))
 
 
-def _by_folders(folder: Path, depth: int) -> tuple[ClassSplit, ClassSplit]:
-    roles = ("query", "gallery") if (folder / "query").is_dir() else ("test",)
-    for name in ("train", *roles):
-        if not (folder / name).is_dir():
-            there = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir())[:5]) or "no folder"
+def _split_by_folders(path: Path, depth: int) -> Task:
+    test_folders = ("query", "gallery") if (path / "query").is_dir() else ("test",)
+    for name in ("train", *test_folders):
+        if not (path / name).is_dir():
+            present = ", ".join(sorted(p.name for p in path.iterdir() if p.is_dir())[:5]) or "no folder"
             raise InputError(
-                f"{folder}: has no folder {name} (it has {there}); make folders train and test, or set task.split to "
+                f"{path}: has no folder {name} (it has {present}); make folders train and test, or set task.split to "
                 "half or to a CSV file of classes"
             )
-    train = [item for items in _classes(folder / "train", depth).values() for item in items]
-    test = {role: [i for items in _classes(folder / role, depth).values() for i in items] for role in roles}
-    given = None if len(roles) == 1 else [role for role, items in test.items() for _ in items]
-    both = [item for items in test.values() for item in items]
-    return _make(folder / "train", "train", train), _make(folder / roles[0], "test", both, given)
+    train = [item for items in _classes(path / "train", depth).values() for item in items]
+    test = {name: [i for items in _classes(path / name, depth).values() for i in items] for name in test_folders}
+    roles = [name for name, items in test.items() for _ in items] if len(test_folders) == 2 else None
+    return Task(
+        train=_make_split(path / "train", "train", train),
+        test=_make_split(path / test_folders[0], "test", [item for items in test.values() for item in items], roles),
+    )
 
 
-def _by_half(found: Mapping[str, list[Item]]) -> dict[str, list[str]]:
+def _split_by_half(found: Mapping[str, list[Item]]) -> dict[str, list[str]]:
     names = sorted(found)
     return {"train": names[: len(names) // 2], "test": names[len(names) // 2 :]}
 
 
-def _by_list(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, list[str]]:
-    sides: dict[str, list[str]] = {"train": [], "test": []}
+def _split_by_list(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, list[str]]:
+    classes: dict[str, list[str]] = {"train": [], "test": []}
     columns, rows = csv_rows(path, "task.split is folders, half or the name of a CSV file")
-    if missing := [column for column in ("class", "split") if column not in columns]:
-        raise InputError(f"{path}: has no column '{missing[0]}'; it needs class and split")
-    seen: set[str] = set()
+    if absent := [column for column in ("class", "split") if column not in columns]:
+        raise InputError(f"{path}: has no column '{absent[0]}'; it needs class and split")
+    listed: set[str] = set()
     for line, row in rows:
         name, part = row["class"], row["split"]
         if name not in found:
-            raise InputError(f"{path}:{line}: there is no folder {folder / name} of a class")
-        if name in seen:
-            raise InputError(f"{path}:{line}: the class {name} stands twice")
-        if part and part not in sides:
-            raise InputError(f"{path}:{line}: split is '{part}'; allowed are train, test and nothing")
-        seen.add(name)
+            raise InputError(f"{path}:{line}: the class {name} has no folder {folder / name}")
+        if name in listed:
+            raise InputError(f"{path}:{line}: the class {name} appears twice")
+        if part and part not in classes:
+            raise InputError(f"{path}:{line}: split is '{part}'; allowed are train, test and an empty field")
+        listed.add(name)
         if part:
-            sides[part].append(name)
-    if forgotten := [name for name in found if name not in seen]:
+            classes[part].append(name)
+    if unlisted := [name for name in found if name not in listed]:
         raise InputError(
-            f"{path}: does not list the class {forgotten[0]} ({len(forgotten)} are not listed); list each, without a "
-            "split to leave it out"
+            f"{path}: does not list the class {unlisted[0]} ({len(unlisted)} are not listed); list every class, with "
+            "an empty split to leave it out"
         )
-    return sides
+    return classes
 
 
 def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     """The images of each class, by the path of its folder."""
     found: dict[str, list[Item]] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _passed_over(Path(place), name))
+        folders[:] = sorted(name for name in folders if not _is_skipped(Path(place), name))
         images = sorted(n for n in files if not n.startswith(".") and n.lower().endswith(ENDINGS))
         parts = Path(place).relative_to(folder).parts
         if len(parts) < depth:
             if images:
                 raise InputError(
-                    f"{Path(place) / images[0]}: lies in no class's folder; with task.depth={depth} images lie "
+                    f"{Path(place) / images[0]}: is not in the folder of a class; with task.depth={depth} images lie "
                     f"{depth} folders below {folder}"
                 )
             continue
@@ -112,22 +110,22 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     for name, items in found.items():
         if not items:
             raise InputError(
-                f"{folder / name}: has no image (names end in {', '.join(ENDINGS)}); add some, or take the folder away"
+                f"{folder / name}: has no image (names end in {', '.join(ENDINGS)}); add images, or remove the folder"
             )
     if not found:
         raise InputError(f"{folder}: has no folders of images, {depth} deep; each class has a folder of its own")
     return found
 
 
-def _passed_over(place: Path, name: str) -> bool:
-    """Whether a folder takes no part: hidden, a Mac's, or a link back to a folder around it."""
-    if name.startswith(".") or name == _LEFT_OUT:
+def _is_skipped(place: Path, name: str) -> bool:
+    """Whether a folder is hidden, a Mac's, or a link back to a folder that contains it."""
+    if name.startswith(".") or name == _MAC_FOLDER:
         return True
     return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())
 
 
-def _make(folder: Path, part: str, items: list[Item], roles: list[str] | None = None) -> ClassSplit:
+def _make_split(path: Path, part: str, items: list[Item], roles: list[str] | None = None) -> Split:
     classes = {item.label for item in items}
     if len(classes) < 2:
-        raise InputError(f"{folder}: has {len(classes)} classes to {part} on; a split needs at least 2")
+        raise InputError(f"{path}: has {len(classes)} {part} classes; a split needs at least 2")
     return make_split(items, {name: str(name) for name in classes}, roles=roles)

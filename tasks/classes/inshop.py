@@ -1,4 +1,4 @@
-"""In-Shop Clothes Retrieval (DeepFashion): 52,712 photographs of 7,982 garments, from the published files."""
+"""In-Shop Clothes Retrieval (DeepFashion): 52,712 images of 7,982 garments, from the published files."""
 
 from __future__ import annotations
 
@@ -7,79 +7,86 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
+from contml.data import Task
 
-from .reading import Item, Label, Published, check_counts, data_folder, make_split, rows, there
+from .reading import Item, Label, Missing, Published, check_counts, data_folder, items_on_disk, make_split, rows
 
-#: The list is the split of metric learning; queries and gallery are of the same garments.
+#: The published list is the split that metric learning uses; queries and gallery show the same garments.
 PUBLISHED = {"train": Published(25882, 3997), "query": Published(14218, 3985), "gallery": Published(12612, 3985)}
+RECALL_AT = (1, 10, 20, 30, 40, 50)
 _LIST = "list_eval_partition.txt"
 _COLUMNS = ("image_name", "item_id", "evaluation_status")
 
 
-class InShop:
-    """In-Shop Clothes Retrieval: 25,882 images to train on; 14,218 queries are searched among 12,612 of a gallery.
+def inshop(
+    root: str, images: Literal["img", "img_highres"] = "img", missing: Literal["refuse", "drop"] = "refuse"
+) -> Task:
+    """In-Shop Clothes Retrieval: training on 25,882 images; 14,218 queries rank a gallery of 12,612.
 
     The folder holds `Eval/list_eval_partition.txt` and, unpacked, `Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg`
-    and so on; the list and `img` side by side, with no folders around them, do as well. Some garments to train on
-    have one image.
+    and so on. The list and `img` may also lie directly in the folder. Some training garments have one image.
 
     Args:
         root: the folder of the data set.
-        images: the tree of images: "img" (256 pixels) or "img_highres".
-        complete: refuse to start when images or garments are missing; false takes what is there.
+        images: the folder of images: "img" (256 pixels) or "img_highres".
+        missing: "refuse" raises an error when images or garments are missing; "drop" takes what is there.
     """
-
-    def __init__(self, root: str, images: Literal["img", "img_highres"] = "img", complete: bool = True) -> None:
-        what = "In-Shop Clothes Retrieval, with Eval and Img"
-        given = Path(root).expanduser()
-        mark = _LIST if (given / _LIST).is_file() else f"Eval/{_LIST}"
-        folder = data_folder(root, mark, ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"], what)
-        source = folder / mark
-        trees = folder if (folder / images).is_dir() else folder / "Img"
-        sides = _read(source, trees / images, complete)
-        if shared := {i.label for i in sides["train"]} & {i.label for i in sides["query"] + sides["gallery"]}:
-            raise InputError(
-                f"{source}: {len(shared):,} garments are to train on and to test on, id_{min(shared):08d} first; as "
-                "it was published there are none"
-            )
-        check_counts(source, sides, PUBLISHED, complete)
-        kept = there(source, sides, complete)
-        missing = {part: len(items) - len(kept[part]) for part, items in sides.items()}
-        names: dict[Label, str] = {item.label: _name(item) for items in sides.values() for item in items}
-        self.train = make_split(kept["train"], names, missing=missing["train"])
-        self.test = make_split(
-            kept["query"] + kept["gallery"],
-            names,
-            roles=["query"] * len(kept["query"]) + ["gallery"] * len(kept["gallery"]),
-            missing=missing["query"] + missing["gallery"],
+    given = Path(root).expanduser()
+    mark = _LIST if (given / _LIST).is_file() else f"Eval/{_LIST}"
+    folder = data_folder(
+        root,
+        mark,
+        ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"],
+        "In-Shop Clothes Retrieval, with Eval and Img",
+    )
+    source = folder / mark
+    parent = folder if (folder / images).is_dir() else folder / "Img"
+    listed = _read(source, parent / images, missing)
+    if shared := {i.label for i in listed["train"]} & {i.label for i in listed["query"] + listed["gallery"]}:
+        raise InputError(
+            f"{source}: {len(shared):,} garments are in training and in test, the first is id_{min(shared):08d}; the "
+            "published list has no garment in both"
         )
-        self.test.recall_at = (1, 10, 20, 30, 40, 50)
+    check_counts(source, listed, PUBLISHED, missing)
+    found = items_on_disk(source, listed, missing)
+    missing_images = {part: len(items) - len(found[part]) for part, items in listed.items()}
+    class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
+    return Task(
+        train=make_split(found["train"], class_names, missing=missing_images["train"]),
+        test=make_split(
+            found["query"] + found["gallery"],
+            class_names,
+            roles=["query"] * len(found["query"]) + ["gallery"] * len(found["gallery"]),
+            recall_at=RECALL_AT,
+            missing=missing_images["query"] + missing_images["gallery"],
+        ),
+    )
 
 
-def _read(path: Path, tree: Path, complete: bool) -> dict[str, list[Item]]:
-    sides: dict[str, list[Item]] = {part: [] for part in PUBLISHED}
+def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
+    listed: dict[str, list[Item]] = {part: [] for part in PUBLISHED}
     lines: dict[str, int] = {}
     for line, (name, garment, status) in rows(path, _COLUMNS, head=[["N"], _COLUMNS]):
         if name in lines:
-            raise InputError(f"{path}:{line}: {name} stands in line {lines[name]} as well")
+            raise InputError(f"{path}:{line}: {name} appears twice, first in line {lines[name]}")
         lines[name] = line
         if not re.fullmatch(r"id_\d{8}", garment):
             raise InputError(f"{path}:{line}: item_id is '{garment}'; it must be id_ and eight digits")
-        if status not in sides:
-            raise InputError(f"{path}:{line}: evaluation_status is '{status}'; allowed are {', '.join(sides)}")
+        if status not in listed:
+            raise InputError(f"{path}:{line}: evaluation_status is '{status}'; allowed are {', '.join(listed)}")
         if not name.startswith("img/"):
             raise InputError(f"{path}:{line}: image_name is '{name}'; it must begin with img/")
-        sides[status].append(Item(tree / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
+        listed[status].append(Item(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
     with path.open(encoding="utf-8-sig") as file:
-        announced = int(file.readline())
-    if complete and announced != len(lines):
+        count = int(file.readline())
+    if missing == "refuse" and count != len(lines):
         raise InputError(
-            f"{path}: announces {announced:,} images in its first line and lists {len(lines):,}; get it again"
+            f"{path}: its first line says {count:,} images, but it lists {len(lines):,}; get the list again"
         )
-    return sides
+    return listed
 
 
-def _name(item: Item) -> str:
+def _class_name(item: Item) -> str:
     """Such as "women dresses 2", from the folders of the image."""
     *_, gender, category, _, _ = ("", "", *item.path.parts)
     return f"{gender.lower()} {category.lower().replace('_', ' ')} {item.label}"

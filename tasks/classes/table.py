@@ -1,74 +1,73 @@
-"""Images of one's own, listed in a CSV file with a class each."""
+"""Your own images, listed in a CSV file with the class of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from contml import InputError
+from contml.data import Split, Task
 
-from .reading import Item, csv_rows, make_split, there
-from .split import ClassSplit
+from .reading import Item, Missing, csv_rows, items_on_disk, make_split
 
-#: What the column of splits may say beside the names that are asked for: a row of these takes no part.
-_LEFT_OUT = ("", "train", "test", "val", "valid", "validation")
+#: Splits that a row may name although neither `train` nor `test` asks for them; such rows are left out.
+_OTHER_SPLITS = ("", "train", "test", "val", "valid", "validation")
 _ROLES = ("query", "gallery")
 
 
-class ClassTable:
-    """Images listed in a CSV file, with a class each: "image,class,split" and a row an image.
+def csv(
+    root: str,
+    table: str = "images.csv",
+    image: str = "image",
+    label: str = "class",
+    split: str = "split",
+    role: str = "role",
+    train: str = "train",
+    test: str = "test",
+    missing: Literal["refuse", "drop"] = "refuse",
+) -> Task:
+    """Images listed in a CSV file with the columns image, class and split; one row per image.
 
-    A row of the split "query" or "gallery" is a test row of that role. Without a column of splits the classes are
-    sorted (as numbers where all are), and the first half of them is for training, the others for testing. Without roles
-    every test image queries all other test images.
+    A row with the split "query" or "gallery" is a test row with that role. Without a column of splits the classes are
+    sorted (as numbers where all are numbers): the first half is for training, the rest for testing. Without roles every
+    test image is a query against all other test images.
 
     Args:
-        root: the folder that the paths of images begin at.
-        table: the CSV file in it; one that ends in .tsv has tabs between its columns.
+        root: the folder that the paths of images start from.
+        table: the CSV file in that folder; a file that ends in .tsv has tabs between its columns.
         image: the column of paths.
         label: the column of classes: numbers or names.
-        split: the column that says "train", "test", "val" or nothing; where the file has none, see above.
-        role: the column that says "query" or "gallery" of test images, all or none.
-        train: which rows to train on.
-        test: which rows to test on; "val", for one, while options are chosen. All other rows are left out.
-        complete: refuse to start when an image is missing; false leaves such images out.
+        split: the column with "train", "test", "val" or nothing; the file need not have it, see above.
+        role: the column with "query" or "gallery" for test images: for all of them or for none.
+        train: the split to train on.
+        test: the split to test on, for example "val" while options are chosen. All other rows are left out.
+        missing: "refuse" raises an error when an image is missing; "drop" leaves such images out.
     """
-
-    def __init__(
-        self,
-        root: str,
-        table: str = "images.csv",
-        image: str = "image",
-        label: str = "class",
-        split: str = "split",
-        role: str = "role",
-        train: str = "train",
-        test: str = "test",
-        complete: bool = True,
-    ) -> None:
-        folder = Path(root).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"task.root={root}: no such folder; give the folder of your images")
-        path = folder / table
-        rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role})
-        splits = {row.split for row in rows}
-        if None in splits:
-            rows = _by_halves(rows, train, test)
-        elif unknown := next((r for r in rows if r.split not in (*_LEFT_OUT, *_ROLES, train, test)), None):
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"task.root={root}: no such folder; give the folder of your images")
+    path = folder / table
+    rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role})
+    if any(row.split is None for row in rows):
+        rows = _split_by_half(rows, train, test)
+    elif unknown := next((row for row in rows if row.split not in (*_OTHER_SPLITS, *_ROLES, train, test)), None):
+        raise InputError(
+            f"{path}:{unknown.line}: {split} is '{unknown.split}'; allowed are train, test, val, query, gallery, "
+            "an empty field, and what task.train and task.test name"
+        )
+    parts = {name: [row for row in rows if row.split == name] for name in (train, test)}
+    for name, members in parts.items():
+        classes = {row.item.label for row in members}
+        if len(classes) < 2:
             raise InputError(
-                f"{path}:{unknown.line}: {split} is '{unknown.split}'; allowed are train, test, val, query, gallery, "
-                "nothing, and what task.train and task.test name"
+                f"{path}: {len(members)} rows of {len(classes)} classes are '{name}' in the column '{split}'; a split "
+                "needs at least 2 classes"
             )
-        sides = {name: [row for row in rows if row.split == name] for name in (train, test)}
-        for name, members in sides.items():
-            if len({row.item.label for row in members}) < 2:
-                raise InputError(
-                    f"{path}: {len(members)} rows of {len({row.item.label for row in members})} classes are '{name}' "
-                    f"in its column '{split}'; a split needs at least 2 classes"
-                )
-        _check_roles(path, sides[test])
-        self.train, self.test = (_split(path, sides[name], complete) for name in (train, test))
+    on_disk = {name: _rows_on_disk(path, members, missing) for name, members in parts.items()}
+    _check_roles(path, on_disk[test])
+    train_split, test_split = (_make_split(on_disk[name], len(parts[name])) for name in (train, test))
+    return Task(train=train_split, test=test_split)
 
 
 class _Row(NamedTuple):
@@ -84,18 +83,19 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
     for option in ("image", "label"):
         if columns[option] not in head:
             raise InputError(
-                f"{path}: has no column '{columns[option]}' (it has {', '.join(head)}); name it with task.{option}"
+                f"{path}: has no column '{columns[option]}' (it has {', '.join(head)}); name the column with "
+                f"task.{option}"
             )
-    found: list[_Row] = []
+    rows: list[_Row] = []
     lines: dict[Path, int] = {}
     for line, row in table:
         values = {option: row.get(column, "") for option, column in columns.items()}
         for option in ("image", "label"):
             if not values[option]:
-                raise InputError(f"{path}:{line}: '{columns[option]}' is empty; give each image a class")
+                raise InputError(f"{path}:{line}: '{columns[option]}' is empty; give every row an image and a class")
         item = Item(folder / values["image"], values["label"])
         if item.path in lines:
-            raise InputError(f"{path}:{line}: {item.path} stands in line {lines[item.path]} as well")
+            raise InputError(f"{path}:{line}: {item.path} appears twice, first in line {lines[item.path]}")
         lines[item.path] = line
         split = values["split"] if columns["split"] in head else None
         role = values["role"]
@@ -103,38 +103,42 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
             raise InputError(f"{path}:{line}: '{columns['role']}' is '{role}'; allowed are query and gallery")
         if split in _ROLES:
             split, role = "test", split
-        found.append(_Row(line, item, split, role))
-    if not found:
-        raise InputError(f"{path}: has no rows; list an image a row, with its class")
-    return found
+        rows.append(_Row(line, item, split, role))
+    if not rows:
+        raise InputError(f"{path}: has no rows; write one row per image, with its class")
+    return rows
 
 
-def _by_halves(rows: list[_Row], train: str, test: str) -> list[_Row]:
-    """The first half of the classes to train on, the rest to test on."""
+def _split_by_half(rows: list[_Row], train: str, test: str) -> list[_Row]:
+    """The first half of the classes for training, the rest for testing."""
     names = {str(row.item.label) for row in rows}
     ordered = sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names)
     first = set(ordered[: len(ordered) // 2])
     return [row._replace(split=train if row.item.label in first else test) for row in rows]
 
 
+def _rows_on_disk(path: Path, rows: list[_Row], missing: Missing) -> list[_Row]:
+    found = {item.path for item in items_on_disk(path, {"": [row.item for row in rows]}, missing)[""]}
+    return [row for row in rows if row.item.path in found]
+
+
 def _check_roles(path: Path, rows: list[_Row]) -> None:
     without = [row for row in rows if not row.role]
     if without and len(without) < len(rows):
         raise InputError(
-            f"{path}:{without[0].line}: says neither query nor gallery, but other test images do; say it of all or none"
+            f"{path}:{without[0].line}: is neither query nor gallery, but other test images are; give all test images "
+            "a role, or none"
         )
     for role in _ROLES:
         if not without and all(row.role != role for row in rows):
-            raise InputError(f"{path}: no test image is '{role}'; an evaluation needs both, or no roles at all")
+            raise InputError(f"{path}: no test image is '{role}'; give both queries and a gallery, or no roles at all")
 
 
-def _split(path: Path, rows: list[_Row], complete: bool) -> ClassSplit:
-    items = there(path, {"": [row.item for row in rows]}, complete)[""]
-    role = {row.item.path: row.role for row in rows}
-    roles = [role[item.path] for item in items]
+def _make_split(rows: list[_Row], listed: int) -> Split:
+    """The split of these rows, out of `listed`."""
     return make_split(
-        items,
-        {item.label: str(item.label) for item in items},
-        missing=len(rows) - len(items),
-        roles=roles if any(roles) else None,
+        [row.item for row in rows],
+        {row.item.label: str(row.item.label) for row in rows},
+        roles=[row.role for row in rows] if any(row.role for row in rows) else None,
+        missing=listed - len(rows),
     )

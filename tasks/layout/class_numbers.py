@@ -1,4 +1,4 @@
-"""From the numbers in label maps to classes: which count, which are ignored, which are one."""
+"""From the numbers in label maps to classes: which count, which are ignored, which are one class together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .pairs import read_table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Numbers that hardly anybody gives a class, and many give to pixels without one.
+#: Numbers that are rarely a class, and often mark pixels without a class.
 _USUAL_IGNORE = (255, 65535)
 
 
@@ -27,11 +27,11 @@ class Classes(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Which class each number belongs to; -1: to none, it is ignored."""
+    """The class of each number in the files; -1: the number is ignored."""
 
-    source: str
+    source: str  # the CSV file
     classes: int
-    of: dict[int, int]
+    class_of: dict[int, int]
 
 
 def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups:
@@ -40,13 +40,13 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
     groups: the texts that are classes, in order, joined by "+" where several are one; None: every text is a class.
 
     Raises:
-        InputError: no such file or column, a number that is none or stands twice, or a group that is not in the column.
+        InputError: no such file or column, a bad or repeated class number, or a group that is not in the column.
     """
     text_of: dict[int, str] = {}
     for line, row in read_table(path, (column,)):
         first = next(iter(row.values()))
         if not first.isdecimal() or int(first) in text_of:
-            what = "stands twice" if first.isdecimal() else "is no class number"
+            what = "appears twice" if first.isdecimal() else "is not a class number"
             raise InputError(f"{path}, line {line}: '{first}' {what}; the first column has each class number once")
         text_of[int(first)] = row[column]
     texts = list(dict.fromkeys(text_of.values()))
@@ -57,7 +57,7 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
             if name not in texts:
                 raise InputError(f"task.groups: '{name}' is not in column '{column}' of {path} ({', '.join(texts)})")
             if name in class_of:
-                raise InputError(f"task.groups: '{name}' stands in two groups")
+                raise InputError(f"task.groups: '{name}' is in two groups; each text belongs to one")
             class_of[name] = group
     return Groups(str(path), len(members), {number: class_of.get(text, -1) for number, text in text_of.items()})
 
@@ -65,10 +65,10 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
 def to_classes(
     paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
 ) -> Classes:
-    """Maps `[N, H, W]` of the numbers in files as maps of classes; `paths` name them in errors.
+    """Maps `[N, H, W]` of the numbers in files as maps of classes; `paths` are their names in errors.
 
     Raises:
-        InputError: a number that is no class: the file, the number and what to do are told.
+        InputError: a number that is not a class, with its file and what to do; or there is no labelled pixel.
     """
     used = {int(number) for one in maps for number in np.unique(one)} - {ignore}
     if not used:
@@ -76,40 +76,39 @@ def to_classes(
     if groups is not None:
         return _grouped(paths, maps, ignore, groups, used)
     if classes is None:
-        top = max(used)
-        if ignore is None and top in _USUAL_IGNORE and top - 1 not in used:
+        highest = max(used)
+        if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
             raise InputError(
-                f"{_holder(paths, maps, top)}: has the class number {top}, all others are smaller than {top - 1}; "
-                f"set task.ignore={top} if it means no class, else task.classes={top + 1}"
+                f"{_file_with(highest, paths, maps)}: has the class number {highest}, all others are smaller than "
+                f"{highest - 1}; set task.ignore={highest} if it means no class, else task.classes={highest + 1}"
             )
-        classes = top + 1
+        classes = highest + 1
     if classes < 1:
-        raise InputError(f"task.classes={classes}: there is at least 1 class")
-    if strange := {number for number in used if not 0 <= number < classes}:
-        number = min(strange)
+        raise InputError(f"task.classes={classes}: it must be at least 1")
+    if unknown := {number for number in used if not 0 <= number < classes}:
+        number = min(unknown)
         raise InputError(
-            f"{_holder(paths, maps, number)}: has the class number {number}; task.classes={classes} allows 0 to "
+            f"{_file_with(number, paths, maps)}: has the class number {number}; task.classes={classes} allows 0 to "
             f"{classes - 1}; raise it, or set task.ignore={number} if it means no class"
         )
     return Classes(maps, classes, ignore)
 
 
 def _grouped(paths: Sequence[str], maps: Array, ignore: int | None, groups: Groups, used: set[int]) -> Classes:
-    if strange := used - set(groups.of):
-        number = min(strange)
+    if unknown := used - set(groups.class_of):
+        number = min(unknown)
         raise InputError(
-            f"{_holder(paths, maps, number)}: has the class number {number}, which is not in {groups.source}; add it "
-            f"there, or set task.ignore={number} if it means no class"
+            f"{_file_with(number, paths, maps)}: has the class number {number}, which is not in {groups.source}; "
+            f"add it there, or set task.ignore={number} if it means no class"
         )
-    # What is ignored becomes a number of its own behind the classes.
-    none = groups.classes
-    table = np.full(max(used) + 1, none, np.min_scalar_type(none))
+    ignored = groups.classes  # ignored pixels get the first number after the classes
+    table = np.full(max(used) + 1, ignored, np.min_scalar_type(ignored))
     for number in used:
-        table[number] = none if groups.of[number] < 0 else groups.of[number]
+        table[number] = ignored if groups.class_of[number] < 0 else groups.class_of[number]
     known = maps != ignore if ignore is not None else np.ones(maps.shape, bool)
-    return Classes(np.where(known, table[np.where(known, maps, 0)], none).astype(table.dtype), none, none)
+    return Classes(np.where(known, table[np.where(known, maps, 0)], ignored).astype(table.dtype), ignored, ignored)
 
 
-def _holder(paths: Sequence[str], maps: Array, number: int) -> str:
-    """The first file that holds a number."""
+def _file_with(number: int, paths: Sequence[str], maps: Array) -> str:
+    """The first file that contains a number."""
     return next(path for path, one in zip(paths, maps, strict=True) if (one == number).any())

@@ -1,106 +1,118 @@
-"""Anyone's label maps: a folder of images with a map of class numbers for each."""
+"""Your own label maps: a folder of images, with a map of class numbers for each."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from contml import InputError
 from contml._support.progress import progress_bar
+from contml.data import ImageFile, Split, Task
+from contml.data.renderers.label_maps import shrink
 
 from .class_numbers import read_groups, to_classes
-from .maps import check_shape, read_image_map, shrink
-from .pairs import Pair, listed_split, pairs_by_name, pairs_by_table, split_by_column
-from .split import LabelMapSplit
+from .maps import check_shape, read_image_map
+from .pairs import Pair, pairs_by_name, pairs_by_table, split_by_column, split_by_lists
+from .split import make_split
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
-class LabelMaps:
-    """A folder of images and of label maps, one class number a pixel: room surfaces, semantic segmentations.
+def files(
+    root: str,
+    pairs: str | None = None,
+    images: str = "images",
+    labels: str = "labels",
+    split: str | None = None,
+    classes: int | None = None,
+    ignore: int | None = None,
+    names: str | None = None,
+    column: str | None = None,
+    groups: tuple[str, ...] | None = None,
+    side: int | None = 112,
+) -> Task:
+    """A folder of images and label maps, one class number per pixel: room surfaces, semantic segmentations.
 
-    Maps are grey (1 to 16 bits) or palette PNG files. They belong to images by their names (`images/a.jpg` and
-    `labels/a.png`), or by a CSV file with columns `image`, `label` (paths in the folder) and perhaps `split` ("train",
-    "test", "query" for a test image that queries, or empty to leave it out). A map may have another size than its
-    image, not another aspect. Without queries named, the first fifth of the test images query the rest. Images of whose
-    map at most half is labelled are dropped and counted.
+    Label maps are PNG files, grey (1 to 16 bits) or with a palette. An image and its map have the same name
+    (`images/a.jpg` and `labels/a.png`), or a CSV file names them in its columns `image` and `label` (paths in the
+    folder). Its column `split`, if there is one, holds "train", "test", "query" (a test image that is a query) or
+    nothing (the image is not used). A map may have another size than its image, but not another aspect ratio. If no
+    queries are named, the first fifth of the test images are the queries and the rest the gallery. Images with at most
+    half of their map labelled are left out and counted.
 
     Args:
         root: the folder of the data set.
-        pairs: the CSV file of images and maps in it; default: they are found by name.
+        pairs: the CSV file in that folder that names images and maps; default: they are found by name.
         images: the folder of images in it, where there is no CSV file.
         labels: the folder of label maps in it, where there is no CSV file.
-        split: lists of names (of images, with or without folder and suffix): a JSON file with "train", "test" and
-            perhaps "queries", a part of "test"; or a folder of text files train.txt, test.txt, query.txt. Default: the
-            column "split" of the CSV file.
-        classes: how many classes there are; default: as many as the highest number says.
+        split: lists of image names, with or without folder and suffix: a JSON file with "train", "test" and perhaps
+            "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and perhaps
+            query.txt. Default: the column "split" of the CSV file.
+        classes: the number of classes; default: the highest class number plus one.
         ignore: the class number of pixels that do not count, such as 255.
-        names: a CSV file in the folder that tells of each class number, in its first column, what class it is.
-        column: the column of that file to group class numbers by: equal texts become one class.
+        names: a CSV file in the folder that describes the class numbers in its first column.
+        column: the column of that file by which class numbers are grouped: equal texts become one class.
         groups: which texts of the column are classes, in order; texts joined by "+" are one class, all others are
             ignored. Default: every text is a class.
-        side: maps are compared at this many pixels square; null: as they are, all of one size.
+        side: maps are compared at this many pixels square; null: at their own size, which must be the same for all.
     """
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"task.root={root}: no such folder; give the folder of your images and label maps")
+    if (names is None) != (column is None) or (groups is not None and column is None):
+        raise InputError("task.names, task.column and task.groups go together: a CSV file, its column, its texts")
+    if names is not None and classes is not None:
+        raise InputError("task.classes goes without task.names: the groups say how many classes there are")
+    if side is not None and side < 1:
+        raise InputError(f"task.side={side}: it must be at least 1 pixel, or null")
+    if pairs:
+        table = pairs_by_table(folder / pairs)
+        parts = split_by_lists(folder / split, table) if split else split_by_column(folder / pairs, table)
+    elif split:
+        parts = split_by_lists(folder / split, pairs_by_name(folder / images, folder / labels))
+    else:
+        raise InputError(f"{folder}: nothing says which images are for training; name lists with task.split")
+    train, test = parts.train, [*parts.queries, *parts.gallery]
+    maps = _read_maps([*train, *test], side)
+    paths = [str(pair.label) for pair in (*train, *test)]
+    grouping = None if names is None else read_groups(folder / names, str(column), groups)
+    numbers = to_classes(paths, maps, classes, ignore, grouping)
 
-    def __init__(
-        self,
-        root: str,
-        pairs: str | None = None,
-        images: str = "images",
-        labels: str = "labels",
-        split: str | None = None,
-        classes: int | None = None,
-        ignore: int | None = None,
-        names: str | None = None,
-        column: str | None = None,
-        groups: tuple[str, ...] | None = None,
-        side: int | None = 112,
-    ) -> None:
-        folder = Path(root).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"task.root={root}: no such folder; give the folder of your images and label maps")
-        if (names is None) != (column is None) or (groups is not None and column is None):
-            raise InputError("task.names, task.column and task.groups go together: a CSV file, its column, its texts")
-        if names is not None and classes is not None:
-            raise InputError("task.classes goes without task.names: the groups say how many classes there are")
-        if side is not None and side < 1:
-            raise InputError(f"task.side={side}: it must be at least 1 pixel, or null")
-        if pairs:
-            found = pairs_by_table(folder / pairs)
-            parts = listed_split(folder / split, found) if split else split_by_column(folder / pairs, found)
-        else:
-            if split is None:
-                raise InputError(f"{folder}: nothing says what is for training; name lists with task.split")
-            parts = listed_split(folder / split, pairs_by_name(folder / images, folder / labels))
-        train, test = parts["train"], parts["query"] + parts["test"]
-        maps = []
-        with progress_bar(len(train + test), "label maps") as progress:
-            for pair in train + test:
-                maps.append(_read(pair, side))
-                progress(len(maps))
-        if odd := [k for k, one in enumerate(maps) if one.shape != maps[0].shape]:
-            raise InputError(
-                f"{(train + test)[odd[0]].label}: is {list(maps[odd[0]].shape)}, {train[0].label} is "
-                f"{list(maps[0].shape)}; maps of several sizes are compared at one: set task.side"
-            )
-        paths = [str(pair.label) for pair in train + test]
-        table = None if names is None else read_groups(folder / names, str(column), groups)
-        numbers = to_classes(paths, np.stack(maps), classes, ignore, table)
+    def split_of(members: list[Pair], maps: Array, queries: int) -> Split:
+        return make_split(
+            [ImageFile(pair.image) for pair in members],
+            [str(pair.image) for pair in members],
+            maps,
+            classes=numbers.classes,
+            ignore=numbers.ignore,
+            queries=queries,
+        )
 
-        def make(members: list[Pair], first: int, queries: int) -> LabelMapSplit:
-            return LabelMapSplit(
-                [pair.image for pair in members],
-                [str(pair.image) for pair in members],
-                numbers.maps[first : first + len(members)],
-                queries,
-                classes=numbers.classes,
-                ignore=numbers.ignore,
-            )
-
-        self.train = make(train, 0, 0)
-        self.test = make(test, len(train), len(parts["query"]))
+    return Task(
+        train=split_of(train, numbers.maps[: len(train)], 0),
+        test=split_of(test, numbers.maps[len(train) :], len(parts.queries)),
+    )
 
 
-def _read(pair: Pair, side: int | None) -> np.ndarray[tuple[int, ...], np.dtype[np.integer]]:
+def _read_maps(pairs: list[Pair], side: int | None) -> Array:
+    """The label maps `[N, H, W]` of pairs."""
+    maps: list[Array] = []
+    with progress_bar(len(pairs), "label maps") as progress:
+        for pair in pairs:
+            labels = _read_map(pair, side)
+            if maps and labels.shape != maps[0].shape:
+                raise InputError(
+                    f"{pair.label}: is {list(labels.shape)}, {pairs[0].label} is {list(maps[0].shape)}; maps of "
+                    "different sizes must be compared at one size: set task.side"
+                )
+            maps.append(labels)
+            progress(len(maps))
+    return np.stack(maps)
+
+
+def _read_map(pair: Pair, side: int | None) -> Array:
     if not pair.image.is_file():
         raise InputError(f"{pair.image}: no such image{pair.origin}")
     if not pair.label.is_file():

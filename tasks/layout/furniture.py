@@ -1,4 +1,4 @@
-"""Furniture of box rooms: pieces made of boxes, which hide the borders between surfaces."""
+"""Furniture of box rooms: pieces made of boxes, which hide some borders between surfaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
 Place: TypeAlias = "tuple[float, float, float]"
 
-#: The largest share of the picture that a piece may cover, and that all may: photographers step back.
+#: The largest share of the picture that one piece may cover, and all pieces together.
 _LARGEST, _COVERED = 0.5, 1.1
 #: The eight corners of a box: low or high in each direction.
 _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
@@ -25,11 +25,11 @@ class Box(NamedTuple):
     low: Place
     high: Place
     colour: Colour
-    glow: bool = False  # a lamp: shines whatever the light
+    glow: bool = False  # a lamp: not shaded
 
 
 class Part(NamedTuple):
-    """A box of a piece of furniture: along the wall, away from it, up; and which of its colours."""
+    """A box of a piece of furniture: its extent along the wall, away from it and up, and the number of its colour."""
 
     along: tuple[float, float]
     out: tuple[float, float]
@@ -52,16 +52,16 @@ def choose_wood(rng: np.random.Generator) -> Colour:
 
 
 def furnish(rng: np.random.Generator, view: View) -> list[Box]:
-    """The furniture of a room, as boxes: up to five pieces along the walls that are seen, or free on the floor."""
+    """The furniture of a room, as boxes: up to five pieces along the visible walls, or free on the floor."""
     boxes: list[Box] = []
-    pieces: list[Box] = []  # one box round each
+    pieces: list[Box] = []  # the bounding box of each
     covered = 0.0
     for _ in range(int(6 * rng.random())):
         parts = _piece(rng, view)
         if parts:
-            piece = _round(parts)
+            piece = _bounding_box(parts)
             share = _share(view, piece)
-            if share < _LARGEST and covered + share < _COVERED and not any(_meet(piece, other) for other in pieces):
+            if share < _LARGEST and covered + share < _COVERED and not any(_overlap(piece, other) for other in pieces):
                 boxes += parts
                 pieces.append(piece)
                 covered += share
@@ -71,9 +71,9 @@ def furnish(rng: np.random.Generator, view: View) -> list[Box]:
 
 
 def windows(view: View, boxes: list[Box]) -> Array:
-    """Left, top, right, bottom `[N, 4]`, in image widths, of what each box can touch of the picture.
+    """Left, top, right, bottom `[N, 4]`, in image widths, of the part of the picture that each box can cover.
 
-    The whole picture where a box reaches behind the camera; left >= right or top >= bottom where it is out of sight.
+    The whole picture where a box reaches behind the camera; left >= right or top >= bottom where it is not visible.
     """
     corners = np.array([(box.low, box.high) for box in boxes])[:, _CORNERS, (0, 1, 2)]  # [N,8,3]
     x, y, z = np.moveaxis((corners - view.eye) @ view.turn, 2, 0)
@@ -86,24 +86,24 @@ def windows(view: View, boxes: list[Box]) -> Array:
 
 
 def _share(view: View, box: Box) -> float:
-    """How much of the picture a box can cover."""
+    """The share of the picture that a box can cover."""
     left, top, right, bottom = windows(view, [box])[0].tolist()
     return float(max(right - left, 0) * max(bottom - top, 0))
 
 
-def _round(parts: list[Box]) -> Box:
-    """The box round all boxes of a piece."""
+def _bounding_box(parts: list[Box]) -> Box:
+    """The bounding box of all boxes of a piece."""
     low, high = np.min([part.low for part in parts], 0).tolist(), np.max([part.high for part in parts], 0).tolist()
     return Box((low[0], low[1], low[2]), (high[0], high[1], high[2]), parts[0].colour)
 
 
-def _meet(a: Box, b: Box) -> bool:
-    """Whether two pieces stand on the same floor."""
+def _overlap(a: Box, b: Box) -> bool:
+    """Whether two pieces overlap on the floor."""
     return all(a.low[axis] < b.high[axis] and b.low[axis] < a.high[axis] for axis in (0, 2))
 
 
 def _piece(rng: np.random.Generator, view: View) -> list[Box]:
-    """One piece of furniture against a wall, or turned away from any; nothing where it has no room."""
+    """One piece of furniture against a wall, or at a distance from it; nothing where it does not fit."""
     kind, wall, along, out, free = rng.random(5).tolist()
     length, parts = _KINDS[int(kind * len(_KINDS))](rng.random(4).tolist())
     colours = [choose_colour(rng, 0.75), choose_colour(rng, 0.5), choose_wood(rng)]

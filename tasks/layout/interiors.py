@@ -1,8 +1,8 @@
-"""A synthetic twin of a room-layout data set: furnished box rooms, drawn from a seed, with exact surface maps.
+"""A synthetic room-layout data set: furnished box rooms, drawn from a seed, with exact surface maps.
 
-Every pixel is painted where its ray meets the room: textures, windows and pictures lie in the planes of the surfaces, a
-lamp lights them, and furniture stands in front. Furniture changes the picture and not the layout. There are four rays a
-pixel.
+Every pixel has the colour of the point that its ray hits: textures, windows and pictures lie in the planes of the
+surfaces, a lamp lights them, and furniture stands in front. Furniture changes the picture but not the layout. There
+are four rays per pixel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .views import CEILING_PLANE, FLOOR_PLANE, View, cast, choose_view, meet, su
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
-#: Axes of a plane: the one it is square to, and two along it, the upright one last.
+#: Axes of a plane: the one perpendicular to it, and two along it, the upright one last.
 _AXES = ((0, 2, 1), (0, 2, 1), (1, 0, 2), (1, 0, 2), (2, 0, 1), (2, 0, 1))
 #: Brightness of the sides of furniture that look along x, y, z.
 _SIDES = (0.78, 1.08, 0.92)
@@ -58,7 +58,7 @@ def _paint_surfaces(
     lamp = _choose_lamp(rng, view)
     paint, accent, second = choose_colour(rng, 0.45, 0.35), choose_colour(rng, 0.7), choose_colour(rng, 0.5, 0.3)
     wallpaper, skirting, cornice, ambient = rng.random(4).tolist()
-    # Every plane has numbers of its own, seen or not: a camera's turn does not repaper the walls.
+    # Every plane has its own random numbers, visible or not: turning the camera does not change the walls.
     seeds = rng.integers(0, 2**62, 6).tolist()
     for plane in range(6):
         where = np.flatnonzero(planes == plane)
@@ -68,7 +68,7 @@ def _paint_surfaces(
         _, first, upright = _AXES[plane]
         length = lengths.reshape(-1)[where]
         a, b = (rays[axis].reshape(-1)[where] * length + np.float32(view.eye[axis]) for axis in (first, upright))
-        blur = length * np.float32(1 / (view.zoom * len(planes)))  # metres that a ray covers
+        blur = length * np.float32(1 / (view.zoom * len(planes)))  # width of a ray there, in metres
         light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.7 + 0.45 * float(own.random())))
         if plane == FLOOR_PLANE:
             colours = floor(own, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
@@ -88,7 +88,7 @@ def _paint_surfaces(
 
 
 def _choose_lamp(rng: np.random.Generator, view: View) -> tuple[float, float, float, float]:
-    """Place of the light, and its strength."""
+    """Position of the lamp, and its strength."""
     x, z, height, strength = rng.random(4).tolist()
     width, top, depth = view.room
     return width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
@@ -97,16 +97,16 @@ def _choose_lamp(rng: np.random.Generator, view: View) -> tuple[float, float, fl
 def _light(
     view: View, lamp: tuple[float, float, float, float], plane: int, a: Array, b: Array, ambient: float
 ) -> Array:
-    """Lambert's law on a plane, and the light that is everywhere."""
+    """Lambert's law on a plane, plus ambient light."""
     normal, first, upright = _AXES[plane]
     gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
     squared = (a - lamp[first]) ** 2 + (b - lamp[upright]) ** 2 + (gap * gap + 0.3)
     lit = ambient + lamp[3] * 2.4 * gap / squared
-    return np.asarray(1.75 * lit / (lit + 1.05))  # as film: light saturates
+    return np.asarray(1.75 * lit / (lit + 1.05))  # as on film, light saturates
 
 
 def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
-    """How dark the floor is under and round what stands on it: 1 where nothing does."""
+    """Brightness of the floor: lower under and near furniture, 1 elsewhere."""
     light = np.ones_like(a)
     for box in boxes:
         if box.low[1] < 0.2:
@@ -151,7 +151,7 @@ def _hang(rng: np.random.Generator, view: View, colours: Array, a: Array, b: Arr
 def _frame(
     colours: Array, a: Array, b: Array, box: tuple[float, float, float, float], colour: Colour, width: float
 ) -> Array:
-    """Paint the frame of what hangs on a wall at (middle, half, low, high); positions `[k]` of what is inside it."""
+    """Paint a frame on a wall at (middle, half, low, high); return the positions `[k]` of the points inside it."""
     middle, half, low, high = box
     outside = np.maximum(np.abs(a - middle) - half, np.abs(b - (low + high) / 2) - (high - low) / 2)
     recolour(colours, outside < 0, colour)
@@ -164,7 +164,7 @@ def _frame(
 def _paint_boxes(
     rng: np.random.Generator, view: View, picture: Array, rays: Array, lengths: Array, boxes: list[Box]
 ) -> None:
-    """Furniture over the surfaces, the nearest in front; only the window of a box in the picture is looked at."""
+    """Paint furniture over the surfaces, nearest in front; only pixels that a box can cover are tested."""
     depth = lengths.copy()
     gloom = 0.7 + 0.35 * float(rng.random())
     edges = (windows(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()

@@ -13,8 +13,8 @@ from contml import InputError
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _LOSSY = (".jpg", ".jpeg", ".webp")
-_ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
-#: Shapes of a map and its image may differ by this factor: sizes are whole pixels, borders are cut.
+_ORIENTATION, _ROTATED = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
+#: The aspect ratios of a map and its image may differ by this factor: sizes are rounded, borders are cropped.
 _SLACK = 1.04
 
 
@@ -22,13 +22,13 @@ def read_image_map(path: Path) -> Array:
     """Class numbers `[H, W]` of a label map in an image file: grey of 1 to 16 bits, or palette indices.
 
     Raises:
-        InputError: no such file, not an image, lossy, or coloured.
+        InputError: no such file, not an image, lossy, or in colour.
     """
     if path.suffix.lower() in _LOSSY:
         raise InputError(f"{path}: a lossy file changes class numbers; save label maps as PNG")
     try:
         with Image.open(path) as picture:
-            # Pillow spreads grey of 2 and 4 bits over 0..255; a class number is what the file says.
+            # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
             packed = str(picture.tile[0].args) if picture.tile and picture.mode == "L" else ""
             values = np.asarray(picture)
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def read_image_map(path: Path) -> Array:
         values = values[..., 0]  # grey and transparency
     if values.ndim != 2 or values.dtype.kind not in "bui":
         raise InputError(
-            f"{path}: has {picture.mode} pixels; a label map has one whole number a pixel: "
+            f"{path}: has {picture.mode} pixels; a label map has one whole number per pixel; "
             "save class numbers as grey, 16-bit or palette PNG"
         )
     if packed.endswith((";2", ";4")):
@@ -51,10 +51,10 @@ def read_image_map(path: Path) -> Array:
 
 
 def read_matlab_map(path: Path, key: str) -> Array:
-    """One matrix `[H, W]` in a MATLAB file, of any number type: `as_whole` makes class numbers of it.
+    """One matrix `[H, W]` of a MATLAB file, of any number type; `as_whole` turns it into class numbers.
 
     Raises:
-        InputError: no such file, not a MATLAB file, no such matrix, or one that holds no numbers.
+        InputError: no such file, not a MATLAB file, no such matrix, or a matrix without numbers.
     """
     found = load_matlab(path, [key])
     if key not in found:
@@ -68,7 +68,7 @@ def read_matlab_map(path: Path, key: str) -> Array:
 
 
 def as_whole(path: Path, values: Array) -> Array:
-    """Class numbers of a map that MATLAB may have saved as floats; NaN becomes 0.
+    """Class numbers of a map that MATLAB may have saved as floats. NaN becomes 0.
 
     Raises:
         InputError: numbers that are not whole.
@@ -77,7 +77,7 @@ def as_whole(path: Path, values: Array) -> Array:
         return values.astype(np.int64)
     known = np.where(np.isnan(values), 0, values.astype(np.float64))
     if (known != np.rint(known)).any() or (np.abs(known) > np.iinfo(np.int32).max).any():
-        raise InputError(f"{path}: holds numbers that are not whole; a label map is one class number a pixel")
+        raise InputError(f"{path}: has numbers that are not whole; a label map has one class number per pixel")
     return known.astype(np.int64)
 
 
@@ -85,7 +85,7 @@ def load_matlab(path: Path, keys: list[str] | None = None) -> dict[str, Any]:
     """The variables of a MATLAB file, all or some.
 
     Raises:
-        InputError: no such file, or none that scipy can read.
+        InputError: no such file, or scipy cannot read it.
     """
     try:
         from scipy.io import loadmat
@@ -95,34 +95,26 @@ def load_matlab(path: Path, keys: list[str] | None = None) -> dict[str, Any]:
         raise InputError(f"{path}: no such file") from None
     except NotImplementedError:
         raise InputError(f"{path}: a MATLAB 7.3 (HDF5) file; save it with '-v7'") from None
-    except Exception as error:  # on bytes that are not what they seem, scipy raises nearly anything
+    except Exception as error:  # scipy raises nearly anything on a broken file
         raise InputError(f"{path}: not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
     return {name: value for name, value in found.items() if not name.startswith("__")}
 
 
-def shrink(labels: Array, side: int | None) -> Array:
-    """A label map brought to `side` x `side` pixels by nearest neighbour, as `RegionLabels` does it; None: as it is."""
-    if side is None:
-        return labels
-    rows, columns = ((2 * np.arange(side) + 1) * length // (2 * side) for length in labels.shape)
-    return np.asarray(labels[rows[:, None], columns])
-
-
 def image_size(path: Path) -> tuple[int, int] | None:
-    """Width and height of an image as it is seen, EXIF orientation included; None where its head cannot be read."""
+    """Width and height of an upright image, EXIF orientation applied; None where its header cannot be read."""
     try:
         with Image.open(path) as picture:
-            lying = picture.getexif().get(_ORIENTATION) in _LYING
-            return (picture.height, picture.width) if lying else picture.size
-    except Exception:  # what to do with broken images is said by images.broken
+            rotated = picture.getexif().get(_ORIENTATION) in _ROTATED
+            return (picture.height, picture.width) if rotated else picture.size
+    except Exception:  # images.broken decides what to do with broken images
         return None
 
 
 def check_shape(path: Path, labels: Array, image: Path) -> None:
-    """Refuse a map that is not of its image's shape; another size is fine, both cover the whole picture.
+    """Refuse a map whose aspect ratio is not that of its image; another size is fine, both show the whole picture.
 
     Raises:
-        InputError: the aspects differ.
+        InputError: the aspect ratios differ.
     """
     size = image_size(image)
     if size is not None:
@@ -131,5 +123,5 @@ def check_shape(path: Path, labels: Array, image: Path) -> None:
         if not 1 / _SLACK <= ratio <= _SLACK:
             raise InputError(
                 f"{path}: is {width} x {height} pixels, but its image {image.name} is {size[0]} x {size[1]}; "
-                "a map covers its whole image (transposed, or cut?)"
+                "a map covers its whole image (is it transposed, or cropped?)"
             )

@@ -14,17 +14,17 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 def mix(a: Colour, b: Colour, share: Array) -> Array:
     """Colours `[3, n]`: `a` at share 0, `b` at share 1."""
-    start, way = np.array(a, np.float32), np.subtract(b, a).astype(np.float32)
-    return np.asarray(start[:, None] + way[:, None] * share)
+    start, change = np.array(a, np.float32), np.subtract(b, a).astype(np.float32)
+    return np.asarray(start[:, None] + change[:, None] * share)
 
 
 def recolour(colours: Array, where: Array, colour: Colour) -> None:
-    """Paint over some of the colours `[3, n]`."""
+    """Set some of the colours `[3, n]` to one colour."""
     colours[:, where] = np.array(colour, np.float32)[:, None]
 
 
 def _fade(share: Array, mean: float, blur: Array, period: float) -> Array:
-    """A pattern that turns into its mean where a ray covers more than half of a period."""
+    """A pattern that fades to its mean where a ray is wider than half of a period."""
     strength = np.clip(1.7 - 2.4 * blur / period, 0, 1)
     return np.asarray(mean + (share - mean) * strength)
 
@@ -44,7 +44,7 @@ def _cells(rng: np.random.Generator, i: Array, j: Array) -> Array:
 def wall(
     rng: np.random.Generator, a: Array, b: Array, blur: Array, ground: Colour, second: Colour, wallpaper: float
 ) -> Array:
-    """Paint or paper, the same on all walls; patterns are up to each wall."""
+    """Paint or wallpaper: the same kind on all walls, with a pattern of its own on each wall."""
     fine, coarse, faint = rng.random(3).tolist()
     if wallpaper < 0.4:  # plain paint
         share = np.zeros_like(a)

@@ -1,4 +1,4 @@
-"""Images and their label maps, found by name or told by a CSV file, and how they are split."""
+"""Images and their label maps, found by name or listed in a CSV file, and their training and test split."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contml import InputError
 
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 _MAPS = (".png", ".tif", ".tiff", ".bmp", ".gif")
+#: What a CSV file calls the parts of a split; "test" without "query" is the gallery.
 _PARTS = ("train", "query", "test")
 
 
@@ -21,8 +22,16 @@ class Pair(NamedTuple):
     name: str  # of the image, in its folder
     image: Path
     label: Path
-    split: str | None = None  # None: not told
-    origin: str = ""  # where it is told, for errors
+    split: str | None = None  # None: its file has no such column
+    origin: str = ""  # the line of the CSV file that names it, for errors
+
+
+class PairSplit(NamedTuple):
+    """Training pairs, and test pairs: queries and gallery."""
+
+    train: list[Pair]
+    queries: list[Pair]
+    gallery: list[Pair]
 
 
 def pairs_by_name(images: Path, labels: Path) -> list[Pair]:
@@ -36,7 +45,7 @@ def pairs_by_name(images: Path, labels: Path) -> list[Pair]:
             raise InputError(f"{folder}: no such folder; task.images and task.labels name folders in task.root")
     maps = _by_stem(labels, _MAPS)
     pairs = [
-        # A map that is not there is missed when it is used: lists may leave its image out.
+        # A missing map is an error only when it is used: lists may leave its image out.
         Pair(str(path.relative_to(images)), path, maps.get(stem, labels / f"{stem}.png"))
         for stem, path in _by_stem(images, _IMAGES).items()
     ]
@@ -58,10 +67,12 @@ def pairs_by_table(path: Path) -> list[Pair]:
         if not image or not label:
             raise InputError(f"{path}, line {line}: has no {'label' if image else 'image'}; give both of each pair")
         if image in lines:
-            raise InputError(f"{path}, line {line}: {image} stands already in line {lines[image]}")
+            raise InputError(
+                f"{path}, line {line}: {image} appears already in line {lines[image]}; keep one of the lines"
+            )
         lines[image] = line
-        told = f" ({path.name}, line {line})"
-        pairs.append(Pair(image, path.parent / image, path.parent / label, row.get("split"), told))
+        origin = f" ({path.name}, line {line})"
+        pairs.append(Pair(image, path.parent / image, path.parent / label, row.get("split"), origin))
     return pairs
 
 
@@ -79,7 +90,9 @@ def read_table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict
                 raise InputError(f"{path}: has no column '{missing[0]}' (it has {', '.join(have) or 'nothing'})")
             for row in reader:
                 if None in row or None in row.values():
-                    raise InputError(f"{path}, line {reader.line_num}: has not the {len(have)} cells of the first line")
+                    raise InputError(
+                        f"{path}, line {reader.line_num}: does not have the {len(have)} cells of the header"
+                    )
                 yield reader.line_num, {key: value.strip() for key, value in row.items()}
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
@@ -87,8 +100,8 @@ def read_table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict
         raise InputError(f"{path}: not a readable CSV file ({error})") from None
 
 
-def split_by_column(path: Path, pairs: list[Pair]) -> dict[str, list[Pair]]:
-    """Training, query and other test pairs by the column `split` of their CSV file.
+def split_by_column(path: Path, pairs: list[Pair]) -> PairSplit:
+    """The split by the column `split` of the CSV file.
 
     Raises:
         InputError: there is no such column, it holds another word, or a part is too small.
@@ -96,43 +109,48 @@ def split_by_column(path: Path, pairs: list[Pair]) -> dict[str, list[Pair]]:
     parts: dict[str, list[Pair]] = {part: [] for part in _PARTS}
     for pair in pairs:
         if pair.split is None:
-            raise InputError(f"{path}: has no column 'split'; add one of train and test, or name lists with task.split")
+            raise InputError(
+                f"{path}: has no column 'split'; add one with train and test, or name lists with task.split"
+            )
         if pair.split and pair.split not in parts:
             raise InputError(
                 f"{path}: {pair.name} has split '{pair.split}'; it takes train, test, query, or nothing to leave it out"
             )
         if pair.split:
             parts[pair.split].append(pair)
-    return _with_queries(path, parts)
+    return _with_queries(path, PairSplit(parts["train"], parts["query"], parts["test"]))
 
 
-def listed_split(path: Path, pairs: list[Pair]) -> dict[str, list[Pair]]:
-    """Training, query and other test pairs by lists of image names: a JSON file, or a folder of text files.
+def split_by_lists(path: Path, pairs: list[Pair]) -> PairSplit:
+    """The split by lists of image names: a JSON file, or a folder of text files.
 
     Raises:
-        InputError: no such file, not such lists, a name that is not there or not clear, or one in two lists.
+        InputError: no such file, not such lists, a name that no image or more than one image has, an image twice in a
+            list or in train and test, or a part that is too small.
     """
-    lists = _json_lists(path) if path.is_file() else _text_lists(path)
-    known: dict[str, list[Pair]] = {}
+    pairs_of: dict[str, list[Pair]] = {}
     for pair in pairs:
-        path_of = Path(pair.name)
-        for alias in {str(path_of.with_suffix("")), path_of.name, path_of.stem} - {pair.name}:
-            known.setdefault(alias, []).append(pair)
-    known |= {pair.name: [pair] for pair in pairs}  # a whole name is clear, whatever is short for others
+        image = Path(pair.name)
+        for short_name in {str(image.with_suffix("")), image.name, image.stem} - {pair.name}:
+            pairs_of.setdefault(short_name, []).append(pair)
+    pairs_of |= {pair.name: [pair] for pair in pairs}  # a full name is unique, even if it is a short name of others
     parts: dict[str, list[Pair]] = {}
-    for part, names in lists.items():
+    for part, names in (_read_json_lists(path) if path.is_file() else _read_text_lists(path)).items():
+        name_of: dict[Pair, str] = {}
         for name in names:
-            if len(found := known.get(name, [])) != 1:
-                what = "is no image" if not found else f"is {found[0].name} or {found[1].name}"
+            matches = pairs_of.get(name, [])
+            if len(matches) != 1:
+                what = "is no image" if not matches else f"is {matches[0].name} or {matches[1].name}"
                 raise InputError(f"{path}: '{name}' of {part} {what}; lists have names of images, one each")
-        parts[part] = [known[name][0] for name in names]
-        if len(set(parts[part])) < len(names):
-            raise InputError(f"{path}: {next(n for n in names if names.count(n) > 1)} stands twice in {part}")
+            if matches[0] in name_of:
+                raise InputError(f"{path}: {name} appears twice in {part}; list each image once")
+            name_of[matches[0]] = name
+        parts[part] = list(name_of)
     queries = set(parts["query"])
-    parts["test"] = [pair for pair in parts["test"] if pair not in queries]
-    if both := set(parts["train"]) & (queries | set(parts["test"])):
+    gallery = [pair for pair in parts["test"] if pair not in queries]
+    if both := set(parts["train"]) & {*queries, *gallery}:
         raise InputError(f"{path}: {min(both).name} is in train and in test ({len(both)} such names)")
-    return _with_queries(path, parts)
+    return _with_queries(path, PairSplit(parts["train"], parts["query"], gallery))
 
 
 def _by_stem(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
@@ -147,10 +165,10 @@ def _by_stem(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
     return files
 
 
-def _json_lists(path: Path) -> dict[str, list[str]]:
+def _read_json_lists(path: Path) -> dict[str, list[str]]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        lists = {"train": told["train"], "query": told.get("queries", []), "test": told["test"]}
+        content = json.loads(path.read_text(encoding="utf-8"))
+        lists = {"train": content["train"], "query": content.get("queries", []), "test": content["test"]}
         if not all(isinstance(names, list) and all(isinstance(n, str) for n in names) for names in lists.values()):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -158,27 +176,31 @@ def _json_lists(path: Path) -> dict[str, list[str]]:
     return lists
 
 
-def _text_lists(folder: Path) -> dict[str, list[str]]:
+def _read_text_lists(folder: Path) -> dict[str, list[str]]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such file or folder; task.split names a JSON file or a folder of text files")
     lists = {}
     for part in _PARTS:
         path = folder / f"{part}.txt"
         if not path.is_file() and part != "query":
-            raise InputError(f"{path}: no such list; the folder needs train.txt and test.txt, one name a line")
+            raise InputError(f"{path}: no such list; the folder needs train.txt and test.txt, one name per line")
         text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
         lists[part] = [line.strip() for line in text.splitlines() if line.strip()]
     return lists
 
 
-def _with_queries(path: Path, parts: dict[str, list[Pair]]) -> dict[str, list[Pair]]:
-    """The parts, the first fifth of the test as queries where none are named; enough of each."""
-    if not parts["query"]:
-        fifth = len(parts["test"]) // 5
-        parts = {"train": parts["train"], "query": parts["test"][:fifth], "test": parts["test"][fifth:]}
-    if len(parts["train"]) < 3 or len(parts["test"]) < 2 or not parts["query"]:
-        sizes = ", ".join(f"{len(parts[part])} {part}" for part in _PARTS)
+def _with_queries(path: Path, split: PairSplit) -> PairSplit:
+    """The split; the first fifth of the test pairs become the queries where none are named.
+
+    Raises:
+        InputError: a part is too small.
+    """
+    if not split.queries:
+        fifth = len(split.gallery) // 5
+        split = PairSplit(split.train, split.gallery[:fifth], split.gallery[fifth:])
+    if len(split.train) < 3 or len(split.gallery) < 2 or not split.queries:
+        sizes = ", ".join(f"{len(part)} {name}" for name, part in zip(_PARTS, split, strict=True))
         raise InputError(
-            f"{path}: the split has {sizes}; training needs at least 3, an evaluation 1 query and 2 others"
+            f"{path}: the split has {sizes}; training needs at least 3 images, an evaluation 1 query and 2 others"
         )
-    return parts
+    return split

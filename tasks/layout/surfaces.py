@@ -1,8 +1,8 @@
 """Surfaces of the LSUN room-layout types: from corner points to label maps in canonical ids.
 
 A layout type says which surfaces are seen, and in which order the corner points are listed (RoomLayoutTypes.m of the
-challenge's toolkit). Each surface but one lies to one side of a line through some of the points, whose ends go on
-beyond the picture; the last is what the others leave over.
+challenge's toolkit). Each surface but one lies on one side of a line through some of the points, which is
+extended beyond the picture at both ends; the remaining surface is all other pixels.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: A component of a smaller share of the picture is a speck that a line has cut off.
+#: A component smaller than this share of the picture is a speck that a line has cut off.
 _SPECK = 0.002
-#: How far outlines go on, in image sides; and where each side of the picture is.
+#: How far outlines are extended, in image sides; and a point far beyond each side of the picture.
 _FAR = 1000.0
 _SIDES = {LEFT: (-_FAR, 0.5), RIGHT: (_FAR, 0.5), FLOOR: (0.5, _FAR), CEILING: (0.5, -_FAR)}
 
 
 class LayoutType(NamedTuple):
-    """How many corner points a type has, the surface that is left over, and the lines of the others (1-based)."""
+    """How many corner points a type has, the surface of the remaining pixels, and the lines of the others (1-based)."""
 
     points: int
     rest: int
     lines: dict[int, tuple[int, ...]]
-    #: Points that change places in some of the published annotations.
+    #: Points that are swapped in some of the published annotations.
     swaps: tuple[tuple[int, int], ...] = ()
 
     @property
     def surfaces(self) -> tuple[int, ...]:
-        """Canonical ids of the surfaces that are seen."""
+        """Ids of the visible surfaces."""
         return tuple(sorted((self.rest, *self.lines)))
 
 
@@ -77,10 +77,10 @@ def draw_surfaces(kind: int, points: Array, height: int, width: int) -> Array:
 
 
 def name_components(kind: int, points: Array, components: Array) -> tuple[Array, float]:
-    """Canonical ids `[H, W]` for a map of numbered components, 0 = unknown, and how much of it fits the points.
+    """Canonical ids `[H, W]` for a map of numbered components, 0 = unknown, and the share that agrees with the points.
 
-    The published maps number the components of the picture between the lines, in any order: each is given the surface
-    that the points put where most of it lies. Points that change places in some annotations are read as they fit best.
+    The published maps number the regions between the lines in any order. Each gets the surface that the points draw
+    where most of the region lies. Where points are swapped in some annotations, the order that agrees best is taken.
     """
     shape, known = components.shape, components > 0
     found, numbers, areas = np.unique(components, return_inverse=True, return_counts=True)
@@ -93,7 +93,7 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
         np.add.at(overlap, (numbers, expected), 1)
         named = np.where(known, overlap.argmax(1).astype(np.uint8)[numbers], 0)
         fit = float((named == expected)[known].mean()) if known.any() else 0.0
-        # A component is a surface and a surface a component: else two of one kind went to one of the other.
+        # Components and surfaces must match one to one; if they do not, the score is lower.
         fit *= len(np.unique(named[known])) / max(pieces, len(np.unique(expected)))
         if fit > best[1]:
             best = named, fit
@@ -101,7 +101,7 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
 
 
 def _orders(layout: LayoutType) -> list[list[int]]:
-    """The ways to read the points of a type, 0-based: as listed, then with some of its swaps."""
+    """The possible orders of the points of a type, 0-based: as listed, then with some of its swaps."""
     orders = []
     for chosen in product((False, True), repeat=len(layout.swaps)):
         order = list(range(layout.points))
@@ -113,13 +113,13 @@ def _orders(layout: LayoutType) -> list[list[int]]:
 
 
 def _outline(line: Array, surface: int) -> Array:
-    """A closed outline `[n, 2]` of what lies on a surface's side of a line, whose ends go on."""
+    """A closed outline `[n, 2]` of a surface's side of a line, which is extended at both ends."""
     first, last = (_beyond(line[1], line[0]), _beyond(line[-2], line[-1]))
     return np.vstack((first, line[1:-1], last, _SIDES[surface]))
 
 
 def _beyond(inner: Array, end: Array) -> Array:
-    """Where the line from an inner point through an end arrives far out; the end itself if the two are one."""
-    way = end - inner
-    length = float(np.hypot(*way))
-    return np.asarray(end + way * (_FAR / length) if length else end)
+    """A far point on the line from an inner point through an end; the end itself if both are the same point."""
+    direction = end - inner
+    length = float(np.hypot(*direction))
+    return np.asarray(end + direction * (_FAR / length) if length else end)

@@ -1,8 +1,8 @@
-"""Cameras in box rooms: which surface every ray meets, and what the canonical ids of the surfaces are.
+"""Cameras in box rooms: which surface every ray hits, and the canonical ids of the surfaces.
 
 A room is a box with corners (0, 0, 0) and (width, height, depth) in metres, x right, y up, z away from the camera. Its
 six planes are numbered x = 0, x = width, y = 0 (floor), y = height (ceiling), z = 0, z = depth. The same rays give the
-label map and paint the picture: what is drawn and what is told cannot disagree.
+label map and paint the picture, so the two always agree.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _WALLS: dict[int, tuple[int, ...]] = {1: (FRONTAL,), 2: (LEFT, RIGHT), 3: (LEFT,
 FLOOR_PLANE, CEILING_PLANE, WALL_PLANES = 2, 3, (0, 1, 4, 5)
 #: Rays along a side of the grid on which a view is judged: the same whatever the size of the picture.
 _GRID = 32
-#: A surface of less than this share of the picture is a sliver, which nobody would draw into a layout.
+#: A surface of less than this share of the picture is a sliver, which nobody would annotate.
 _SLIVER = 0.05
-#: A surface of more than this share leaves nothing to see.
+#: If a surface covers more than this share, the view shows no layout.
 _FULL = 0.85
 
 
 class View(NamedTuple):
-    """A camera in a room, and the canonical ids of the six planes, 0 for those that it does not see."""
+    """A camera in a room, and the canonical ids of the six planes; 0: the plane is not visible."""
 
     room: tuple[float, float, float]  # width, height, depth
     eye: tuple[float, float, float]
@@ -39,12 +39,12 @@ class View(NamedTuple):
 
 
 def choose_view(rng: np.random.Generator) -> View:
-    """A random room and a camera in it that sees two to five surfaces, none of them as a sliver."""
+    """A random room and a camera in it that sees two to five surfaces, none of them a sliver."""
     while True:
         width, height, depth, x, y, z, yaw, pitch, roll, zoom, straight, steep, close = rng.random(13).tolist()
         room = (1.3 + 4.5 * width, 2.2 + 1.6 * height**2, 2.4 + 4.6 * depth)
         eye = (room[0] * (0.12 + 0.76 * x), 0.7 + 1.2 * y, room[2] * (0.04 + 0.5 * z))
-        # Half of the photographers stand before a wall, some look up or down, some show only a part of the room.
+        # Half of the cameras face a wall, some look up or down, some show only a part of the room.
         aside = 40 * (yaw - 0.5) if straight < 0.5 else 130 * (yaw - 0.5)
         tilt = 70 * (pitch - 0.5) if steep < 0.4 else 24 * (pitch - 0.6)
         focal = 0.9 + 1.5 * zoom if close < 0.25 else 0.5 * 2 ** (1.1 * zoom)
@@ -56,20 +56,20 @@ def choose_view(rng: np.random.Generator) -> View:
 
 
 def surface_map(view: View, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The label map `[size, size]` of a view: the canonical id of what the ray through each pixel's centre meets."""
+    """The label map `[size, size]` of a view: the canonical id of the surface at each pixel's centre."""
     planes, _ = meet(view, cast(view, size))
     return np.array(view.surfaces, np.uint8)[planes]
 
 
 def cast(view: View, size: int) -> Array:
-    """Rays `[3, size, size]` through the centres of pixels, in the room's axes; forward they are 1 long."""
+    """Rays `[3, size, size]` through the centres of pixels, in the room's axes; their forward part has length 1."""
     across = ((np.arange(size, dtype=np.float32) + 0.5) / size - 0.5) / np.float32(view.zoom)
     turn = view.turn.astype(np.float32)[:, :, None, None]
     return np.asarray(turn[:, 0] * across + turn[:, 1] * -across[:, None] + turn[:, 2])
 
 
 def meet(view: View, rays: Array) -> tuple[Array, Array]:
-    """The plane that each ray meets first, among those with a surface id, and the ray's length there: `[S, S]` each."""
+    """The plane that each ray hits first, among those with a surface id, and the distance to it: `[S, S]` each."""
     nearest = np.full(rays.shape[1:], np.inf, np.float32)
     planes = np.zeros(rays.shape[1:], np.uint8)
     for axis in range(3):
@@ -84,7 +84,7 @@ def meet(view: View, rays: Array) -> tuple[Array, Array]:
 
 
 def _judge(planes: Array) -> tuple[int, ...] | None:
-    """Canonical ids of the six planes from what a grid of rays meets; None where it is no view to keep."""
+    """Canonical ids of the six planes, from the planes that a grid of rays hits; None: the view is not used."""
     counts = np.bincount(planes.ravel(), minlength=6)
     if counts.max() > _FULL * planes.size or counts[counts > 0].min() < _SLIVER * planes.size:
         return None

@@ -1,4 +1,4 @@
-"""Human pose: images of people, retrieved by how their joints lie."""
+"""Human pose: images of people, retrieved by the positions of their joints."""
 
 from contml._support.imports import LazyTable
 
@@ -6,11 +6,10 @@ from contml._support.imports import LazyTable
 TASKS = LazyTable(
     __name__,
     {
-        "synthetic": "synthetic:SyntheticPose",
-        "files": "files:PoseFiles",
-        "mpii": "mpii:PoseMPII",
-        "coco": "coco:PoseCOCO",
-        "lsp": "lsp:PoseLSP",
+        "synthetic": "synthetic:synthetic",
+        "files": "files:files",
+        "mpii": "mpii:mpii",
+        "coco": "coco:coco",
+        "lsp": "lsp:lsp",
     },
 )
-__getattr__ = TASKS.attribute

@@ -1,15 +1,35 @@
-"""The joints of each data set: their names and what to draw a line between. Sides are the person's own."""
+"""The joints of each data set and the limbs between them. Left and right are those of the person in the image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .drawing import LSP_JOINTS, LSP_SKELETON
+LSP_JOINTS = (
+    "right_ankle",
+    "right_knee",
+    "right_hip",
+    "left_hip",
+    "left_knee",
+    "left_ankle",
+    "right_wrist",
+    "right_elbow",
+    "right_shoulder",
+    "left_shoulder",
+    "left_elbow",
+    "left_wrist",
+    "neck",
+    "head_top",
+)
+#: Pairs of joints to draw a line between: legs, arms, shoulders to the neck, torso, head.
+LSP_SKELETON = (
+    (0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (9, 10), (10, 11), (8, 12), (9, 12), (2, 8), (3, 9), (2, 3),
+    (12, 13),
+)  # fmt: skip
 
 
 class Body(NamedTuple):
-    """Names of joints ("left_" and "right_" tell the sides), and pairs of them that a limb connects."""
+    """Names of joints, with "left_" or "right_" before those of one side, and pairs of joints that a limb connects."""
 
     names: Sequence[str]
     skeleton: Sequence[tuple[int, int]]
@@ -17,7 +37,7 @@ class Body(NamedTuple):
 
 LSP = Body(LSP_JOINTS, LSP_SKELETON)
 
-#: Joints of MPII by their ids, which begin at 0.
+#: Joints of MPII in the order of their ids, which begin at 0.
 MPII = Body(
     (
         "right_ankle",

@@ -1,10 +1,10 @@
-"""A synthetic twin of a person-pose data set: articulated human figures, drawn from a seed, with exact joints.
+"""Draws people for the synthetic data set, from a seed, with exact joints.
 
 A body is posed in three dimensions, seen by a camera, and dressed. Every part of it (limb, shoe, torso, head) is the
-convex hull of one to four discs, placed by the same points that are returned as joints: what is drawn and what is told
-cannot disagree. Lengths are in body heights, then in image widths; pixels appear only at the very end, so size never
-changes a pose. Once projected, a point of the image plane is a complex number x + iy: plain Python, as tiny arrays
-would cost most of the time.
+convex hull of one to four discs, placed by the same points that are returned as joints, so the picture and its joints
+always agree. Lengths are in body heights, then in image widths; pixels appear only at the end, so the size of the image
+never changes a pose. After the projection, a point of the image plane is a complex number x + iy in plain Python: tiny
+arrays would take most of the time.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Part(NamedTuple):
     colour: Colour
 
 
-def draw_figure(
+def draw_person(
     seed: int, index: int, size: int = 64
 ) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.float32]]]:
     """One person in a scene: pixels `[size, size, 3]` in 0..255, and 14 joints `[14, 2]` as x, y.
@@ -134,7 +134,7 @@ def draw_figure(
     `seed` and `index` must be >= 0, `size` >= 8; else ValueError.
     """
     if size < 8:
-        raise InputError(f"size = {size} is too small for a figure; give at least 8 pixels")
+        raise InputError(f"size = {size} is too small for a person; give at least 8 pixels")
     rng = np.random.default_rng([seed, index])
     body = _pose_body(rng)
     figure = _dress(body, _choose_clothes(rng))
@@ -296,7 +296,7 @@ def _hull(*discs: tuple[complex, float]) -> tuple[tuple[complex, float], ...]:
 
 
 def _dress(body: Body, clothes: Clothes) -> list[Part]:
-    """The parts of a figure, furthest first."""
+    """The parts of a person, furthest first."""
     width = body.scale * body.thickness
     leg_radii = (0.054 * width, 0.038 * width, 0.025 * width)
     arm_radii = (0.036 * width, 0.027 * width, 0.019 * width)

@@ -1,10 +1,9 @@
-"""The plain form: a folder of images and one file of joints, so that anyone's pose data can be used."""
+"""A folder of images and one file of joints: the plain form, for pose data of your own."""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,76 +11,67 @@ from typing import Any, Literal
 import numpy as np
 
 from contml import InputError
+from contml.data import ImageFile, Split, Task
 
-from .drawing import LSP_JOINTS, LSP_SKELETON
-from .split import PoseSplit
+from .bodies import LSP, Body
+from .split import make_split
 
 
-class PoseFiles:
+def files(
+    root: str,
+    joints: str = "joints.npz",
+    images: str = "images",
+    split: str | None = None,
+    squared: bool = True,
+    normalize: bool = False,
+    hidden: Literal["refuse", "drop"] = "refuse",
+) -> Task:
     """A folder of images and a file of joints.
 
     `joints.npz` holds arrays `names` [N] (image files), `joints` [N, J, 2] (x, y in pixels of the image, 0-based),
-    optionally `visible` [N, J] (0 or 1), `split` [N] ("train", "test", or "query" for a test image that queries),
+    optionally `visible` [N, J] (0 or 1), `split` [N] ("train", "test", or "query" for a test image that is a query),
     `joint_names` [J], `skeleton` [E, 2]. `joints.json` holds the same as `{"joint_names": [...], "skeleton": [...],
-    "people": [{"name", "joints", "visible", "split"}, ...]}`. Without queries named, the first fifth of the test images
-    query the rest.
+    "people": [{"name", "joints", "visible", "split"}, ...]}`. If no query is named, the first fifth of the test images
+    are the queries.
 
     Args:
         root: the folder of the data set.
-        joints: the file of joints in it, .npz or .json.
-        images: the folder of images in it.
-        split: a JSON file in it with lists of names: "train", "test", and "queries" (a part of "test"); default: the
-            split kept with the joints.
+        joints: the file of joints, in the folder; .npz or .json.
+        images: the folder of images, in the folder.
+        split: a JSON file in the folder with lists of names: "train", "test", and "queries" (a part of "test");
+            default: the split in the file of joints.
         squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
-        normalize: poses in the frame of the person, so that neither place nor size counts.
-        hidden: what to do with items of at most half their joints visible: "refuse", or "drop" them.
+        normalize: poses in the frame of the person, so that neither position nor size counts.
+        hidden: what to do with items that have at most half of their joints visible: "refuse", or "drop" them.
     """
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"task.root={root}: no such folder; give the folder of your pose data")
+    path = folder / joints
+    table = _read(path)
+    _check(path, table)
+    parts = _named_split(folder / split, table.names) if split else _kept_split(path, table)
+    paths = [folder / images / name for name in table.names]
+    if missing := [paths[row] for part in parts.values() for row in part if not paths[row].is_file()]:
+        raise InputError(
+            f"{missing[0]}: no such image ({len(missing)} of {len(table.names)} named in {path.name} are missing); "
+            "check task.images and the names"
+        )
 
-    def __init__(
-        self,
-        root: str,
-        joints: str = "joints.npz",
-        images: str = "images",
-        split: str | None = None,
-        squared: bool = True,
-        normalize: bool = False,
-        hidden: Literal["refuse", "drop"] = "refuse",
-    ) -> None:
-        folder = Path(root).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"task.root={root}: no such folder; give the folder of your pose data")
-        path = folder / joints
-        table = _read(path)
-        _check(path, table)
-        parts = _named_split(folder / split, table.names) if split else _kept_split(path, table)
-        missing = [
-            name
-            for part in parts.values()
-            for row in part
-            if not (folder / images / (name := table.names[row])).is_file()
-        ]
-        if missing:
-            raise InputError(
-                f"{folder / images / missing[0]}: no such image ({len(missing)} of {len(table.names)} named in "
-                f"{path.name} are missing); check task.images and the names"
-            )
+    def make(rows: list[int], queries: int) -> Split:
+        return make_split(
+            [ImageFile(paths[row]) for row in rows],
+            [str(paths[row]) for row in rows],
+            table.joints[rows],
+            None if table.visible is None else table.visible[rows],
+            queries,
+            table.body,
+            squared=squared,
+            normalize=normalize,
+            hidden=hidden,
+        )
 
-        def make(rows: list[int], queries: int) -> PoseSplit:
-            return PoseSplit(
-                [folder / images / table.names[row] for row in rows],
-                [str(folder / images / table.names[row]) for row in rows],
-                table.joints[rows],
-                None if table.visible is None else table.visible[rows],
-                queries,
-                joint_names=table.joint_names,
-                skeleton=table.skeleton,
-                squared=squared,
-                normalize=normalize,
-                hidden=hidden,
-            )
-
-        self.train = make(parts["train"], 0)
-        self.test = make(parts["query"] + parts["test"], len(parts["query"]))
+    return Task(train=make(parts["train"], 0), test=make(parts["query"] + parts["test"], len(parts["query"])))
 
 
 @dataclass
@@ -90,8 +80,7 @@ class _Table:
     joints: np.ndarray[Any, Any]  # [N,J,2]
     visible: np.ndarray[Any, Any] | None  # [N,J]
     split: list[str] | None
-    joint_names: Sequence[str]
-    skeleton: Sequence[tuple[int, int]]
+    body: Body
 
 
 def _read(path: Path) -> _Table:
@@ -103,7 +92,7 @@ def _read(path: Path) -> _Table:
         elif path.suffix == ".json":
             values = _columns(path, json.loads(path.read_text(encoding="utf-8")))
         else:
-            raise InputError(f"{path}: joints are read from .npz or .json files")
+            raise InputError(f"{path}: not a .npz or .json file; joints are read from these")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; task.joints names the file of joints in {path.parent}") from None
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -128,33 +117,32 @@ def _table(path: Path, values: dict[str, Any]) -> _Table:
     if joints.ndim != 3 or joints.shape[2] != 2 or joints.dtype.kind not in "fiu":
         raise InputError(f"{path}: joints are {joints.dtype} {list(joints.shape)}; give numbers [items, joints, 2]")
     count = joints.shape[1]
-    by_default = count == len(LSP_JOINTS)
-    names = [str(name) for name in values.get("joint_names", LSP_JOINTS if by_default else range(count))]
-    skeleton = [(int(a), int(b)) for a, b in values.get("skeleton", LSP_SKELETON if by_default else [])]
+    by_default = count == len(LSP.names)
+    names = [str(name) for name in values.get("joint_names", LSP.names if by_default else range(count))]
+    skeleton = [(int(a), int(b)) for a, b in values.get("skeleton", LSP.skeleton if by_default else [])]
     if len(names) != count:
-        raise InputError(f"{path}: {len(names)} joint_names, but {count} joints; give one name a joint")
+        raise InputError(f"{path}: {len(names)} joint_names, but {count} joints; give one name per joint")
     if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= count]:
-        raise InputError(f"{path}: the skeleton connects joints {outside[0]}, but joints are 0 to {count - 1}")
+        raise InputError(f"{path}: the skeleton connects joints {outside[0]}; joints are numbered 0 to {count - 1}")
     return _Table(
         [str(name) for name in values["names"]],
         joints.astype(np.float64),
         None if values.get("visible") is None else np.asarray(values["visible"]).astype(bool),
         None if values.get("split") is None else [str(part) for part in values["split"]],
-        names,
-        skeleton,
+        Body(names, skeleton),
     )
 
 
-def _columns(path: Path, told: Any) -> dict[str, Any]:
-    people = told.get("people") if isinstance(told, dict) else None
+def _columns(path: Path, content: Any) -> dict[str, Any]:
+    people = content.get("people") if isinstance(content, dict) else None
     if not isinstance(people, list) or not people or not all(isinstance(person, dict) for person in people):
         raise InputError(f"{path}: has no list 'people' of {{name, joints, visible, split}}")
-    values: dict[str, Any] = {key: told[key] for key in ("joint_names", "skeleton") if key in told}
+    values: dict[str, Any] = {key: content[key] for key in ("joint_names", "skeleton") if key in content}
     for key, column in (("name", "names"), ("joints", "joints"), ("visible", "visible"), ("split", "split")):
         have = [key in person for person in people]
         if any(have) and not all(have):
             raise InputError(
-                f"{path}: person {have.index(False)} has no '{key}', others have; give it to all or to none"
+                f"{path}: person {have.index(False)} has no '{key}', but others have; give it to all or to none"
             )
         if have[0]:
             values[column] = [person[key] for person in people]
@@ -163,7 +151,8 @@ def _columns(path: Path, told: Any) -> dict[str, Any]:
     lengths = {len(joints) for joints in values.get("joints", [])}
     if len(lengths) > 1:
         raise InputError(
-            f"{path}: people have {sorted(lengths)} joints; give each the same joints, with 'visible' 0 where unknown"
+            f"{path}: people have {sorted(lengths)} joints; give each the same joints, and set 'visible' to 0 where a "
+            "joint is unknown"
         )
     return values
 
@@ -178,17 +167,20 @@ def _check(path: Path, table: _Table) -> None:
         found: Any = None if values is None else values.shape if isinstance(values, np.ndarray) else len(values)
         if found is not None and (found != shape or len(table.joints) != n):
             raise InputError(
-                f"{path}: {name} is {found}, but joints are {list(table.joints.shape)}; give one row an item"
+                f"{path}: {name} is {found}, but joints are {list(table.joints.shape)}; give one row per item"
             )
     if len(set(table.names)) != n:
         twice = next(name for name in table.names if table.names.count(name) > 1)
-        raise InputError(f"{path}: the name {twice} stands twice; an image has one pose here: crop people apart")
+        raise InputError(
+            f"{path}: the name {twice} appears twice, but an image has one pose here; give every person an image of "
+            "their own"
+        )
     seen = np.ones((n, j), dtype=bool) if table.visible is None else table.visible.astype(bool)
     bad = ~np.isfinite(table.joints).all(2) & seen
     if bad.any():
         row, joint = (int(k) for k in np.argwhere(bad)[0])
         raise InputError(
-            f"{path}: joint {joint} ({table.joint_names[joint]}) of {table.names[row]} is not a number; "
+            f"{path}: joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number; "
             "mark it 0 in 'visible'"
         )
 
@@ -197,7 +189,7 @@ def _kept_split(path: Path, table: _Table) -> dict[str, list[int]]:
     if table.split is None:
         raise InputError(f"{path}: has no 'split' of train and test; add one, or name a file of lists with task.split")
     if unknown := set(table.split) - {"train", "test", "query"}:
-        raise InputError(f"{path}: split has {sorted(unknown)}; it takes train, test and query")
+        raise InputError(f"{path}: split has {sorted(unknown)}; it must be train, test or query")
     parts: dict[str, list[int]] = {name: [] for name in ("train", "test", "query")}
     for row, name in enumerate(table.split):
         parts[name].append(row)
@@ -206,11 +198,11 @@ def _kept_split(path: Path, table: _Table) -> dict[str, list[int]]:
 
 def _named_split(path: Path, names: list[str]) -> dict[str, list[int]]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         lists: dict[str, Any] = {
-            "train": told["train"],
-            "test": told["test"],
-            "query": told.get("queries", told.get("test_queries", [])),
+            "train": content["train"],
+            "test": content["test"],
+            "query": content.get("queries", content.get("test_queries", [])),
         }
         if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in lists.values()):
             raise TypeError
@@ -224,7 +216,7 @@ def _named_split(path: Path, names: list[str]) -> dict[str, list[int]]:
     for part, members in lists.items():
         if len(set(members)) < len(members):
             twice = next(name for name in members if members.count(name) > 1)
-            raise InputError(f"{path}: {twice} stands twice in {part}")
+            raise InputError(f"{path}: {twice} appears twice in {part}")
     if both := set(lists["train"]) & (set(lists["test"]) | set(lists["query"])):
         raise InputError(f"{path}: {min(both)} is in train and in test ({len(both)} such names)")
     query = set(lists["query"])

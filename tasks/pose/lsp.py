@@ -9,96 +9,106 @@ import numpy as np
 from PIL import Image
 
 from contml import InputError
+from contml.data import Task
 
 from .bodies import LSP
 from .matlab import load_matlab
-from .people import Chosen, Options, Person, a_folder, choose, make_split
+from .people import Options, Person, data_folder, exclude_unusable, kept, make_crop_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: So many images are opened to see whether the joints are theirs.
-_LOOKED_AT = 200
-#: The farthest joint of an image, as a share of its width or height: of nearly all images, and of half of them. Of the
-#: first 200 images of LSPET 98 % lie below 0.98, half above 0.77, and none below 0.48.
+#: How many images are opened to check that the joints belong to them.
+_SAMPLE = 200
+#: The farthest joint of an image, as a share of its width or height: limits for nearly all images, and for half of
+#: them. Of the first 200 images of LSPET 98 % lie below 0.98, half above 0.77, and none below 0.48.
 _FAR, _NEAR = 1.1, 0.45
 
 
-class PoseLSP:
-    """Leeds Sports Pose: LSPET and the first half of LSP to learn from, the last half of LSP to retrieve in.
+def lsp(
+    root: str,
+    lsp: str | None = "lsp_dataset",
+    lspet: str | None = "lspet_dataset",
+    min_joints: int = 10,
+    occluded: bool = True,
+    margin: float = 1.3,
+    side: int = 144,
+    queries: int | None = None,
+    missing: Literal["refuse", "drop"] = "refuse",
+    squared: bool = True,
+    normalize: bool = False,
+) -> Task:
+    """Leeds Sports Pose: LSPET and the first half of LSP to train on, the last half of LSP to test on.
 
-    ROOT/lsp_dataset and ROOT/lspet_dataset, each with joints.mat and images/ as published: 2,000 images of four digits
-    and 10,000 of five. Which of the two a joints.mat belongs to is told by its shape, [3, 14, n] or [14, 3, n]. Of LSP
-    every joint has a place, and a flag that is 1 where it is hidden; of LSPET the flag is 1 where the joint is inside
-    the image, and the others have no place that could be used. LSP comes in full-size images as well
-    (task.lsp=lsp_dataset_original), whose joints.mat is another one. With lsp=null the last fifth of LSPET is the test
-    split, since it has none of its own. The first fifth of the test images query the others.
+    Needed are ROOT/lsp_dataset and ROOT/lspet_dataset, each with joints.mat and images/ as published: 2,000 images with
+    four digits in their names and 10,000 with five. The shape of a joints.mat says which of the two it belongs to:
+    [3, 14, n] or [14, 3, n]. In LSP every joint has coordinates, and a flag that is 1 where the joint is hidden. In
+    LSPET the flag is 1 where the joint is inside the image; the others have no usable coordinates. LSP also exists with
+    full-size images (task.lsp=lsp_dataset_original); they have another joints.mat. With lsp=null the last fifth of
+    LSPET is the test split, since LSPET has none of its own. The first fifth of the test images are the queries.
 
     Args:
         root: the folder of the data sets.
-        lsp: the folder of LSP in it; null leaves LSP out.
-        lspet: the folder of LSPET in it; null leaves LSPET out.
-        min_joints: images with fewer joints than this are left out; the 14 of all LSP images are there.
-        occluded: hidden joints of LSP count as well; false takes those seen. LSPET does not tell.
-        margin: side of a crop, in sides of the extent of the joints.
-        side: crops have this many pixels, square; label distances are in these pixels.
-        queries: how many test images query the others; default a fifth; 0: each queries all others.
-        missing: what to do with joints whose image is not there: "refuse", or "drop" them.
+        lsp: the folder of LSP in it; null: without LSP.
+        lspet: the folder of LSPET in it; null: without LSPET.
+        min_joints: images with fewer joints than this are left out; every LSP image has all 14.
+        occluded: hidden joints of LSP count too; false: only visible ones. LSPET does not say which are hidden.
+        margin: side of the crop, relative to the extent of the joints.
+        side: crops are resized to this many pixels, square; label distances are in these pixels.
+        queries: how many test images are queries for the others; default a fifth; 0: each is a query for all others.
+        missing: what to do with joints whose image does not exist: "refuse", or "drop" them.
         squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
-        normalize: poses in the frame of the person, so that neither place nor size counts.
+        normalize: poses in the frame of the person, so that neither position nor size counts.
     """
+    options = Options(min_joints, occluded, margin, side, squared, normalize, missing)
+    options.check(len(LSP.names))
+    folder = data_folder(root)
+    if lsp is None and lspet is None:
+        raise InputError("task.lsp and task.lspet are both null; give the folder of at least one of them")
+    source, summary = folder, list[tuple[str, str]]()
+    train, test = list[Person](), list[Person]()
+    if lspet is not None:
+        source = folder / lspet / "joints.mat"
+        people = _usable_people(source, "LSPET", "lspet", options)
+        summary.append(("images of LSPET", f"{len(kept(people)):,} kept of {len(people):,}"))
+        cut = len(people) if lsp is not None else _last_fifth(people)
+        train, test = people[:cut], people[cut:]
+    if lsp is not None:
+        source = folder / lsp / "joints.mat"
+        people = _usable_people(source, "LSP", "lsp", options)
+        summary.append(("images of LSP", f"{len(kept(people)):,} kept of {len(people):,}"))
+        train += [person for person in people if person.group == "first half"]
+        test += [person for person in people if person.group == "last half"]
+    if queries is None:
+        queries = len(kept(test)) // 5
+    return Task(
+        train=make_crop_split(source, train, LSP, options, 0),
+        test=make_crop_split(source, test, LSP, options, queries),
+        summary=summary,
+    )
 
-    def __init__(
-        self,
-        root: str,
-        lsp: str | None = "lsp_dataset",
-        lspet: str | None = "lspet_dataset",
-        min_joints: int = 10,
-        occluded: bool = True,
-        margin: float = 1.3,
-        side: int = 144,
-        queries: int | None = None,
-        missing: Literal["refuse", "drop"] = "refuse",
-        squared: bool = True,
-        normalize: bool = False,
-    ) -> None:
-        options = Options(min_joints, occluded, margin, side, squared, normalize, missing)
-        options.check(len(LSP.names))
-        folder = a_folder(root)
-        if lsp is None and lspet is None:
-            raise InputError("task.lsp and task.lspet are both null; name the folder of one of them at least")
-        self.facts: list[tuple[str, str]] = []
-        source, train, test = folder, list[Person](), list[Person]()
-        if lspet is not None:
-            source = folder / lspet / "joints.mat"
-            chosen = self._chosen("LSPET", source, "lspet", options)
-            cut = len(chosen.people) if lsp is not None else len(chosen.people) - len(chosen.people) // 5
-            train, test = chosen.people[:cut], chosen.people[cut:]
-        if lsp is not None:
-            source = folder / lsp / "joints.mat"
-            chosen = self._chosen("LSP", source, "lsp", options)
-            train += [person for person in chosen.people if person.group == "first half"]
-            test += [person for person in chosen.people if person.group == "last half"]
-        querying = len(test) // 5 if queries is None else queries
-        self.train = make_split(source, train, LSP, options, 0)
-        self.test = make_split(source, test, LSP, options, querying)
 
-    def _chosen(self, kind: str, path: Path, option: str, options: Options) -> Chosen:
-        people = _people(path, kind, option)
-        chosen = choose(path, people, options)
-        _check_scale(path, chosen.people)
-        self.facts.append((f"images of {kind}", chosen.fact(len(people), len(people))))
-        return chosen
+def _usable_people(path: Path, kind: str, option: str, options: Options) -> list[Person]:
+    people = exclude_unusable(path, _people(path, kind, option), options)
+    _check_scale(path, kept(people))
+    return people
+
+
+def _last_fifth(people: list[Person]) -> int:
+    """Where the last fifth of the people who are kept begins."""
+    rows = [row for row, person in enumerate(people) if not person.excluded]
+    fifth = len(rows) // 5
+    return rows[-fifth] if fifth else len(people)
 
 
 class _Joints(NamedTuple):
-    places: Array  # [N,14,2] as told, from 1
+    coordinates: Array  # [N,14,2] as in the file, from 1
     flags: Array  # [N,14] bool
 
 
 def _people(path: Path, kind: str, option: str) -> list[Person]:
-    places, flags = _read(path, kind, option)
-    count = len(places)
-    all_of_them = np.ones(places.shape[1], bool)
+    coordinates, flags = _read(path, kind, option)
+    count = len(coordinates)
+    every_joint = np.ones(coordinates.shape[1], bool)
     people = []
     for row in range(count):
         name = path.parent / "images" / (f"im{row + 1:04d}.jpg" if kind == "LSP" else f"im{row + 1:05d}.jpg")
@@ -106,9 +116,9 @@ def _people(path: Path, kind: str, option: str) -> list[Person]:
             Person(
                 str(name),
                 name,
-                places[row] - 1,  # MATLAB counts pixels from 1
-                all_of_them if kind == "LSP" else flags[row],
-                ~flags[row] if kind == "LSP" else all_of_them,
+                coordinates[row] - 1,  # MATLAB counts pixels from 1
+                every_joint if kind == "LSP" else flags[row],
+                ~flags[row] if kind == "LSP" else every_joint,
                 "first half" if row < count - count // 2 else "last half",
             )
         )
@@ -118,10 +128,10 @@ def _people(path: Path, kind: str, option: str) -> list[Person]:
 def _read(path: Path, kind: str, option: str) -> _Joints:
     if not path.is_file():
         raise InputError(
-            f"{path}: no such file; task.{option} names the folder of {kind} in task.root, or null leaves it out"
+            f"{path}: no such file; task.{option} names the folder of {kind} in task.root; null leaves {kind} out"
         )
     joints = np.asarray(load_matlab(path, "joints"))
-    if joints.ndim == 2:  # MATLAB drops the last axis where there is one image only
+    if joints.ndim == 2:  # MATLAB drops the last axis if there is only one image
         joints = joints[:, :, None]
     shapes = {"LSP": (3, len(LSP.names)), "LSPET": (len(LSP.names), 3)}
     found = next((name for name, shape in shapes.items() if joints.shape[:2] == shape and joints.ndim == 3), None)
@@ -131,12 +141,12 @@ def _read(path: Path, kind: str, option: str) -> _Joints:
         )
     if found != kind:
         raise InputError(
-            f"{path}: is of {found} ({list(joints.shape)}), not of {kind}; name its folder with "
+            f"{path}: belongs to {found} ({list(joints.shape)}), not to {kind}; give its folder as "
             f"task.{'lsp' if found == 'LSP' else 'lspet'}"
         )
     ordered = (joints.transpose(2, 1, 0) if kind == "LSP" else joints.transpose(2, 0, 1)).astype(np.float64)  # [N,14,3]
     if not np.isin(ordered[:, :, 2], (0, 1)).all():
-        raise InputError(f"{path}: the third of x, y and flag is 0 or 1; this has {ordered[:, :, 2].max():g}")
+        raise InputError(f"{path}: the flag after x and y must be 0 or 1; this file has {ordered[:, :, 2].max():g}")
     flags = ordered[:, :, 2] == 1
     bad = ~np.isfinite(ordered[:, :, :2]).all(2) & (flags | (kind == "LSP"))
     if bad.any():
@@ -146,13 +156,13 @@ def _read(path: Path, kind: str, option: str) -> _Joints:
 
 
 def _check_scale(path: Path, people: list[Person]) -> None:
-    """Refuse joints of the full-size images beside the scaled ones, or the other way round."""
+    """Refuse joints of the full-size images with the scaled images, or the other way round."""
     shares = []
-    for person in people[:: max(1, len(people) // _LOOKED_AT)]:
+    for person in people[:: max(1, len(people) // _SAMPLE)]:
         try:
             with Image.open(person.file) as picture:
                 size = picture.size
-        except OSError:  # what to do with broken images is said by images.broken
+        except OSError:  # images.broken says what to do with broken images
             continue
         shares.append(float(((person.joints[person.marked] + 1) / size).max()))
     if not shares:
@@ -161,5 +171,5 @@ def _check_scale(path: Path, people: list[Person]) -> None:
     if high > _FAR or middle < _NEAR:
         raise InputError(
             f"{path}: its joints reach {middle:.0%} of the width or height of half the images, {high:.0%} of a tenth; "
-            "joints.mat and images are of different sizes: those of lsp_dataset and lsp_dataset_original do not mix"
+            "joints.mat and images are of different sizes: do not mix files of lsp_dataset and lsp_dataset_original"
         )

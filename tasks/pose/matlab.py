@@ -12,7 +12,7 @@ def load_matlab(path: Path, name: str) -> Any:
     """A variable of a MATLAB file, as scipy gives it: structs are arrays of records.
 
     Raises:
-        InputError: no such file, none that scipy can read, or no such variable.
+        InputError: there is no such file, scipy cannot read it, or it has no such variable.
     """
     try:
         from scipy.io import loadmat
@@ -22,9 +22,9 @@ def load_matlab(path: Path, name: str) -> Any:
         raise InputError(f"{path}: no such file") from None
     except NotImplementedError:
         raise InputError(f"{path}: a MATLAB 7.3 (HDF5) file; save it with '-v7'") from None
-    except Exception as error:  # on bytes that are not what they seem, scipy raises nearly anything
+    except Exception as error:  # on damaged files, scipy raises nearly anything
         raise InputError(f"{path}: not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
     if name not in found:
-        there = ", ".join(key for key in found if not key.startswith("__"))
-        raise InputError(f"{path}: has no variable '{name}' (it has {there or 'nothing'})")
+        names = ", ".join(key for key in found if not key.startswith("__"))
+        raise InputError(f"{path}: has no variable '{name}' (it has {names or 'nothing'})")
     return found[name]

@@ -1,4 +1,4 @@
-"""The annotation file of MPII Human Pose: MATLAB structs in structs, whose fields come and go, to people."""
+"""Reads the annotation file of MPII Human Pose to people: MATLAB structs in structs, whose fields may be missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JOINTS = len(MPII.names)
 
 
 class Marked(NamedTuple):
-    """An annotated person; all counted from 0 but `number`, which is that of annorect."""
+    """An annotated person; all is counted from 0 except `number`, which is the index in annorect."""
 
     image: str
     number: int
@@ -27,7 +27,7 @@ class Marked(NamedTuple):
     marked: Array  # [16]
     seen: Array  # [16]
     place: tuple[float, float, float] | None  # x, y of the rough centre, height
-    video: str  # empty where none is told
+    video: str  # empty if the file names none
 
 
 class Release(NamedTuple):
@@ -36,15 +36,15 @@ class Release(NamedTuple):
     people: list[Marked]
     images: int  # training images with annotated people
     unmarked: int  # people of training images without joints
-    repeated: int  # people whose joints are told twice, or whose image stands in an entry before
+    repeated: list[Marked]  # people with a joint that appears twice, or with an image that an earlier entry has
     test_images: int  # the official test images, whose joints are not public
 
 
 def read_release(path: Path) -> Release:
-    """The people of the training images with their joints, each by its id, whatever their order and form.
+    """The people of the training images with their joints, whatever the order and form of the joints.
 
     Raises:
-        InputError: no such file, another file, or an entry that is not of the published form: it is named.
+        InputError: there is no such file, it is of another kind, or an entry does not have the published form.
     """
     release = _records(load_matlab(path, "RELEASE"))
     missing = [name for name in ("annolist", "img_train") if not release or not _has(release[0], name)]
@@ -53,10 +53,12 @@ def read_release(path: Path) -> Release:
     entries = _records(release[0]["annolist"])
     train = np.asarray(release[0]["img_train"]).ravel()
     if len(train) != len(entries) or train.dtype.kind not in "buif":
-        raise InputError(f"{path}: img_train has {len(train)} numbers, annolist {len(entries)} entries; one for each")
+        raise InputError(
+            f"{path}: img_train has {len(train)} numbers, annolist {len(entries)} entries; there must be one for each"
+        )
     people: list[Marked] = []
     images: set[str] = set()
-    unmarked = repeated = 0
+    unmarked, repeated = 0, list[Marked]()
     for index, (entry, training) in enumerate(zip(entries, train, strict=True), start=1):
         if not training:
             continue
@@ -72,11 +74,8 @@ def read_release(path: Path) -> Release:
             if not points:
                 unmarked += 1
                 continue
-            person = _person(f"{where}.annorect({number})", name, number, entry, rectangle, points)
-            if person is None or name in images:
-                repeated += 1
-            else:
-                found.append(person)
+            person, twice = _person(f"{where}.annorect({number})", name, number, entry, rectangle, points)
+            (repeated if twice or name in images else found).append(person)
         if found:
             images.add(name)
             people += found
@@ -87,21 +86,21 @@ def read_release(path: Path) -> Release:
 
 def _person(
     where: str, image: str, number: int, entry: np.void, rectangle: np.void, points: list[np.void]
-) -> Marked | None:
-    """A person; None where a joint is told twice, so that nobody knows which it is."""
+) -> tuple[Marked, bool]:
+    """A person, and whether a joint appears twice: nobody knows which of the two is right."""
     joints = np.full((_JOINTS, 2), np.nan)
     marked, seen = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
     for point in points:
         x, y, joint = (_number(where, point, name) for name in ("x", "y", "id"))
         if x is None or y is None or joint is None or joint not in range(_JOINTS):
-            raise InputError(f"{where}: a point with x {x}, y {y}, id {joint}; ids are 0 to {_JOINTS - 1}")
+            raise InputError(f"{where}: a point has x {x}, y {y}, id {joint}; ids are 0 to {_JOINTS - 1}")
         if marked[int(joint)]:
-            return None
-        # MATLAB counts pixels from 1. An empty `is_visible`, or none at all, is a joint that is seen.
+            return Marked(image, number, joints, marked, seen, None, _video(where, entry)), True
+        # MATLAB counts pixels from 1. If `is_visible` is empty or missing, the joint is not hidden.
         joints[int(joint)] = x - 1, y - 1
         marked[int(joint)] = True
         seen[int(joint)] = _number(where, point, "is_visible") != 0
-    return Marked(image, number, joints, marked, seen, _place(where, rectangle), _video(where, entry))
+    return Marked(image, number, joints, marked, seen, _place(where, rectangle), _video(where, entry)), False
 
 
 def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:
@@ -127,7 +126,7 @@ def _image_name(where: str, entry: np.void) -> str:
 
 
 def _records(value: Any) -> list[np.void]:
-    """The elements of a struct array, one or many; none where MATLAB wrote an empty matrix instead."""
+    """The elements of a struct array, one or many; none if MATLAB wrote an empty matrix instead."""
     array = np.asarray(value)
     return [*array.ravel()] if array.dtype.names is not None else []
 
@@ -137,12 +136,12 @@ def _has(record: np.void, name: str) -> bool:
 
 
 def _field(record: np.void, name: str) -> Any:
-    """A field of a struct, or None: which fields there are is another matter in every entry."""
+    """A field of a struct, or None: not every entry has the same fields."""
     return record[name] if _has(record, name) else None
 
 
 def _number(where: str, record: np.void, name: str) -> float | None:
-    """A number, however it is written: packed as a small integer, as characters, or not at all."""
+    """A number, written as an integer of any size, a float or characters; None if it is missing."""
     value = _field(record, name)
     array = np.asarray([] if value is None else value)
     if array.size == 0 or (array.dtype.kind == "U" and not str(array.flat[0]).strip()):
@@ -152,5 +151,5 @@ def _number(where: str, record: np.void, name: str) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if array.size > 1 or not math.isfinite(number):
-        raise InputError(f"{where}: {name} is {array.tolist()!r:.60}; one finite number is allowed")
+        raise InputError(f"{where}: {name} is {array.tolist()!r:.60}; it must be one finite number")
     return number

@@ -1,21 +1,22 @@
-"""People as a reader found them, to splits of crops: who is left out, why, and who queries whom."""
+"""People as a reader found them, to splits of crops: who is left out and why, which of them are queries."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from contml import InputError
+from contml.data import Split, Square, SquareCrop
 
 from .bodies import Body
-from .crops import Crop, Square, in_crop, square_round
-from .split import PoseSplit
+from .crops import in_crop, square_round
+from .split import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -23,19 +24,20 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 class Person(NamedTuple):
     """One person in one image."""
 
-    name: str  # the image and which of its people, as errors and galleries tell it
+    name: str  # the image and which of its people, for errors and galleries
     file: Path
     joints: Array  # [J,2] x, y in pixels of the image, centres at integers
-    marked: Array  # [J] whether there are coordinates
-    seen: Array  # [J] whether the joint is not hidden, as far as that is told
-    group: str  # people of one group stay together where a split or the queries are drawn
-    place: tuple[float, float, float] | None = None  # centre and size of the person, as the annotation tells them
-    image_size: tuple[int, int] | None = None  # width and height that the joints are told in
+    marked: Array  # [J] whether the joint has coordinates
+    seen: Array  # [J] whether the joint is not hidden, as far as the annotation says
+    group: str  # people of one group stay together when the test split and the queries are drawn
+    place: tuple[float, float, float] | None = None  # x, y of the centre and size, as annotated
+    image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
+    excluded: str = ""  # why the person is left out; empty for a person who is kept
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every reader of official files lets a config set."""
+    """The options that every reader of official files has."""
 
     min_joints: int
     occluded: bool
@@ -48,7 +50,7 @@ class Options:
     min_size: int = 1
 
     def check(self, joints: int) -> None:
-        """Refuse what fits no body of so many joints.
+        """Refuse values that no body with this number of joints allows.
 
         Raises:
             InputError: an option is out of range.
@@ -56,108 +58,121 @@ class Options:
         least = joints // 2 + 1
         if not least <= self.min_joints <= joints:
             raise InputError(
-                f"task.min_joints={self.min_joints}: allowed are {least} to {joints}, so that any two people have one "
-                "in common"
+                f"task.min_joints is {self.min_joints}; it must be {least} to {joints}, so that any two people have a "
+                "joint in common"
             )
         if not 1 <= self.margin <= 10:
-            raise InputError(f"task.margin={self.margin}: allowed are 1 (nothing beside the person) to 10")
+            raise InputError(
+                f"task.margin is {self.margin}; it must be 1 to 10, where 1 leaves no space around a person"
+            )
         for name, value, low in (("side", self.side, 8), ("min_size", self.min_size, 1)):
             if value < low:
-                raise InputError(f"task.{name}={value}: allowed are {low} and more")
+                raise InputError(f"task.{name} is {value}; it must be at least {low}")
 
 
-class Chosen(NamedTuple):
-    """Who is kept, and how many were left out for which reason."""
+def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -> list[Person]:
+    """All the people; those with too few joints, too small or without an image say in `excluded` why they are left out.
 
-    people: list[Person]
-    left_out: Counter[str]
-
-    def fact(self, found: int, images: int) -> str:
-        """In words: how many of those that were found are kept, and why the others are not."""
-        kept = f"{len(self.people):,} kept of {found:,} in {images:,} images"
-        return f"{kept}; left out: {reasons}" if (reasons := _words(self.left_out)) else kept
-
-
-def choose(source: Path, people: Sequence[Person], options: Options) -> Chosen:
-    """The people that have joints, size and image enough; `source` is the file that tells of them.
+    Args:
+        source: the file that lists them, for errors.
+        people: as the reader found them.
+        options: what a person must have.
 
     Raises:
         InputError: images are missing and task.missing is refuse, or nobody is left.
     """
-    files, left_out = _Files(), Counter[str]()
-    kept, away = [], []
-    for person in people:
-        known = _known(person, options)
-        if known.sum() < options.min_joints:
-            left_out[f"with fewer than {options.min_joints} of {len(known)} joints"] += 1
-        elif options.by_place and person.place is None:
-            left_out["without scale or place"] += 1
-        elif np.ptp(person.joints[known], axis=0).max() < options.min_size:
-            left_out[f"smaller than {options.min_size} pixels"] += 1
-        elif not files.has(person.file):
-            away.append(person.file)
-        else:
-            kept.append(person)
+    files = _Files()
+    checked = [person._replace(excluded=_reason(person, options, files)) for person in people]
+    away = [person.file for person in checked if person.excluded == _NO_IMAGE]
     if away and options.missing == "refuse":
         raise InputError(
             f"{away[0]}: no such image ({len(set(away)):,} images of {source} are missing); check task.root and "
-            "the folders of images, or set task.missing=drop to leave their people out"
+            "the folders of images, or set task.missing=drop to leave out the people in them"
         )
-    left_out["whose image is missing"] = len(away)
-    if not kept:
-        raise InputError(f"{source}: nobody is left of {len(people):,} people ({_words(left_out) or 'it has none'})")
-    return Chosen(kept, left_out)
+    if not kept(checked):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in reasons_of(checked).items())
+        raise InputError(f"{source}: none of its {len(people):,} people is left ({reasons or 'it lists nobody'})")
+    return checked
 
 
-def make_split(source: Path, people: Sequence[Person], body: Body, options: Options, queries: int) -> PoseSplit:
-    """A split of crops; the first `queries` people query the others, 0: each queries all others.
+def kept(people: Iterable[Person]) -> list[Person]:
+    """Those who are not left out."""
+    return [person for person in people if not person.excluded]
+
+
+def reasons_of(people: Iterable[Person]) -> Counter[str]:
+    """How many people are left out, by reason."""
+    return Counter(person.excluded for person in people if person.excluded)
+
+
+def make_crop_split(
+    source: Path,
+    people: Sequence[Person],
+    body: Body,
+    options: Options,
+    queries: int,
+    excluded: Mapping[str, int] | None = None,
+) -> Split:
+    """A split of the people who are kept, each cut out of the image; the others are counted in `Split.excluded`.
+
+    Args:
+        source: the file that lists the people, for errors.
+        people: all of the split; who of them are left out is in `Person.excluded`.
+        body: names and limbs of the joints.
+        options: how people are cut out and compared.
+        queries: how many of the first people are queries for the others; 0: each is a query for all others.
+        excluded: annotations that were left out before, by reason.
 
     Raises:
-        InputError: too few people, or more queries than leave two to find.
+        InputError: there are too few people, or so many queries that fewer than two people are left to find.
     """
+    left_out = Counter(excluded or {}) + reasons_of(people)
+    people = kept(people)
     if len(people) < 3:
         raise InputError(f"{source}: {len(people)} people are left; a split needs at least 3")
     if not 0 <= queries <= len(people) - 2:
         raise InputError(
-            f"task.queries={queries}: {source} leaves {len(people):,} test people; allowed are 0 to "
-            f"{len(people) - 2:,}, so that two are left to find"
+            f"task.queries is {queries}; {source} has {len(people):,} test people, so it must be 0 to "
+            f"{len(people) - 2:,}: two people must be left to find"
         )
-    known = np.stack([_known(person, options) for person in people])
-    squares = [_square(person, seen, options) for person, seen in zip(people, known, strict=True)]
+    visible = np.stack([_visible(person, options) for person in people])
+    squares = [_square(person, row, options) for person, row in zip(people, visible, strict=True)]
     pixels = "person scale" if options.normalize else "pixel"
     crop = "" if options.normalize else f" of a crop of {options.side}"
-    return PoseSplit(
-        [Crop(who.file, square, options.side, who.image_size) for who, square in zip(people, squares, strict=True)],
+    split = make_split(
+        [
+            SquareCrop(person.file, square, options.side, person.image_size)
+            for person, square in zip(people, squares, strict=True)
+        ],
         [person.name for person in people],
         in_crop(np.stack([person.joints for person in people]), squares, options.side),
-        known,
+        visible,
         queries,
-        joint_names=body.names,
-        skeleton=body.skeleton,
+        body,
         squared=options.squared,
         normalize=options.normalize,
-        hidden="refuse",
         unit=f"squared {pixels}s{crop}, summed over {len(body.names)} joints"
         if options.squared
         else f"{pixels}s{crop}, over {len(body.names)} joints",
     )
+    return replace(split, excluded=dict(left_out))
 
 
 def shuffled(people: Sequence[Person], seed: int) -> list[Person]:
-    """The people in an order drawn by seed, groups whole; a group's place depends on nothing but seed and name."""
+    """The people in an order drawn by seed, groups whole; a group's position depends only on the seed and its name."""
     return sorted(people, key=lambda person: draw(person.group, seed))
 
 
 def draw(group: str, seed: int) -> float:
-    """A number from 0 to 1 for a group: the same on every machine, whoever else there is."""
+    """A number from 0 to 1 for a group: the same on every machine, whatever other groups there are."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{group}".encode()).digest()[:8], "big") / 2**64
 
 
-def a_folder(root: str) -> Path:
+def data_folder(root: str) -> Path:
     """The folder of a data set.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such folder.
     """
     folder = Path(root).expanduser()
     if not folder.is_dir():
@@ -165,24 +180,35 @@ def a_folder(root: str) -> Path:
     return folder
 
 
-def _words(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
+_NO_IMAGE = "without an image file"
 
 
-def _known(person: Person, options: Options) -> Array:
+def _reason(person: Person, options: Options, files: _Files) -> str:
+    visible = _visible(person, options)
+    if visible.sum() < options.min_joints:
+        return f"with fewer than {options.min_joints} of {len(visible)} joints"
+    if options.by_place and person.place is None:
+        return "without an annotated position and size"
+    if np.ptp(person.joints[visible], axis=0).max() < options.min_size:
+        return f"smaller than {options.min_size} pixels"
+    return "" if files.has(person.file) else _NO_IMAGE
+
+
+def _visible(person: Person, options: Options) -> Array:
+    """Which joints count `[J]`."""
     return person.marked if options.occluded else person.marked & person.seen
 
 
-def _square(person: Person, known: Array, options: Options) -> Square:
+def _square(person: Person, visible: Array, options: Options) -> Square:
     if not options.by_place or person.place is None:
-        return square_round(person.joints[known], options.margin)
+        return square_round(person.joints[visible], options.margin)
     x, y, size = person.place
     side = options.margin * size
     return Square(x + 0.5 - side / 2, y + 0.5 - side / 2, side)
 
 
 class _Files:
-    """Which files there are: every folder is listed once, which is faster than to ask for many thousand files."""
+    """Which files exist. Each folder is listed once, which is faster than a question for each of many files."""
 
     def __init__(self) -> None:
         self._names: dict[Path, frozenset[str]] = {}

@@ -2,11 +2,11 @@
 
 from contml._support.imports import LazyTable
 
-#: Every task of this package by its name in a config, `table/NAME`: imported when it is used.
+#: Every task of this package by its name in a config, `table/NAME`: imported when it is used. A task has the name of
+#: its module: `from contml.tasks.table.file import file`.
 TASKS = LazyTable(
     __name__,
     {
-        "file": "file:TableFile",
+        "file": "file:file",
     },
 )
-__getattr__ = TASKS.attribute

@@ -37,7 +37,7 @@ def number(cell: str, comma: bool) -> float | None:
 
 
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None) -> bool:
-    """Whether a column's numbers have a decimal comma: as told, or found where commas are not delimiters.
+    """Whether a column's numbers have a decimal comma: as given, or found where commas are not delimiters.
 
     1,234 alone could also be a thousand: some number must have one, two, or more than three decimals.
     """

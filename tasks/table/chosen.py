@@ -1,4 +1,4 @@
-"""Which columns are the labels, and of which kind: as told, or guessed."""
+"""Which columns are the labels, and of which kind: as given, or guessed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def choose(
     split: str | None,
     group: str | None,
 ) -> tuple[Roles, list[Spec]]:
-    """What the columns are for. `labels` are kinds by column, None: the one column that can be a label.
+    """What each column is for. `labels` are kinds by column, None: the one column that can be a label.
 
     Raises:
         InputError: a column that is not there, an unknown kind, one that cannot be guessed, or no or several labels.
@@ -46,9 +46,9 @@ def choose(
         if column is not None:
             table.column(column, f"task.{option}")
     if labels == {}:
-        raise InputError("task.labels is empty; name a label and its kind, {age: number}, or leave it away")
-    told = {_columns(table, name): _kind(name, text) for name, text in (labels or {}).items()}
-    taken = {column for columns in told for column in columns}
+        raise InputError("task.labels is empty; name a label and its kind, {age: number}, or leave it out")
+    given = {_columns(table, name): _kind(name, text) for name, text in (labels or {}).items()}
+    taken = {column for columns in given for column in columns}
     for column in (image, split):
         if column in taken:
             raise InputError(f"task.labels: '{column}' is the column of {'images' if column == image else 'the split'}")
@@ -58,11 +58,11 @@ def choose(
             f"{table.path}: no column holds paths of images (it has {', '.join(table.columns)}); name it by task.image "
             "(--image); the first line of a table names its columns"
         )
-    if not told:
-        told = {_only_label(table, roles, group): ("auto", 1.0)}
+    if not given:
+        given = {_only_label(table, roles, group): ("auto", 1.0)}
     specs = []
-    for columns, (kind, weight) in told.items():
-        guess = Guess(kind, "as told") if kind != "auto" else _guessed(table, columns, roles.guesses)
+    for columns, (kind, weight) in given.items():
+        guess = Guess(kind, "as given") if kind != "auto" else _guessed(table, columns, roles.guesses)
         specs.append(Spec(columns, guess.kind, weight, guess.why))
     return roles, specs
 
@@ -106,7 +106,7 @@ def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) 
     if not guess.kind:
         name = ",".join(columns)
         raise InputError(
-            f"{table.path}: the kind of '{name}' cannot be guessed ({guess.why}); tell it: {name}=KIND, one of "
+            f"{table.path}: the kind of '{name}' cannot be guessed ({guess.why}); give it as {name}=KIND, with one of "
             f"{', '.join(KINDS)}"
         )
     return guess

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from contml import InputError
+from contml.data.renderers.label_maps import shrink
 from contml.labels import CaptionLabels, LabelSpace, RegionLabels
 from contml.labels.captions import tokens
 
 from ..captions.split import word_vectors
 from ..layout.class_numbers import to_classes
-from ..layout.maps import check_shape, read_image_map, shrink
+from ..layout.maps import check_shape, read_image_map
 from .cells import texts
 from .labels import Array, ClassLabel, Label, OrdinalLabel, TagsLabel
 from .measured import NumberLabel, PlaceLabel, VectorLabel
@@ -26,15 +27,17 @@ class CaptionsLabel(Label):
 
     kind = "captions"
     takes = (1, None)
-    lacking = "no word that has a vector"
+    content = "a caption"
+    needs = "a word that has a vector"
+    unusable = "has no word that has a vector"
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values: list[list[str]] = []
         for row in zip(*cells, strict=True):
             listed = [texts(cell) if len(row) == 1 else None for cell in row]
-            said = [text for cell, found in zip(row, listed, strict=True) for text in (found or [cell])]
-            self.values.append([text.strip() for text in said if text.strip() and text.strip() != "[]"])
-        self.present = np.array([bool(said) for said in self.values])
+            captions = [text for cell, found in zip(row, listed, strict=True) for text in (found or [cell])]
+            self.values.append([text.strip() for text in captions if text.strip() and text.strip() != "[]"])
+        self.present = np.array([bool(captions) for captions in self.values])
 
     def merge(self, row: int, more: int) -> None:
         """Give a row the captions of another."""
@@ -46,7 +49,7 @@ class CaptionsLabel(Label):
         path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
         first, second = ([self.values[row] for row in rows] for rows in (train, test))
         self.vectors = word_vectors(path, first, second, options.dim, options.seed)
-        known = [any(word in self.vectors for said in row for word in tokens(said)) for row in self.values]
+        known = [any(word in self.vectors for text in row for word in tokens(text)) for row in self.values]
         return np.asarray(self.present & np.array(known))
 
     def fit(self, train: Array) -> None:
@@ -58,12 +61,12 @@ class CaptionsLabel(Label):
         """The label space of these rows."""
         return CaptionLabels([self.values[row] for row in rows], self.vectors, self.options.normalize)
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         return self.values[row]
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         shown = self.example if len(self.example) <= 40 else self.example[:39] + "…"
         where = Path(self.options.vectors).name if self.options.vectors else "trained on the training rows"
         return f"up to {self.most} a row, {len(self.vectors):,} words with a vector ({where}): '{shown}'"
@@ -73,17 +76,19 @@ class MapLabel(Label):
     """Paths of label maps, PNG files of class numbers: the label distance is 1 - mean IoU."""
 
     kind = "map"
-    lacking = "at most half of the pixels labelled"
+    content = "a label map"
+    needs = "enough labelled pixels"
+    unusable = "has at most half of its pixels labelled"
 
     def _read(self, cells: list[list[str]]) -> None:
         self.paths = [self.options.files.place(cell) for cell in cells[0]]
-        there = [self.options.files.has(path) for path in self.paths]
-        self.present = np.array([bool(cell.strip()) and found for cell, found in zip(cells[0], there, strict=True)])
+        exist = [self.options.files.has(path) for path in self.paths]
+        self.present = np.array([bool(cell.strip()) and found for cell, found in zip(cells[0], exist, strict=True)])
 
-    def lack(self, row: int) -> str:
-        """What a row that is not present lacks."""
+    def problem(self, row: int) -> str:
+        """What is wrong with a row that is not present."""
         if self.paths[row] == self.options.files.place(""):
-            return super().lack(row)
+            return super().problem(row)
         root = self.options.files.root
         return f"{self.name}: no such file {self.paths[row]}; paths are relative to {root}, task.root"
 
@@ -126,12 +131,12 @@ class MapLabel(Label):
     def _of(self, rows: Array) -> Array:
         return np.asarray(self.maps[[self.position[int(row)] for row in rows]])
 
-    def said(self, row: int) -> list[str]:  # noqa: ARG002
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:  # noqa: ARG002
+        """Nothing: a map is drawn, not written."""
         return []
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         side = f", compared at {self.maps.shape[2]} x {self.maps.shape[1]} pixels"
         return f"{self.classes} classes{'' if self.ignore is None else f', {self.ignore} ignored'}{side}; 1 - mean IoU"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,17 +11,75 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from contml.reporting.table import number as number_of
+from contml._support.text import number as number_of
+from contml.data.renderers.label_maps import class_colours
 
-from ..layout.drawing import class_colours
+from .described import MapLabel
+from .labels import Label
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Below this side lines could not be read: the picture fills the square.
-READABLE = 120
+_READABLE = 120
 _PAPER, _INK, _SUBDUED, _RULE, _BAR = "#f4f3ef", "#222222", "#6a6a6a", "#d8d8d8", (0, 114, 178)
 _IGNORED = (225, 225, 225)
 _MOST = 0.42  # of the square, for the lines
+
+
+@dataclass(frozen=True, eq=False)
+class TableRenderer:
+    """Draws the labels of a row: label maps beside its picture, the others as lines of text below.
+
+    Args:
+        labels: the labels of the table.
+        rows: the row of the table that each row of the split is.
+    """
+
+    labels: Sequence[Label]
+    rows: Array
+
+    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
+        """The picture with its labels, `size` pixels square."""
+        table_row = int(self.rows[row])
+        shown = picture if size < _READABLE else _with_maps(picture, self.labels, table_row)
+        return draw_lines(shown, [line for label in self.labels for line in label.lines(table_row)], size)
+
+
+@dataclass(frozen=True, eq=False)
+class TableExplainer:
+    """Draws two rows and what their label distance consists of: the distance of each label, and its part of the sum.
+
+    Args:
+        labels: the labels of the table.
+        weights: the factor of each label distance in the sum.
+        rows: the row of the table that each row of the split is.
+    """
+
+    labels: Sequence[Label]
+    weights: Sequence[float]
+    rows: Array
+
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+        """The two pictures and a line for each label, `size` pixels wide."""
+        first, second = (int(self.rows[row]) for row in rows)
+        parts = []
+        for label, weight in zip(self.labels, self.weights, strict=True):
+            distance = float(label.space(np.array((first, second))).pairwise([0], [1]))
+            values = (_short(label, first), _short(label, second))
+            parts.append((label.name, values, distance, weight * distance))
+        shown = (_with_maps(pictures[0], self.labels, first), _with_maps(pictures[1], self.labels, second))
+        return draw_parts(shown, parts, size)
+
+
+def _with_maps(picture: Image.Image, labels: Sequence[Label], row: int) -> Image.Image:
+    return beside(picture, [label.map(row) for label in labels if isinstance(label, MapLabel)])
+
+
+def _short(label: Label, row: int) -> str:
+    """The label of a row in one line, without its name."""
+    if isinstance(label, MapLabel):
+        return "its label map"
+    return " / ".join(line.removeprefix(f"{label.name}: ") for line in label.lines(row))
 
 
 def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
@@ -40,8 +99,8 @@ def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
 
 
 def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.Image:
-    """A picture with texts below, `size` pixels square; each text wraps to two lines at most, what is over is cut."""
-    if size < READABLE:
+    """A picture with texts below, `size` pixels square; a text has two lines at most, and is cut where it is longer."""
+    if size < _READABLE:
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
     points = round(9 + 0.03 * size)
     font, step, left = _font(points), round(1.3 * points), round(0.6 * points)
@@ -65,9 +124,9 @@ def draw_parts(
     parts: Sequence[tuple[str, tuple[str, str], float, float]],
     width: int,
 ) -> Image.Image:
-    """Two pictures, and of what their label distance is made.
+    """Two pictures, and what their label distance consists of.
 
-    parts: the name of each label, what it is in both, its label distance, and how much of the sum that makes.
+    parts: the name of each label, its values in both rows, its label distance, and its part of the sum.
     """
     unit = width / 1500
     side, gap, row = round(360 * unit), round(30 * unit), round(74 * unit)
@@ -83,10 +142,10 @@ def draw_parts(
     total, largest = sum(part for *_, part in parts), max(part for *_, part in parts)
     for x, title in zip(edges, ("label", "above", "below", "distance", "part of the sum"), strict=True):
         pen.text((x, row // 2), title, fill=_SUBDUED, font=font, anchor="lm")
-    for place, (name, told, distance, part) in enumerate(parts, start=1):
+    for place, (name, values, distance, part) in enumerate(parts, start=1):
         y = place * row
         pen.line((left, y, width, y), fill=_RULE, width=max(1, round(unit)))
-        cells = (name, *told, number_of(distance))
+        cells = (name, *values, number_of(distance))
         for column, (x, text) in enumerate(zip(edges, cells, strict=False)):
             one = bold if column == 0 else font
             pen.text((x, y + row // 2), _cut(text, one, edges[column + 1] - x - gap // 2), _INK, one, anchor="lm")

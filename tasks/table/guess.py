@@ -1,4 +1,4 @@
-"""Which kind a column is of, by what its cells look like; the reason is shown beside the guess."""
+"""The kind of a column, guessed from its cells; the reason is shown beside the guess."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .reading import Table
 
 #: Rows that are looked at, evenly spread.
 _SAMPLE = 20_000
-#: A share of the cells that makes up for some odd ones: these are then told with their line when they are read.
+#: A kind must fit this share of the cells. The others are errors with their line when the labels are read.
 _MOST = 0.9
 #: From so many words on a text is a caption; up to so many it is a tag.
 _CAPTION_WORDS, _TAG_WORDS = 4, 3
@@ -51,31 +51,31 @@ class Roles(NamedTuple):
 def guess_roles(
     table: Table, files: Files, decimal: Decimal, *, image: str | None, split: str | None, taken: Collection[str]
 ) -> Roles:
-    """What every column could be for. `image` and `split` are those that are told; `taken` are labels."""
+    """What every column could be for. `image` and `split` are the columns that were given, `taken` the labels."""
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
     sample = {name: [cells[row].strip() for row in rows] for name, cells in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
-    maps = [name for name in paths if looks_like_maps(_some_there(files, sample[name]))]
+    maps = [name for name in paths if looks_like_maps(_existing(files, sample[name]))]
     if image is None:
         free = [name for name in paths if name not in taken]
-        image = _image(free, maps, lambda name: bool(_some_there(files, sample[name])))
+        image = _image(free, maps, lambda name: bool(_existing(files, sample[name])))
     guesses: dict[str, Guess] = {}
     for name, cells in sample.items():
         if name in (image, split):
             continue
-        said = [cell for cell in cells if cell]
-        if split is None and name not in taken and _tells_parts(said):
+        filled = [cell for cell in cells if cell]
+        if split is None and name not in taken and _names_parts(filled):
             split = name
         elif name in paths:
             kind = "map" if name in maps else ""
             guesses[name] = Guess(kind, "its cells are files of few grey values" if kind else "its cells name images")
         else:
             comma = decimal_comma(cells, decimal, table.delimiter)
-            guesses[name] = guess_cells(name, said, comma)
+            guesses[name] = guess_cells(name, filled, comma)
     return Roles(image, split, guesses)
 
 
-def _tells_parts(cells: Sequence[str]) -> bool:
+def _names_parts(cells: Sequence[str]) -> bool:
     parts = {part_of(cell) for cell in dict.fromkeys(cells)}
     return {"train", "test"} <= parts | ({"test"} if "query" in parts else set()) and "" not in parts
 
@@ -154,9 +154,9 @@ def _texts(inside: Sequence[str], why: str) -> Guess:
     return Guess("tags", f"{why}, short ones") if inside else Guess("", "its lists are empty")
 
 
-def _image(paths: Sequence[str], maps: Sequence[str], there: Callable[[str], bool]) -> str | None:
+def _image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[str], bool]) -> str | None:
     """The column of images among those of paths: files that exist, no label maps, by its name."""
-    candidates = [name for name in paths if there(name)] or list(paths)
+    candidates = [name for name in paths if exists(name)] or list(paths)
     candidates = [name for name in candidates if name not in maps] or [
         *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],
         *candidates,
@@ -176,7 +176,7 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
     return {**{name: guess for name, guess in guesses.items() if name not in (*south, *west)}, **pair}
 
 
-def _some_there(files: Files, cells: Sequence[str]) -> list[str]:
+def _existing(files: Files, cells: Sequence[str]) -> list[str]:
     """Up to three files of a column that exist."""
     places = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
     return [path for path in places if files.has(path)][:3]

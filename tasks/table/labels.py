@@ -1,4 +1,4 @@
-"""What a kind of label is: its cells read and checked, and the label space that they make; classes, levels, tags."""
+"""What a kind of label is: its cells are read and checked, and make a label space; classes, levels, tags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Scale = Literal["std", "range", "none"]
 
 @dataclass(frozen=True)
 class Options:
-    """What a config lets all labels of a table be told."""
+    """How labels are read: the options that all labels of a table share."""
 
     files: Files
     scale: Scale = "std"
@@ -45,14 +45,16 @@ class Label:
         columns: the columns that it is read from.
         weight: how much it counts beside the other labels.
         table: the table.
-        options: what the config says.
+        options: how labels are read.
     """
 
     kind: ClassVar[str] = ""
     #: How many columns it takes: from, to; None: any number.
     takes: ClassVar[tuple[int, int | None]] = (1, 1)
-    #: What rows have that are not `usable`.
-    lacking: ClassVar[str] = ""
+    #: What a row needs in order to be `present`, and to be `usable`; and what is wrong with a row that is not usable.
+    content: ClassVar[str] = "a value"
+    needs: ClassVar[str] = ""
+    unusable: ClassVar[str] = ""
 
     def __init__(self, columns: Sequence[str], weight: float, table: Table, options: Options) -> None:
         self.columns, self.weight, self.table, self.options = tuple(columns), weight, table, options
@@ -71,8 +73,8 @@ class Label:
         """Keep the values of the cells, and note in `present` where there are none."""
         raise NotImplementedError
 
-    def lack(self, row: int) -> str:  # noqa: ARG002
-        """What a row that is not present lacks."""
+    def problem(self, row: int) -> str:  # noqa: ARG002
+        """What is wrong with a row that is not present."""
         return f"no {self.name}"
 
     def usable(self, train: Array, test: Array) -> Array:  # noqa: ARG002
@@ -80,23 +82,23 @@ class Label:
         return self.present
 
     def fit(self, train: Array) -> None:
-        """Learn what it needs of the training rows: a scale, the range of its values."""
+        """Take what it needs from the training rows: a scale, the range of its values."""
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
         raise NotImplementedError
 
-    def said(self, row: int) -> list[str]:
-        """The label of a row in lines of text, to stand under its picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         raise NotImplementedError
 
-    def extent(self) -> str:
+    def describe(self) -> str:
         """The values in words: their range, or examples."""
         raise NotImplementedError
 
 
 class ClassLabel(Label):
-    """Any text or number: two rows are alike (0) where it is the same, else not (1)."""
+    """Any text or number: the label distance is 0 where it is the same, else 1."""
 
     kind = "class"
 
@@ -112,12 +114,12 @@ class ClassLabel(Label):
         """The label space of these rows."""
         return ClassLabels([self.values[row] for row in rows])
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         return [f"{self.name}: {self.values[row]}"]
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         least, most = min(self.counts.values()), max(self.counts.values())
         each = f"{least}" if least == most else f"{least} to {most}"
         return f"{len(self.counts)} classes of {each} training rows: {_some(self.counts)}"
@@ -156,12 +158,12 @@ class OrdinalLabel(Label):
         """The label space of these rows."""
         return OrdinalLabels([self.values[row] for row in rows], self.levels)
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         return [f"{self.name}: {self.values[row]}"]
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         shown = self.levels if len(self.levels) < 8 else [*self.levels[:3], "…", self.levels[-1]]
         return f"{len(self.levels)} levels: {' < '.join(shown)}"
 
@@ -189,12 +191,12 @@ class TagsLabel(Label):
         """The label space of these rows."""
         return TagLabels([self.values[row] for row in rows])
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         return [f"{self.name}: {', '.join(self.values[row]) or 'none'}"]
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         return f"{len(self.counts)} tags, up to {self.most} a row: {_some(self.counts)}"
 
 

@@ -61,16 +61,16 @@ class NumberLabel(Label):
             return f"difference of {self.name}"
         return f"difference of {self.name} by {self.scales[0]:.4g}, {_SCALES[self.options.scale]}"
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         return [f"{self.name}: {_plain(self.values[row, 0])}"]
 
-    def extent(self) -> str:
-        """The values in words."""
-        told = f"{_plain(self.low[0])} to {_plain(self.high[0])}, mean {self.middle[0]:.4g}"
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
+        values = f"{_plain(self.low[0])} to {_plain(self.high[0])}, mean {self.middle[0]:.4g}"
         by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
         sign = "; decimal comma" if self.comma else ""
-        return f"{told}{sign}; a label distance of 1 is {self.scales[0]:.4g}{by}"
+        return f"{values}{sign}; a label distance of 1 is {self.scales[0]:.4g}{by}"
 
 
 class VectorLabel(NumberLabel):
@@ -98,13 +98,13 @@ class VectorLabel(NumberLabel):
             return f"Euclidean distance of {self.name}"
         return f"Euclidean distance of {self.name}, in units of {_SCALES[self.options.scale]}"
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         shown = " ".join(_plain(value) for value in self.values[row, :6])
         return [f"{self.name}: {shown}{' …' if self.values.shape[1] > 6 else ''}"]
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         return f"{self.values.shape[1]} numbers, {_plain(self.low.min())} to {_plain(self.high.max())}; {self.unit}"
 
 
@@ -146,12 +146,12 @@ class PlaceLabel(Label):
         """The label space of these rows."""
         return PlaceLabels(self.values[rows])
 
-    def said(self, row: int) -> list[str]:
-        """What stands under a picture."""
+    def lines(self, row: int) -> list[str]:
+        """The label of a row, to be written under its picture."""
         return ["{:.4f}, {:.4f}".format(*self.values[row])]
 
-    def extent(self) -> str:
-        """The values in words."""
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
         (south, west), (north, east) = self.low, self.high
         return f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}; distance in km"
 

@@ -1,4 +1,4 @@
-"""Which rows train, which are tested, and which of these query: by a column, or by a draw."""
+"""Which rows are for training, for testing, and queries: by a column, or by a draw."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTS = {
     **dict.fromkeys(("query", "queries"), "query"),
     **dict.fromkeys(("val", "validation", "valid", "dev"), "val"),
 }
-#: More test rows than this, and so many of them query the others where nothing is said.
+#: Of more test rows than the first number, the second number are queries where nothing else is given.
 _MANY, _QUERIES = 5_000, 1_000
 
 
@@ -29,7 +29,7 @@ class Parts(NamedTuple):
 
     train: Array
     test: Array
-    query: Array  # those of test that query; none: all do
+    query: Array  # the test rows that are queries; none: all are
     how: str
 
 
@@ -39,22 +39,22 @@ def part_of(cell: str) -> str:
 
 
 def split_by_column(table: Table, column: str, rows: Array) -> Parts:
-    """The parts that a column tells; empty cells and validation rows are left out.
+    """The parts that a column names; rows with an empty cell and validation rows are left out.
 
     Raises:
         InputError: a cell that is no part.
     """
     cells = table.column(column, "task.split")
-    told = np.array([part_of(cells[row]) for row in rows])
-    for row, part in zip(rows, told, strict=True):
+    named = np.array([part_of(cells[row]) for row in rows])
+    for row, part in zip(rows, named, strict=True):
         if not part and cells[row].strip():
             raise InputError(
-                f"{table.where(row)}: {column} is '{cells[row].strip()}'; it takes train, test, query (a test row that "
-                "queries), val or an empty cell (left out)"
+                f"{table.where(row)}: {column} is '{cells[row].strip()}'; it must be train, test, query (a test "
+                "row that is a query), val or an empty cell (left out)"
             )
-    rest = int((told == "val").sum() + (told == "").sum())
+    rest = int((named == "val").sum() + (named == "").sum())
     how = f"by the column '{column}'" + (f", {rest:,} rows in neither part" if rest else "")
-    return Parts(rows[told == "train"], rows[(told == "test") | (told == "query")], rows[told == "query"], how)
+    return Parts(rows[named == "train"], rows[(named == "test") | (named == "query")], rows[named == "query"], how)
 
 
 def split_by_draw(units: Sequence[str], rows: Array, share: float, seed: int, what: str) -> Parts:
@@ -77,7 +77,7 @@ def split_by_draw(units: Sequence[str], rows: Array, share: float, seed: int, wh
 
 
 def refuse_shared(table: Table, units: Sequence[str], parts: Parts, what: str) -> None:
-    """Refuse a split that has a unit on both sides."""
+    """Refuse a split that has a unit in both parts."""
     first = {units[row]: row for row in parts.train}
     for row in parts.test:
         if units[row] in first:
@@ -88,14 +88,15 @@ def refuse_shared(table: Table, units: Sequence[str], parts: Parts, what: str) -
 
 
 def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
-    """Which positions of the test rows query the others; none: all query all others."""
+    """Which of the test rows are queries, by their positions; none: every row is a query."""
     count = len(parts.test)
     if len(parts.query):
         if queries is not None:
-            raise InputError(f"task.queries={queries}: the split names {len(parts.query)} queries; leave it away")
+            raise InputError(f"task.queries={queries}: the split names {len(parts.query)} queries; leave it out")
         if len(parts.query) > count - 2:
             raise InputError(
-                f"{len(parts.query)} of {count} test rows query; at least 2 others must be left to find: mark fewer"
+                f"{len(parts.query)} of {count} test rows are queries; at least 2 others must be left to find: "
+                "mark fewer"
             )
         return np.flatnonzero(np.isin(parts.test, parts.query))
     if queries is None:
@@ -103,6 +104,6 @@ def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
     if not 0 <= queries <= max(count - 2, 0):
         raise InputError(
             f"task.queries={queries}: allowed are 0 to {max(count - 2, 0)}, so that two of {count} test rows are left "
-            "to find; 0 lets every row query all others"
+            "to find; 0 makes every row a query against all others"
         )
     return np.sort(np.random.default_rng(seed).choice(count, queries, replace=False))

@@ -1,4 +1,4 @@
-"""Which rows of a table can be used: what is missing is refused, or left out and counted."""
+"""Which rows of a table can be used: incomplete rows are refused, or left out and counted."""
 
 from __future__ import annotations
 
@@ -18,75 +18,85 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 class Rows:
-    """The rows that can be used so far, `usable` `[N]`, and how many were left out for what, `dropped`.
+    """The rows that can be used so far, `usable` `[N]`, and those that were left out, by reason.
 
     Args:
         table: the table.
-        missing: "refuse" rows that lack something, or "drop" them.
+        missing: "refuse" incomplete rows, or "drop" them.
     """
 
     def __init__(self, table: Table, missing: Literal["refuse", "drop"]) -> None:
         self.table, self.missing = table, missing
         self.usable = np.ones(len(table), dtype=bool)
-        self.dropped: dict[str, int] = {}
+        self._dropped: dict[str, Array] = {}  # row numbers by reason
 
-    def without(self, lacking: Array, why: str, hint: str = "complete the table") -> None:
-        """Go on without the rows that `lacking` `[N]` marks, or refuse the first of them.
+    def drop(self, incomplete: Array, reason: str, problem: str, hint: str = "complete the table") -> None:
+        """Leave out the rows that `incomplete` `[N]` marks, or refuse the first of them.
+
+        Args:
+            incomplete: bool, one per row of the table.
+            reason: why rows are left out, as in "2 without an image file".
+            problem: what is wrong with the first of these rows, for an error.
+            hint: what to do about it.
 
         Raises:
-            InputError: there are such rows, and they are to be refused.
+            InputError: there are such rows, and they are refused.
         """
-        rows = np.flatnonzero(lacking & self.usable)
+        rows = np.flatnonzero(incomplete & self.usable)
         if not len(rows):
             return
         if self.missing == "refuse":
             raise InputError(
-                f"{self.table.where(rows[0])}: {why} ({len(rows):,} such of {len(self.usable):,} rows); {hint}, or set "
-                "task.missing=drop to leave such rows out"
+                f"{self.table.where(rows[0])}: {problem} ({len(rows):,} such of {len(self.usable):,} rows); {hint}, or "
+                "set task.missing=drop to leave such rows out"
             )
-        self.dropped[why] = self.dropped.get(why, 0) + len(rows)
+        self._dropped[reason] = np.concatenate((self._dropped.get(reason, rows[:0]), rows))
         self.usable[rows] = False
 
-    def without_images(self, column: str, paths: Sequence[str], files: Files) -> None:
-        """Go on with the rows whose image file is there."""
-        away = np.array([not (path and files.has(path)) for path in paths])
-        if not away.any():
+    def drop_without_image(self, column: str, paths: Sequence[str], files: Files) -> None:
+        """Leave out the rows without an image file."""
+        absent = np.array([not (path and files.has(path)) for path in paths])
+        if not absent.any():
             return
-        row = int(away.argmax())
+        row = int(absent.argmax())
         if "://" in paths[row]:
             raise InputError(
                 f"{self.table.where(row)}: the image is an address; nothing is downloaded here: save the images "
                 "to files and give their paths"
             )
-        if self.missing == "drop":
-            self.without(away, "no image file")
-        what = f"there is no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
-        self.without(away, what, f"paths are relative to {files.root}: set task.root")
+        problem = f"there is no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
+        hint = f"paths are relative to {files.root}: set task.root"
+        self.drop(absent, "without an image file", problem, hint)
 
-    def merge_images(self, paths: Sequence[str], read: Sequence[Label], alike: Sequence[str]) -> None:
-        """Where captions are labels, make one row of the rows of an image, as many tables have a row a caption.
+    def merge_captions(self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str]) -> None:
+        """Make one row of all rows of an image, where captions are labels: many tables have a row for each caption.
 
-        `alike` are columns that all rows of an image must have alike.
+        `shared` are the columns that must be the same in all rows of an image.
         """
-        captions = [label for label in read if isinstance(label, CaptionsLabel)]
+        captions = [label for label in labels if isinstance(label, CaptionsLabel)]
         if not captions:
             return
-        first: dict[str, int] = {}
+        first_row: dict[str, int] = {}
         for row in np.flatnonzero(self.usable).tolist():
-            at = first.setdefault(paths[row], row)
-            if at == row:
+            first = first_row.setdefault(paths[row], row)
+            if first == row:
                 continue
-            for name in alike:
+            for name in shared:
                 cells = self.table.columns[name]
-                if cells[at] != cells[row]:
+                if cells[first] != cells[row]:
                     raise InputError(
-                        f"{self.table.where(row)}: {name} is '{cells[row]}', but the same image has '{cells[at]}' in "
-                        f"{self.table.where(at)}; rows of one image are joined for their captions"
+                        f"{self.table.where(row)}: {name} is '{cells[row]}', but the same image has '{cells[first]}' "
+                        f"in {self.table.where(first)}; rows of one image are joined for their captions"
                     )
             for label in captions:
-                label.merge(at, row)
+                label.merge(first, row)
             self.usable[row] = False
 
-    def told(self) -> str:
-        """What was left out, in words."""
-        return ", ".join(f"{count:,} with {why}" for why, count in self.dropped.items())
+    def excluded(self, rows: Array) -> dict[str, int]:
+        """How many of these rows were left out, by reason."""
+        counts = {reason: int(np.isin(dropped, rows).sum()) for reason, dropped in self._dropped.items()}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def describe_excluded(self) -> str:
+        """What was left out, in words; "" where nothing was."""
+        return ", ".join(f"{len(dropped):,} {reason}" for reason, dropped in self._dropped.items())

@@ -1,25 +1,27 @@
-"""The caption task: its synthetic twin, what a split hands out, and the pictures it draws."""
+"""The caption tasks: the synthetic data set, what a split holds, and the pictures it draws."""
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from contml.tasks.captions import TASKS, SyntheticCaptions
-from contml.tasks.captions.drawing import _LEAST, _wrapped, draw_captions, draw_match
-from contml.tasks.captions.grammar import COLOURS, NOUNS, captions
+from contml.tasks.captions import TASKS
+from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
 from contml.tasks.captions.painting import paint_scene
 from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
-from contml.tasks.captions.split import CaptionSplit, word_vectors
-from contml.tasks.captions.synthetic import draw_scene
+from contml.tasks.captions.split import make_split, word_vectors
+from contml.tasks.captions.synthetic import draw_scene, synthetic
 from miniature import TINY
 from PIL import Image
 
 from contml import InputError
 from contml.cli import main
-from contml.contracts import Split, Task
+from contml.data import Pixels, Split, Task
+from contml.data.renderers import captions as renderer
+from contml.data.renderers.captions import draw_captions, draw_match
 from contml.distances import word_movers_distance
 from contml.experiment import load, train
 from contml.labels import CaptionLabels
@@ -36,12 +38,12 @@ def scene_of(index, seed=0):
 
 @pytest.fixture(scope="module")
 def task():
-    return SyntheticCaptions(train=120, test=40, queries=8, size=32)
+    return synthetic(train=120, test=40, queries=8, size=32)
 
 
 def split_of(captions, **options):
-    images = [np.full((20, 30, 3), 40 * (row + 1) % 256, np.uint8) for row in range(len(captions))]
-    return CaptionSplit(images, [f"images/{row}.jpg" for row in range(len(captions))], captions, VECTORS, **options)
+    images = [Pixels(np.full((20, 30, 3), 40 * (row + 1) % 256, np.uint8)) for row in range(len(captions))]
+    return make_split(images, [f"images/{row}.jpg" for row in range(len(captions))], captions, VECTORS, **options)
 
 
 # Scenes
@@ -85,7 +87,7 @@ def test_scenes_are_varied_and_things_are_in_the_picture():
             assert 0 <= thing.base - thing.height < thing.base < 1
 
 
-def test_what_relations_say_is_so():
+def test_relations_are_true():
     for index in range(300):
         scene = scene_of(index)
         for relation in scene.relations:
@@ -107,8 +109,8 @@ def test_what_relations_say_is_so():
                 assert not a.large
 
 
-def test_every_thing_is_to_be_seen():
-    """Painted last, a thing changes many pixels: it is neither outside nor as the backdrop."""
+def test_every_thing_is_visible():
+    """Without a thing many pixels change: it is neither outside nor of the colour of the backdrop."""
     for index in range(40):
         scene = scene_of(index, seed=7)
         whole = paint_scene(np.random.default_rng(0), scene, 64).astype(int)
@@ -126,18 +128,18 @@ def test_every_thing_is_to_be_seen():
 # Captions
 
 
-def test_captions_differ_and_speak_of_what_is_there():
+def test_captions_differ_and_mention_only_what_is_there():
     of_noun = {word: kind for kind, words in NOUNS.items() for word in words}
     of_colour = {word: colour for colour, words in COLOURS.items() for word in words}
     for index in range(200):
         scene = scene_of(index)
-        texts = captions(np.random.default_rng(index), scene)
+        texts = write_captions(np.random.default_rng(index), scene)
         assert len(set(texts)) >= 4
         kinds = {thing.kind for thing in scene.things}
         for text in texts:
-            said = [of_noun[word] for word in tokens(text) if word in of_noun]
-            assert said, text
-            assert set(said) <= kinds, text
+            mentioned = [of_noun[word] for word in tokens(text) if word in of_noun]
+            assert mentioned, text
+            assert set(mentioned) <= kinds, text
         # A colour directly before a noun is the colour of that thing.
         colours = {thing.kind: thing.colour for thing in scene.things}
         for text in texts:
@@ -148,21 +150,21 @@ def test_captions_differ_and_speak_of_what_is_there():
 
 def test_captions_of_one_scene_mention_different_things():
     nouns = {word for words in NOUNS.values() for word in words}
-    told = [
-        len({frozenset(set(tokens(text)) & nouns) for text in captions(np.random.default_rng(i), scene_of(i))})
+    counts = [
+        len({frozenset(set(tokens(text)) & nouns) for text in write_captions(np.random.default_rng(i), scene_of(i))})
         for i in range(100)
     ]
-    assert np.mean(told) > 3
+    assert np.mean(counts) > 3
 
 
 def test_any_number_of_captions():
     for count in (1, 5, 12):
-        assert len(captions(np.random.default_rng(0), scene_of(0), count)) == count
+        assert len(write_captions(np.random.default_rng(0), scene_of(0), count)) == count
 
 
 def test_word_vectors_learn_synonyms():
-    said = [draw_text(index) for index in range(1500)]
-    vectors = word_vectors(None, said, said[:10], 50, 0)
+    captions = [draw_text(index) for index in range(1500)]
+    vectors = word_vectors(None, captions, captions[:10], 50, 0)
 
     def cosine(a, b):
         return float(vectors[a] @ vectors[b] / np.linalg.norm(vectors[a]) / np.linalg.norm(vectors[b]))
@@ -184,7 +186,7 @@ def test_word_vectors_learn_synonyms():
 
 def draw_text(index):
     random = np.random.default_rng([0, index])
-    return captions(random, choose_scene(random))
+    return write_captions(random, choose_scene(random))
 
 
 # The synthetic task
@@ -201,31 +203,33 @@ def test_the_task_keeps_the_contracts(task):
     assert task.train.name(3) == "scene 3"
     assert task.test.name(3) == "scene 10000003"
     assert task.train.image(0).shape == (32, 32, 3)
-    assert task.train.dropped == 0
+    assert task.train.excluded == {}
     check_label_space(task.test.labels)
 
 
 def test_the_task_is_the_same_each_time(task):
-    again = SyntheticCaptions(train=120, test=40, queries=8, size=32)
+    again = synthetic(train=120, test=40, queries=8, size=32)
     torch.testing.assert_close(again.test.labels.pairwise(), task.test.labels.pairwise(), rtol=0, atol=0)
     assert torch.equal(again.test.queries, task.test.queries)
-    assert again.train.captions == task.train.captions
-    other = SyntheticCaptions(train=120, test=40, queries=8, size=32, scenes_seed=1)
-    assert other.train.captions != task.train.captions
+    assert again.train.renderer.captions == task.train.renderer.captions
+    other = synthetic(train=120, test=40, queries=8, size=32, scenes_seed=1)
+    assert other.train.renderer.captions != task.train.renderer.captions
 
 
 def test_both_splits_have_the_vectors_of_the_training_captions(task):
     """Vectors trained as `CaptionLabels(vectors=None)` trains them, and the words of the test captions are known."""
-    alone = CaptionLabels(task.train.captions)
+    alone = CaptionLabels(task.train.renderer.captions)
     torch.testing.assert_close(task.train.labels.pairwise([0], None), alone.pairwise([0], None), rtol=0, atol=0)
     unknown = task.test.labels.unknown
-    assert sum(unknown.values()) < 0.01 * sum(len(tokens(text)) for said in task.test.captions for text in said)
-    assert not SyntheticCaptions(train=600, test=40, queries=4, size=16).test.labels.unknown
+    assert sum(unknown.values()) < 0.01 * sum(
+        len(tokens(text)) for texts in task.test.renderer.captions for text in texts
+    )
+    assert not synthetic(train=600, test=40, queries=4, size=16).test.labels.unknown
 
 
 def test_near_scenes_share_words(task):
     labels = task.train.labels.pairwise()
-    words = [{word for text in said for word in tokens(text)} for said in task.train.captions]
+    words = [{word for text in texts for word in tokens(text)} for texts in task.train.renderer.captions]
     shared = torch.tensor([[len(a & b) / len(a | b) for b in words] for a in words])
     apart = ~torch.eye(120, dtype=torch.bool)
     assert torch.corrcoef(torch.stack((labels[apart], shared[apart])))[0, 1] < -0.5
@@ -234,49 +238,50 @@ def test_near_scenes_share_words(task):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train": 2}, "task.train=2: a split needs at least 3 images"),
-        ({"size": 4}, "task.size=4: allowed are 16 and more"),
-        ({"captions": 0}, "task.captions=0: allowed are 1 and more"),
-        ({"scenes_seed": -1}, "task.scenes_seed=-1: allowed are 0 and more"),
-        ({"train": 20, "test": 10, "queries": 9}, "task.queries=9: allowed are 0 to 8"),
+        ({"train": 2}, "train is 2; it must be 3 or more"),
+        ({"size": 4}, "size is 4; it must be 16 or more"),
+        ({"captions": 0}, "captions is 0; it must be 1 or more"),
+        ({"scenes_seed": -1}, "scenes_seed is -1; it must be 0 or more"),
+        ({"train": 20, "test": 10, "queries": 9}, "queries is 9; it must be 0 to 8"),
     ],
 )
-def test_options_that_cannot_be(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        SyntheticCaptions(**options)
+        synthetic(**options)
 
 
-def test_every_source_is_in_the_table():
+def test_every_task_is_in_the_table():
     assert list(TASKS) == ["synthetic", "coco", "flickr", "files"]
+    assert TASKS["synthetic"] is synthetic
 
 
 # A split
 
 
 def test_images_without_words_are_refused_by_name_or_dropped():
-    said = [["a cat"], ["the a of"], ["a red car", "xyz"], ["zzz"], ["dog"]]
+    captions = [["a cat"], ["the a of"], ["a red car", "xyz"], ["zzz"], ["dog"]]
     with pytest.raises(InputError, match=r"images/1.jpg: no caption has a word that has a vector \(2 such images\)"):
-        split_of(said)
-    split = split_of(said, empty="drop", queries=[2, 3], dropped=4)
+        split_of(captions)
+    split = split_of(captions, empty="drop", queries=[2, 3], excluded={"without a caption": 4})
     assert split.names == ["images/0.jpg", "images/2.jpg", "images/4.jpg"]
-    assert split.dropped == 4 + 2
-    assert split.captions[1] == ["a red car", "xyz"]
+    assert split.excluded == {"without a caption": 4, "without a word that has a vector": 2}
+    assert split.renderer.captions[1] == ["a red car", "xyz"]
     assert (split.queries.tolist(), split.gallery.tolist()) == ([1], [0, 2])
     assert split.image(1)[0, 0, 0] == 40 * 3
     assert len(split) == len(split.labels) == 3
 
 
 def test_queries_are_drawn_at_random_and_always_the_same():
-    said = [["cat"]] * 50
-    rows = [split_of(said, queries=10, seed=seed).queries.tolist() for seed in (0, 0, 1)]
+    captions = [["cat"]] * 50
+    rows = [split_of(captions, queries=10, seed=seed).queries.tolist() for seed in (0, 0, 1)]
     assert rows[0] == rows[1] != rows[2]
     assert rows[0] != list(range(10))
     assert rows[0] == sorted(set(rows[0]))
-    assert split_of(said).queries is None
-    with pytest.raises(InputError, match=r"task\.queries=49: allowed are 0 to 48"):
-        split_of(said, queries=49)
-    with pytest.raises(InputError, match="0 of 50 test images query"):
-        split_of(said, queries=[99])
+    assert split_of(captions).queries is None
+    with pytest.raises(InputError, match="queries is 49; it must be 0 to 48"):
+        split_of(captions, queries=49)
+    with pytest.raises(InputError, match="0 of 50 test images are queries"):
+        split_of(captions, queries=[99])
 
 
 def test_vectors_of_another_language_are_refused(tmp_path):
@@ -287,43 +292,48 @@ def test_vectors_of_another_language_are_refused(tmp_path):
         word_vectors(path, [["ein Hund und ein car"]], [["a"]], 5, 0)
 
 
+def test_worker_processes_can_receive_a_split(task):
+    again = pickle.loads(pickle.dumps(task.test))
+    assert again.draw(0, 200).tobytes() == task.test.draw(0, 200).tobytes()
+    assert again.explain(0, 1, 300).tobytes() == task.test.explain(0, 1, 300).tobytes()
+    assert torch.equal(again.labels.pairwise([0], None), task.test.labels.pairwise([0], None))
+
+
 # Pictures
 
 
-def test_captions_stand_under_the_image(task):
+def test_captions_are_under_the_image(task):
     picture = task.test.draw(0, 200)
     assert (picture.size, picture.mode) == ((200, 200), "RGB")
     pixels = np.asarray(picture, int)
     text = pixels[122:, 8:].min(axis=2)
     assert (text < 90).mean() > 0.03, "dark letters"
     assert (text > 220).mean() > 0.6, "on pale paper"
-    small = task.test.draw(0, _LEAST - 1)
-    assert small.size == (_LEAST - 1, _LEAST - 1)
+    small = task.test.draw(0, renderer._MIN_SIZE - 1)
+    assert small.size == (renderer._MIN_SIZE - 1, renderer._MIN_SIZE - 1)
 
 
 @pytest.mark.parametrize("size", [40, 120, 200, 420])
 @pytest.mark.parametrize("shape", [(10, 400), (400, 10), (1, 1)])
 def test_any_image_and_any_caption_is_drawn(size, shape):
-    said = ["", "x" * 300, "words " * 200, "漢字 \u2028 \U0001f600", "a\nb\tc"]
-    assert draw_captions(Image.new("RGB", shape), said, size).size == (size, size)
+    captions = ["", "x" * 300, "words " * 200, "漢字 \u2028 \U0001f600", "a\nb\tc"]
+    assert draw_captions(Image.new("RGB", shape), captions, size).size == (size, size)
     assert draw_captions(Image.new("RGB", shape), [], size).size == (size, size)
 
 
-def test_punctuation_of_token_files_stands_at_its_word():
+def test_punctuation_of_token_files_follows_its_word():
     image = Image.new("RGB", (40, 40))
     spaced, plain = (draw_captions(image, [text], 240) for text in ("a woman 's hat , red .", "a woman's hat, red."))
     assert spaced.tobytes() == plain.tobytes()
 
 
 def test_lines_are_as_wide_as_they_may_be():
-    from contml.tasks.captions.drawing import _font
-
-    font = _font(13)
+    font = renderer._font(13)
     text = "a large striped cat sits in front of a very small brown box on the carpet"
-    lines = _wrapped(text, font, 120, 99)
+    lines = renderer._wrapped(text, font, 120, 99)
     assert " ".join(lines) == text
     assert all(font.getlength(line) <= 120 for line in lines)
-    cut = _wrapped(text, font, 120, 2)
+    cut = renderer._wrapped(text, font, 120, 2)
     assert cut[0] == lines[0]
     assert cut[1].endswith("…")
     assert font.getlength(cut[1]) <= 120
@@ -340,26 +350,28 @@ def test_an_explanation_shows_both_images_and_the_lines(task):
     assert blue.sum() > 100, "words that both have"
 
 
-def test_an_explanation_tells_the_label_distance(monkeypatch):
-    told = []
-    original = __import__("contml.tasks.captions.drawing", fromlist=["_fitting"])._fitting
+def test_an_explanation_shows_the_label_distance(monkeypatch):
+    written = []
+    original = renderer._fitting
     monkeypatch.setattr(
-        "contml.tasks.captions.drawing._fitting",
-        lambda text, font, width: told.append(text) or original(text, font, width),
+        renderer,
+        "_fitting",
+        lambda text, font, width: written.append(text) or original(text, font, width),
     )
     for normalize in (False, True):
-        told.clear()
+        written.clear()
         split = split_of([["a red cat", "the"], ["a dog", "red car on a road"], ["cat"]], normalize=normalize)
         split.explain(0, 1, 600)
         distance = float(split.labels.pairwise([0], [1]))
-        assert f"Label distance {distance:.3g}: from each of 1 + 2 captions" in " ".join(told)
-        assert "0.jpg" in told
+        assert f"Label distance {distance:.3g}: from each of 1 + 2 captions" in " ".join(written)
+        assert "0.jpg" in written
 
 
 def test_lines_go_where_the_plan_says(monkeypatch):
     curves = []
     monkeypatch.setattr(
-        "contml.tasks.captions.drawing._draw_curve",
+        renderer,
+        "_draw_curve",
         lambda pen, ends, colour, width: curves.append((ends, colour, width)),
     )
     image = Image.new("RGB", (8, 8))

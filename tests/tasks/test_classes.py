@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from contml.tasks.classes import TASKS, SyntheticClasses
+from contml.tasks.classes import TASKS
 from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
-from contml.tasks.classes.split import ClassSplit, class_colour, draw_class
+from contml.tasks.classes.reading import Item, make_split
+from contml.tasks.classes.synthetic import synthetic
 from PIL import Image
 
 from contml import InputError
-from contml.contracts import Split, Task
+from contml.data import ImageFile, Split, Task
+from contml.data.renderers.classes import class_colour, draw_class
 from contml.evaluation.protocol import evaluate
 from contml.experiment import check, load
 from contml.losses import LOSSES
@@ -22,7 +24,7 @@ SMALL = {"classes": 6, "per_class": 4, "test_classes": 5, "test_per_class": 3, "
 
 @pytest.fixture(scope="module")
 def task():
-    return SyntheticClasses(**SMALL)
+    return synthetic(**SMALL)
 
 
 def pixels(split):
@@ -30,7 +32,7 @@ def pixels(split):
 
 
 def test_sizes_labels_and_protocol(task):
-    assert TASKS["synthetic"] is SyntheticClasses
+    assert TASKS["synthetic"] is synthetic
     assert isinstance(task, Task)
     for split, classes, per_class in ((task.train, 6, 4), (task.test, 5, 3)):
         assert isinstance(split, Split)
@@ -43,26 +45,26 @@ def test_sizes_labels_and_protocol(task):
 
 
 def test_no_species_and_no_genus_is_on_both_sides():
-    split = SyntheticClasses(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
-    train, test = set(split.train.class_names), set(split.test.class_names)
+    split = synthetic(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
+    train, test = set(split.train.renderer.class_names), set(split.test.renderer.class_names)
     assert (len(train), len(test)) == (60, 40)
     assert not train & test
     assert not {name.split()[0] for name in train} & {name.split()[0] for name in test}
 
 
 def test_the_same_for_a_seed_and_another_for_another(task):
-    again, other = SyntheticClasses(**SMALL), SyntheticClasses(**SMALL, seed=1)
+    again, other = synthetic(**SMALL), synthetic(**SMALL, seed=1)
     for split in ("train", "test"):
         mine = getattr(task, split)
         assert torch.equal(pixels(mine), pixels(getattr(again, split)))
-        assert mine.class_names == getattr(again, split).class_names
+        assert mine.renderer.class_names == getattr(again, split).renderer.class_names
         assert not torch.equal(pixels(mine), pixels(getattr(other, split)))
-        assert mine.class_names != getattr(other, split).class_names
+        assert mine.renderer.class_names != getattr(other, split).renderer.class_names
 
 
 def test_a_larger_data_set_holds_the_smaller(task):
-    larger = SyntheticClasses(**{**SMALL, "classes": 9, "per_class": 6, "test_classes": 6})
-    assert larger.train.class_names[:6] == task.train.class_names
+    larger = synthetic(**{**SMALL, "classes": 9, "per_class": 6, "test_classes": 6})
+    assert larger.train.renderer.class_names[:6] == task.train.renderer.class_names
     assert torch.equal(pixels(larger.train).view(9, 6, 32, 32, 3)[:6, :4].flatten(0, 1), pixels(task.train))
     assert torch.equal(pixels(larger.test)[: len(task.test)], pixels(task.test))
 
@@ -105,7 +107,7 @@ def test_every_trait_shows():
 
 
 def test_pixels_alone_find_some_but_not_many():
-    test = SyntheticClasses(classes=2, per_class=2, size=32).test
+    test = synthetic(classes=2, per_class=2, size=32).test
     found, _ = evaluate(torch.nn.functional.avg_pool2d(pixels(test).float(), 2).flatten(1), test.labels)
     recall = found.curves["recall"]
     assert recall.random[0] < 0.03
@@ -133,12 +135,14 @@ def test_class_colours_are_apart():
 
 def test_a_split_of_files_keeps_names_by_class(tmp_path):
     Image.new("RGB", (9, 7), "red").save(tmp_path / "a.png")
-    split = ClassSplit([tmp_path / "a.png"] * 3, ["a", "b", "c"], [7, 2, 7], {2: "two", 7: "seven"})
+    file = tmp_path / "a.png"
+    split = make_split([Item(file, number) for number in (7, 2, 7)], {2: "two", 7: "seven"})
     assert split.labels.class_ids.tolist() == [1, 0, 1]
-    assert split.class_names == ["two", "seven"]
+    assert split.labels.names == [2, 7]
+    assert split.renderer.class_names == ["two", "seven"]
     assert split.draw(0, 30).size == (30, 30)
-    with pytest.raises(InputError, match="there are 3 images, 2 names and 3 classes"):
-        ClassSplit([tmp_path / "a.png"] * 3, ["a", "b"], [1, 1, 1], ["x", "y"])
+    with pytest.raises(InputError, match="there are 3 images, 2 names and 3 labels"):
+        Split([ImageFile(file)] * 3, ["a", "b"], split.labels)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +150,18 @@ def test_a_split_of_files_keeps_names_by_class(tmp_path):
     [
         ({"classes": 1}, "classes is 1; a split needs at least 2 classes"),
         ({"test_classes": 0}, "test_classes is 0; a split needs at least 2 classes"),
-        ({"per_class": 1}, "per_class is 1; a class needs at least 2 images to have anything to find"),
-        ({"test_per_class": -1}, "test_per_class is -1; a class needs at least 2 images to have anything to find"),
+        ({"per_class": 1}, "per_class is 1; a query needs another image of its class: at least 2 per class"),
+        (
+            {"test_per_class": -1},
+            "test_per_class is -1; a query needs another image of its class: at least 2 per class",
+        ),
         ({"seed": -1}, "seed is -1 and size is 48; these must be at least 0 and 8"),
         ({"size": 7}, "seed is 0 and size is 7; these must be at least 0 and 8"),
     ],
 )
 def test_bad_options(options, message):
     with pytest.raises(InputError) as error:
-        SyntheticClasses(**options)
+        synthetic(**options)
     assert str(error.value) == message
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from class_layouts import save, write_class_table, write_folders
-from contml.tasks.classes import ClassFolder, ClassTable
+from contml.tasks.classes.folder import folder
+from contml.tasks.classes.table import csv
 
 from contml import InputError
-from contml.contracts import Task
+from contml.data import Task
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TABLE = {"image": "file", "label": "class_name"}
@@ -25,7 +26,7 @@ def line_of(reader, root, **options):
 
 
 def classes_of(split):
-    return dict(zip(split.class_names, split.labels.class_ids.bincount().tolist(), strict=True))
+    return dict(zip(split.renderer.class_names, split.labels.class_ids.bincount().tolist(), strict=True))
 
 
 def write_flat(root, names=("b", "a", "d", "c"), items=2):
@@ -39,7 +40,7 @@ def write_flat(root, names=("b", "a", "d", "c"), items=2):
 
 def test_folders_train_and_test(tmp_path):
     write_folders(tmp_path)
-    task = ClassFolder(str(tmp_path))
+    task = folder(str(tmp_path))
     assert isinstance(task, Task)
     assert classes_of(task.train) == {f"class {n:02d}": 5 for n in range(8)}
     assert classes_of(task.test) == {f"class {n:02d}": 5 for n in range(8, 12)}
@@ -52,36 +53,39 @@ def test_folders_query_and_gallery(tmp_path):
     (tmp_path / "test").rename(tmp_path / "gallery")
     for number in (8, 10):
         save(tmp_path / f"query/class {number:02d}/q.JPEG", number, 9)
-    task = ClassFolder(str(tmp_path))
+    task = folder(str(tmp_path))
     assert task.test.queries.tolist() == [0, 1]
     assert task.test.gallery.tolist() == list(range(2, 22))
-    assert [task.test.class_names[int(task.test.labels.class_ids[row])] for row in (0, 1)] == ["class 08", "class 10"]
+    assert [task.test.renderer.class_names[int(task.test.labels.class_ids[row])] for row in (0, 1)] == [
+        "class 08",
+        "class 10",
+    ]
 
 
 def test_half_of_the_classes(tmp_path):
     write_flat(tmp_path)
-    task = ClassFolder(str(tmp_path), split="half")
+    task = folder(str(tmp_path), split="half")
     assert (classes_of(task.train), classes_of(task.test)) == ({"a": 2, "b": 2}, {"c": 2, "d": 2})
 
 
 def test_a_list_of_classes(tmp_path):
     write_flat(tmp_path, "abcde")
     (tmp_path / "classes.csv").write_text("class,split\na,test\nb,train\nc,\nd,test\ne, train\n")
-    task = ClassFolder(str(tmp_path), split="classes.csv")
+    task = folder(str(tmp_path), split="classes.csv")
     assert (list(classes_of(task.train)), list(classes_of(task.test))) == (["b", "e"], ["a", "d"])
 
 
 def test_folders_inside_of_a_class_and_classes_two_deep(tmp_path):
     write_flat(tmp_path)
     save(tmp_path / "a/more/still/9.png", 1, 9)
-    assert classes_of(ClassFolder(str(tmp_path), split="half").train) == {"a": 3, "b": 2}
+    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 3, "b": 2}
     deep = tmp_path / "deep"
     for alphabet in ("Greek", "Latin"):
         write_flat(deep / alphabet, ("x", "y"))
-    task = ClassFolder(str(deep), split="half", depth=2)
+    task = folder(str(deep), split="half", depth=2)
     assert list(classes_of(task.train)) == ["Greek/x", "Greek/y"]
-    assert line_of(ClassFolder, deep, split="half", depth=3) == (
-        "Greek/x/0.jpg: lies in no class's folder; with task.depth=3 images lie 3 folders below ROOT"
+    assert line_of(folder, deep, split="half", depth=3) == (
+        "Greek/x/0.jpg: is not in the folder of a class; with task.depth=3 images lie 3 folders below ROOT"
     )
 
 
@@ -90,7 +94,7 @@ def test_what_is_no_image_is_passed_over(tmp_path):
     for name in ("a/._0.jpg", "a/notes.txt", "a/Thumbs.db", ".hidden/x.jpg", "__MACOSX/a/0.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_bytes(b"no image")
-    assert classes_of(ClassFolder(str(tmp_path), split="half").train) == {"a": 2, "b": 2}
+    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 2, "b": 2}
 
 
 def test_links_to_folders_are_followed(tmp_path):
@@ -99,11 +103,11 @@ def test_links_to_folders_are_followed(tmp_path):
     for name in "ab":
         (tmp_path / f"here/{name}1").symlink_to(tmp_path / "there" / name)
         (tmp_path / f"here/{name}2").symlink_to(tmp_path / "there" / name)
-    assert list(classes_of(ClassFolder(str(tmp_path / "here"), split="half").train)) == ["a1", "a2"]
+    assert list(classes_of(folder(str(tmp_path / "here"), split="half").train)) == ["a1", "a2"]
     (tmp_path / "there/a/around").symlink_to(tmp_path / "there")
     for name in ("c", "d"):
         save(tmp_path / "there" / name / "0.jpg", 0, 0)
-    assert classes_of(ClassFolder(str(tmp_path / "there"), split="half").train) == {"a": 2, "b": 2}
+    assert classes_of(folder(str(tmp_path / "there"), split="half").train) == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -114,32 +118,32 @@ def test_links_to_folders_are_followed(tmp_path):
             "ROOT: has no folder train (it has a, b, c, d); make folders train and test, or set task.split to",
         ),
         ({"split": "none.csv"}, "none.csv: no such file; task.split is folders, half or the name of a CSV file"),
-        ({"split": "half", "depth": 0}, "task.depth=0: a class is named by at least 1 folder"),
+        ({"split": "half", "depth": 0}, "task.depth=0: it must be at least 1: a class is named by at least 1 folder"),
         (
             {"split": "half", "depth": 2},
-            "a/0.jpg: lies in no class's folder; with task.depth=2 images lie 2 folders below",
+            "a/0.jpg: is not in the folder of a class; with task.depth=2 images lie 2 folders below",
         ),
     ],
 )
 def test_wrong_folders(tmp_path, options, message):
     write_flat(tmp_path)
-    assert line_of(ClassFolder, tmp_path, **options).startswith(message)
+    assert line_of(folder, tmp_path, **options).startswith(message)
 
 
 def test_empty_folders(tmp_path):
-    assert line_of(ClassFolder, tmp_path / "none") == (
-        "task.root=ROOT: no such folder; give the folder of your folders of images"
+    assert line_of(folder, tmp_path / "none") == (
+        "task.root=ROOT: no such folder; give the folder that holds your folders of images"
     )
-    assert "ROOT: has no folder train (it has no folder)" in line_of(ClassFolder, tmp_path)
-    assert line_of(ClassFolder, tmp_path, split="half") == (
+    assert "ROOT: has no folder train (it has no folder)" in line_of(folder, tmp_path)
+    assert line_of(folder, tmp_path, split="half") == (
         "ROOT: has no folders of images, 1 deep; each class has a folder of its own"
     )
     save(tmp_path / "a/0.jpg", 0, 0)
-    assert line_of(ClassFolder, tmp_path, split="half") == ("ROOT: has 0 classes to train on; a split needs at least 2")
+    assert line_of(folder, tmp_path, split="half") == ("ROOT: has 0 train classes; a split needs at least 2")
     (tmp_path / "b").mkdir()
-    assert line_of(ClassFolder, tmp_path, split="half").startswith("b: has no image (names end in .jpg, ")
+    assert line_of(folder, tmp_path, split="half").startswith("b: has no image (names end in .jpg, ")
     save(tmp_path / "0.jpg", 0, 0)
-    assert line_of(ClassFolder, tmp_path, split="half").startswith("0.jpg: lies in no class's folder")
+    assert line_of(folder, tmp_path, split="half").startswith("0.jpg: is not in the folder of a class")
 
 
 @pytest.mark.parametrize(
@@ -147,20 +151,20 @@ def test_empty_folders(tmp_path):
     [
         ("name,split\na,train\n", "classes.csv: has no column 'class'; it needs class and split"),
         ("", "classes.csv: has no column 'class'; it needs class and split"),
-        ("class,split\nx,train\n", "classes.csv:2: there is no folder x of a class"),
-        ("class,split\na,train\na,test\n", "classes.csv:3: the class a stands twice"),
-        ("class,split\na,trian\n", "classes.csv:2: split is 'trian'; allowed are train, test and nothing"),
+        ("class,split\nx,train\n", "classes.csv:2: the class x has no folder x"),
+        ("class,split\na,train\na,test\n", "classes.csv:3: the class a appears twice"),
+        ("class,split\na,trian\n", "classes.csv:2: split is 'trian'; allowed are train, test and an empty field"),
         (
             "class,split\na,train\nb\n",
-            "classes.csv: does not list the class c (2 are not listed); list each, without a",
+            "classes.csv: does not list the class c (2 are not listed); list every class",
         ),
-        ("class,split\na,train\nb,test\nc,test\nd,test\n", "ROOT: has 1 classes to train on; a split needs at least 2"),
+        ("class,split\na,train\nb,test\nc,test\nd,test\n", "ROOT: has 1 train classes; a split needs at least 2"),
     ],
 )
 def test_wrong_lists_of_classes(tmp_path, text, message):
     write_flat(tmp_path)
     (tmp_path / "classes.csv").write_text(text)
-    assert line_of(ClassFolder, tmp_path, split="classes.csv").startswith(message)
+    assert line_of(folder, tmp_path, split="classes.csv").startswith(message)
 
 
 # A CSV file
@@ -174,7 +178,7 @@ def write_table(root, text, images=6):
 
 def test_a_table_with_a_split(tmp_path):
     write_class_table(tmp_path)
-    task = ClassTable(str(tmp_path), **TABLE)
+    task = csv(str(tmp_path), **TABLE)
     assert isinstance(task, Task)
     assert classes_of(task.train) == {f"kind {n}": 5 for n in range(8)}
     assert set(classes_of(task.test)) == {f"kind {n}" for n in range(8, 12)}
@@ -183,10 +187,10 @@ def test_a_table_with_a_split(tmp_path):
 
 def test_a_table_without_a_split_is_halved_by_class(tmp_path):
     write_table(tmp_path, "image,class\n0.png,10\n1.png,9\n2.png,1\n3.png,2\n")
-    task = ClassTable(str(tmp_path))
+    task = csv(str(tmp_path))
     assert (sorted(classes_of(task.train)), sorted(classes_of(task.test))) == (["1", "2"], ["10", "9"])  # as numbers
     write_table(tmp_path, "image,class\n0.png,c10\n1.png,c9\n2.png,c1\n3.png,c2\n")
-    assert sorted(classes_of(ClassTable(str(tmp_path)).train)) == ["c1", "c10"]  # as names
+    assert sorted(classes_of(csv(str(tmp_path)).train)) == ["c1", "c10"]  # as names
 
 
 def test_other_columns_other_splits_and_tabs(tmp_path):
@@ -194,10 +198,10 @@ def test_other_columns_other_splits_and_tabs(tmp_path):
     (tmp_path / "my.tsv").write_text("\ufeff" + "\n".join([*rows, "4.png\te\ttest\t", "5.png\tf\t\t"]) + "\n")
     write_table(tmp_path, "")
     options = {"table": "my.tsv", "image": "path", "label": "kind", "split": "fold"}
-    task = ClassTable(str(tmp_path), **options, test="val")
+    task = csv(str(tmp_path), **options, test="val")
     assert (classes_of(task.train), classes_of(task.test)) == ({"a": 1, "b": 1}, {"c": 1, "d": 1})
-    assert line_of(ClassTable, tmp_path, **options) == (
-        "my.tsv: 1 rows of 1 classes are 'test' in its column 'fold'; a split needs at least 2 classes"
+    assert line_of(csv, tmp_path, **options) == (
+        "my.tsv: 1 rows of 1 classes are 'test' in the column 'fold'; a split needs at least 2 classes"
     )
 
 
@@ -210,44 +214,59 @@ def test_other_columns_other_splits_and_tabs(tmp_path):
 )
 def test_queries_and_gallery_of_a_table(tmp_path, text):
     write_table(tmp_path, text)
-    task = ClassTable(str(tmp_path))
+    task = csv(str(tmp_path))
     assert (task.test.queries.tolist(), task.test.gallery.tolist()) == ([0], [1, 2])
+
+
+def test_a_gallery_of_which_no_image_is_there(tmp_path):
+    """Without this check every remaining test image would become a query."""
+    rows = ["0.png,a,train", "1.png,b,train", "2.png,c,query", "3.png,d,query", "gone.png,d,gallery"]
+    write_table(tmp_path, "\n".join(["image,class,split", *rows]) + "\n")
+    assert line_of(csv, tmp_path, missing="drop") == (
+        "images.csv: no test image is 'gallery'; give both queries and a gallery, or no roles at all"
+    )
 
 
 def test_a_slash_in_the_name_of_a_class(tmp_path):
     write_table(
         tmp_path, 'image,class,split\n0.png," Ram C/V, 2012 ",train\n1.png,b,train\n2.png,c,test\n3.png,d,test\n'
     )
-    assert "Ram C/V, 2012" in ClassTable(str(tmp_path)).train.class_names
+    assert "Ram C/V, 2012" in csv(str(tmp_path)).train.renderer.class_names
 
 
 def test_missing_images_of_a_table(tmp_path):
     write_class_table(tmp_path)
     (tmp_path / "images/000_1.png").unlink()
-    assert line_of(ClassTable, tmp_path, **TABLE) == (
-        "images/000_1.png: no such image (1 of the 40 in images.csv are missing); complete the copy, or set "
-        "task.complete=false to leave them out"
+    assert line_of(csv, tmp_path, **TABLE) == (
+        "images/000_1.png: no such image (1 of the 40 images in images.csv are missing); get the missing images, or "
+        "set task.missing=drop to leave them out"
     )
-    task = ClassTable(str(tmp_path), **TABLE, complete=False)
-    assert (len(task.train), task.train.missing) == (39, 1)
+    task = csv(str(tmp_path), **TABLE, missing="drop")
+    assert (len(task.train), task.train.excluded) == (39, {"without an image file": 1})
     (tmp_path / "images").rename(tmp_path / "pictures")
-    line = line_of(ClassTable, tmp_path, **TABLE, complete=False)
+    line = line_of(csv, tmp_path, **TABLE, missing="drop")
     assert line == (
-        "images/000_0.png: no such image (40 of the 40 in images.csv are missing; there is no folder images); "
-        "complete the copy"
+        "images/000_0.png: no such image (40 of the 40 images in images.csv are missing; there is no folder images); "
+        "get the missing images"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file,class\n0.png,a\n", "images.csv: has no column 'image' (it has file, class); name it with task.image"),
-        ("image,kind\n0.png,a\n", "images.csv: has no column 'class' (it has image, kind); name it with task.label"),
-        ("", "images.csv: has no column 'image' (it has ); name it with task.image"),
-        ("image,class\n", "images.csv: has no rows; list an image a row, with its class"),
-        ("image,class\n0.png,a\n1.png\n", "images.csv:3: 'class' is empty; give each image a class"),
-        ("image,class\n,a\n", "images.csv:2: 'image' is empty; give each image a class"),
-        ("image,class\n0.png,a\n0.png,b\n", "images.csv:3: 0.png stands in line 2 as well"),
+        (
+            "file,class\n0.png,a\n",
+            "images.csv: has no column 'image' (it has file, class); name the column with task.image",
+        ),
+        (
+            "image,kind\n0.png,a\n",
+            "images.csv: has no column 'class' (it has image, kind); name the column with task.label",
+        ),
+        ("", "images.csv: has no column 'image' (it has ); name the column with task.image"),
+        ("image,class\n", "images.csv: has no rows; write one row per image, with its class"),
+        ("image,class\n0.png,a\n1.png\n", "images.csv:3: 'class' is empty; give every row an image and a class"),
+        ("image,class\n,a\n", "images.csv:2: 'image' is empty; give every row an image and a class"),
+        ("image,class\n0.png,a\n0.png,b\n", "images.csv:3: 0.png appears twice, first in line 2"),
         (
             "image,class,split\n0.png,a,trian\n",
             "images.csv:2: split is 'trian'; allowed are train, test, val, query, gall",
@@ -255,33 +274,34 @@ def test_missing_images_of_a_table(tmp_path):
         ("image,class,role\n0.png,a,querry\n", "images.csv:2: 'role' is 'querry'; allowed are query and gallery"),
         (
             "image,class,split\n0.png,a,train\n1.png,b,test\n",
-            "images.csv: 1 rows of 1 classes are 'train' in its column",
+            "images.csv: 1 rows of 1 classes are 'train' in the column",
         ),
         (
             "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,test\n",
-            "images.csv:5: says neither query nor gallery, but other test images do; say it of all or none",
+            "images.csv:5: is neither query nor gallery, but other test images are; give all test images a "
+            "role, or none",
         ),
         (
             "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,query\n",
-            "images.csv: no test image is 'gallery'; an evaluation needs both, or no roles at all",
+            "images.csv: no test image is 'gallery'; give both queries and a gallery, or no roles at all",
         ),
     ],
 )
 def test_wrong_tables(tmp_path, text, message):
     write_table(tmp_path, text)
-    assert line_of(ClassTable, tmp_path).startswith(message)
+    assert line_of(csv, tmp_path).startswith(message)
 
 
 def test_no_table(tmp_path):
-    assert line_of(ClassTable, tmp_path / "x") == "task.root=ROOT: no such folder; give the folder of your images"
-    assert line_of(ClassTable, tmp_path) == "images.csv: no such file; task.table names the CSV file of your images"
+    assert line_of(csv, tmp_path / "x") == "task.root=ROOT: no such folder; give the folder of your images"
+    assert line_of(csv, tmp_path) == "images.csv: no such file; task.table names the CSV file of your images"
     (tmp_path / "images.csv").write_bytes(b"image,class\n\xff\xfe,a\n")
-    assert line_of(ClassTable, tmp_path) == "images.csv: not UTF-8 text; save the file as UTF-8"
+    assert line_of(csv, tmp_path) == "images.csv: not UTF-8 text; save the file as UTF-8"
     (tmp_path / "images.csv").write_text("image,class\n" + "x" * 200_000 + ",a\n")
-    assert line_of(ClassTable, tmp_path).startswith("images.csv:2: not a row of a CSV file (field larger than")
+    assert line_of(csv, tmp_path).startswith("images.csv:2: not a row of a CSV file (field larger than")
     (tmp_path / "images.csv").unlink()
     (tmp_path / "images.csv").mkdir()
-    assert line_of(ClassTable, tmp_path) == "images.csv: cannot be read (Is a directory)"
+    assert line_of(csv, tmp_path) == "images.csv: cannot be read (Is a directory)"
 
 
 @pytest.mark.parametrize(
@@ -291,8 +311,8 @@ def test_no_table(tmp_path):
 def test_the_packs(pack, label, train, test):
     if not (DATA / pack).is_dir():
         pytest.skip(f"no pack {pack}: set CONTML_DATA to its folder")
-    task = ClassTable(str(DATA / pack), image="file", label=label)
-    assert [(len(s), len(s.class_names)) for s in (task.train, task.test)] == [train, test]
+    task = csv(str(DATA / pack), image="file", label=label)
+    assert [(len(s), len(s.renderer.class_names)) for s in (task.train, task.test)] == [train, test]
     if pack == "omniglot_small":
-        task = ClassFolder(str(DATA / pack / "images"), split="half", depth=2)
+        task = folder(str(DATA / pack / "images"), split="half", depth=2)
         assert len(task.train) + len(task.test) == 2260

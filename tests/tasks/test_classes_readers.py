@@ -9,11 +9,11 @@ import pytest
 import torch
 from class_copies import SETS, line_of, published
 from class_layouts import write_cub, write_sop
-from contml.tasks.classes import CUB, SOP, TASKS, Cars, InShop, cars, cub, inshop, sop
+from contml.tasks.classes import TASKS, cars, cub, inshop, sop
 from PIL import Image
 
 from contml import InputError
-from contml.contracts import Split, Task
+from contml.data import Split, Task
 from contml.experiment import load
 
 
@@ -47,7 +47,7 @@ def test_a_complete_copy(whole):
     assert (len(task.train), len(task.test)) == (40, 20)
     for split in (task.train, task.test):
         assert isinstance(split, Split)
-        assert split.missing == 0
+        assert split.excluded == {}
         assert split.labels.class_ids.bincount().tolist() == [5] * (8 if split is task.train else 4)
         for row in (0, len(split) - 1):
             assert split.image(row).is_file()
@@ -55,10 +55,10 @@ def test_a_complete_copy(whole):
             assert split.draw(row, 32).size == (32, 32)
     # What is on the pictures says that class and file belong together: one colour a class.
     for split in (task.train, task.test):
-        colours = torch.tensor(np.stack([np.asarray(Image.open(file)).mean((0, 1)) for file in split.images]))
+        colours = torch.tensor(np.stack([np.asarray(Image.open(source.file)).mean((0, 1)) for source in split.images]))
         for number in split.labels.class_ids.unique():
             assert colours[split.labels.class_ids == number].std(0).max() < 5
-    assert len(set(task.train.class_names) | set(task.test.class_names)) == 12
+    assert len(set(task.train.renderer.class_names) | set(task.test.renderer.class_names)) == 12
     assert (task.test.queries is None) == (name != "inshop")
 
 
@@ -94,25 +94,28 @@ def test_missing_images(whole):
     gone = Path(task.train.name(1)).relative_to(root)
     line = line_of(reader, root)
     assert line.startswith(f"{gone}: no such image (")
-    assert "are missing); complete the copy, or set task.complete=false to leave them out" in line
-    part = reader(str(root), complete=False)
-    assert [(len(s), s.missing) for s in (part.train, part.test)] == [(39, 1), (19, 1)]
+    assert "are missing); get the missing images, or set task.missing=drop to leave them out" in line
+    part = reader(str(root), missing="drop")
+    assert [(len(s), s.excluded) for s in (part.train, part.test)] == [
+        (39, {"without an image file": 1}),
+        (19, {"without an image file": 1}),
+    ]
     assert task.train.name(1) not in part.train.names
 
 
 @pytest.mark.parametrize(
     ("name", "folder", "archive", "message"),
     [
-        ("cub", "CUB_200_2011/images", None, "(60 of the 60 in images.txt are missing; there is no folder "),
-        ("cars_old", "car_ims", "car_ims.tgz", "car_ims, but car_ims.tgz, which is not unpacked); complete the copy"),
-        ("cars_new", "cars_test", "cars_test.tgz", "(24 of the 60 in devkit are missing; there is no folder "),
+        ("cub", "CUB_200_2011/images", None, "(60 of the 60 images in images.txt are missing; there is no folder "),
+        ("cars_old", "car_ims", "car_ims.tgz", "car_ims; car_ims.tgz is not unpacked); get the missing images"),
+        ("cars_new", "cars_test", "cars_test.tgz", "(24 of the 60 images in devkit are missing; there is no folder "),
         (
             "sop",
             "Stanford_Online_Products/fan_final",
             None,
-            "(5 of the 40 in Ebay_train.txt are missing; there is no folder",
+            "(5 of the 40 images in Ebay_train.txt are missing; there is no folder",
         ),
-        ("inshop", "Img/img", "Img/img.zip", "Img/img, but img.zip, which is not unpacked); complete the copy"),
+        ("inshop", "Img/img", "Img/img.zip", "Img/img; img.zip is not unpacked); get the missing images"),
     ],
 )
 def test_folders_that_are_not_there(tmp_path, monkeypatch, name, folder, archive, message):
@@ -130,10 +133,10 @@ def test_folders_that_are_not_there(tmp_path, monkeypatch, name, folder, archive
 @pytest.mark.parametrize(
     ("reader", "mark", "archive"),
     [
-        (CUB, "images.txt", "CUB_200_2011.tgz"),
-        (Cars, "devkit", "cars_train.tgz"),
-        (SOP, "Ebay_train.txt", "Stanford_Online_Products.zip"),
-        (InShop, "Eval/list_eval_partition.txt", "img.zip"),
+        (cub.cub, "images.txt", "CUB_200_2011.tgz"),
+        (cars.cars, "devkit", "cars_train.tgz"),
+        (sop.sop, "Ebay_train.txt", "Stanford_Online_Products.zip"),
+        (inshop.inshop, "Eval/list_eval_partition.txt", "img.zip"),
     ],
 )
 def test_a_folder_without_a_data_set(tmp_path, reader, mark, archive):
@@ -142,10 +145,10 @@ def test_a_folder_without_a_data_set(tmp_path, reader, mark, archive):
     )
     assert line_of(reader, tmp_path).startswith(f"{tmp_path}: has no {mark}; give the folder of ")
     (tmp_path / archive).write_bytes(b"PK")
-    assert f"has no {mark}, but {archive}, which is not unpacked; give the folder" in line_of(reader, tmp_path)
+    assert f"has no {mark}; {archive} is not unpacked; give the folder" in line_of(reader, tmp_path)
     (tmp_path / archive).unlink()
     (tmp_path / mark).mkdir(parents=True)  # a folder of the name of a list
-    wanted = "no such file" if reader is Cars else f"{mark}: cannot be read (Is a directory)"
+    wanted = "no such file" if reader is cars.cars else f"{mark}: cannot be read (Is a directory)"
     assert wanted in line_of(reader, tmp_path)
 
 
@@ -154,27 +157,29 @@ def test_upper_and_lower_case(tmp_path, monkeypatch):
     published(monkeypatch, "sop")
     for path in list(root.glob("*/*.JPG")):
         path.rename(path.with_suffix(".jpg"))
-    assert "_0.JPG: no such image (40 of the 40 in Ebay_train.txt are missing; there is a " in line_of(SOP, root)
-    assert "_0.jpg, and upper and lower case differ); complete the copy" in line_of(SOP, root)
+    assert "_0.JPG: no such image (40 of the 40 images in Ebay_train.txt are missing; there is a " in line_of(
+        sop.sop, root
+    )
+    assert "_0.jpg: upper and lower case differ); get the missing images" in line_of(sop.sop, root)
 
 
 def test_lists_that_are_no_text(tmp_path, monkeypatch):
     root = write_sop(tmp_path)
     (root / "Ebay_test.txt").write_bytes(b"\xff\xfe\x00\x01")
-    assert line_of(SOP, root) == "Ebay_test.txt: not a text file; get it again"
+    assert line_of(sop.sop, root) == "Ebay_test.txt: not a text file; get it again"
     (root / "Ebay_test.txt").unlink()
-    assert line_of(SOP, root) == "Ebay_test.txt: no such file"
+    assert line_of(sop.sop, root) == "Ebay_test.txt: no such file"
 
 
 def test_an_image_that_is_broken_is_left_to_the_policy_of_images(tmp_path):
     root = write_cub(tmp_path)
-    task = CUB(str(root), crop_boxes=True, complete=False)
+    task = cub.cub(str(root), crop_boxes=True, missing="drop")
     for row in (2, 3):
         Path(task.train.name(row)).write_bytes(Path(task.train.name(row)).read_bytes()[:300])
     Path(task.train.name(4)).write_bytes(b"")
-    changes = ["task=classes/cub", f"task.root={root}", "task.complete=false", "images.resize=36", "images.crop=32"]
+    changes = ["task=classes/cub", f"task.root={root}", "task.missing=drop", "images.resize=36", "images.crop=32"]
     images = load("classes/synthetic", [*changes, "images.broken=skip"]).build_images()
-    for split in (task.train, CUB(str(root), complete=False).train):
+    for split in (task.train, cub.cub(str(root), missing="drop").train):
         images.left_out.clear()
         assert sum(len(batch.rows) for batch in images.test_batches(split, None, 16)) == 37
         assert list(images.left_out) == [split.name(row) for row in (2, 3, 4)]
@@ -185,7 +190,7 @@ def test_an_image_that_is_broken_is_left_to_the_policy_of_images(tmp_path):
 
 def test_grey_images_become_rgb(tmp_path):
     root = write_cub(tmp_path)
-    task = CUB(str(root), crop_boxes=True, complete=False)
+    task = cub.cub(str(root), crop_boxes=True, missing="drop")
     Image.open(task.train.name(0)).convert("L").save(task.train.name(0))
     batch = next(iter(load("classes/synthetic").build_images().test_batches(task.train, [0], 1)))
     assert batch.images.shape[1] == 3
@@ -194,4 +199,4 @@ def test_grey_images_become_rgb(tmp_path):
 
 def test_a_copy_of_one_class(tmp_path):
     root = write_cub(tmp_path, classes=[3, 101, 102])
-    assert line_of(CUB, root, complete=False) == "images.txt: lists 1 train classes; a split needs at least 2"
+    assert line_of(cub.cub, root, missing="drop") == "images.txt: lists 1 train classes; a split needs at least 2"

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.layout import LabelMaps
-from contml.tasks.layout.maps import image_size, read_image_map, shrink
+from contml.tasks.layout.files import files
+from contml.tasks.layout.maps import image_size, read_image_map
 from layouts import write_label_maps, write_table
 from PIL import Image
 
+from contml.data.renderers.label_maps import shrink
 from contml.distances.regions import pack_regions
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -52,7 +53,7 @@ def grey_png(path, values, bits):
 
 
 def test_pairs_by_name_with_lists(folder):
-    task = LabelMaps(str(folder), split="split.json")
+    task = files(str(folder), split="split.json")
     assert (len(task.train), len(task.test)) == (10, 10)
     assert task.train.labels.masks.shape[1] == 9
     assert [Path(task.test.name(row)).stem for row in range(10)] == LISTS["test"]
@@ -61,22 +62,22 @@ def test_pairs_by_name_with_lists(folder):
     rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in (24, 32))
     for row in range(10):
         expected = labels_of(folder, LISTS["train"][row])[rows[:, None], columns]
-        np.testing.assert_array_equal(task.train.map(row), expected)
+        np.testing.assert_array_equal(task.train.renderer.map(row), expected)
     assert task.train.draw(0, 64).size == (64, 64)
 
 
 def test_pairs_by_table_with_its_split(folder):
-    task = LabelMaps(str(folder), pairs="pairs.csv")
+    task = files(str(folder), pairs="pairs.csv")
     assert (len(task.train), len(task.test)) == (13, 7)
     assert task.test.queries.tolist() == [0]
-    by_lists = LabelMaps(str(folder), pairs="pairs.csv", split="split.json")
+    by_lists = files(str(folder), pairs="pairs.csv", split="split.json")
     assert (len(by_lists.train), len(by_lists.test)) == (10, 10)
 
 
 def test_named_queries_come_first(folder):
     named = {**LISTS, "queries": ["015", "012.png"]}
     (folder / "split.json").write_text(json.dumps(named))
-    task = LabelMaps(str(folder), split="split.json")
+    task = files(str(folder), split="split.json")
     assert [Path(task.test.name(row)).stem for row in range(3)] == ["015", "012", "010"]
     assert task.test.queries.tolist() == [0, 1]
     rows = [
@@ -84,7 +85,7 @@ def test_named_queries_come_first(folder):
         for k, part in enumerate(["train"] * 5 + ["test"] * 4 + ["query", "", "query"])
     ]
     write_table(folder / "pairs.csv", rows)
-    task = LabelMaps(str(folder), pairs="pairs.csv")
+    task = files(str(folder), pairs="pairs.csv")
     assert [Path(task.test.name(row)).stem for row in range(6)] == ["009", "011", "005", "006", "007", "008"]
     assert task.test.gallery.tolist() == [2, 3, 4, 5]
 
@@ -96,7 +97,7 @@ def test_lists_in_text_files_and_folders_of_other_names(folder):
     lists.mkdir()
     for part in ("train", "test"):
         (lists / f"{part}.txt").write_text("\n".join(LISTS[part]) + "\n\n")
-    task = LabelMaps(str(folder), images="JPEGImages", labels="SegmentationClass", split="ImageSets")
+    task = files(str(folder), images="JPEGImages", labels="SegmentationClass", split="ImageSets")
     assert (len(task.train), len(task.test)) == (10, 10)
 
 
@@ -108,16 +109,16 @@ def test_nested_folders(folder):
                 (folder / kind / f"{name}.png").rename(folder / kind / part / f"{name}.png")
     named = {"train": [f"train/{name}.png" for name in LISTS["train"]], "test": LISTS["test"]}
     (folder / "split.json").write_text(json.dumps(named))
-    task = LabelMaps(str(folder), split="split.json")
+    task = files(str(folder), split="split.json")
     np.testing.assert_array_equal(
-        task.test.map(4), shrink(np.asarray(Image.open(folder / "labels" / "test" / "014.png")), 112)
+        task.test.renderer.map(4), shrink(np.asarray(Image.open(folder / "labels" / "test" / "014.png")), 112)
     )
 
 
 def test_only_images_that_are_listed_need_a_map(folder):
     Image.new("RGB", (8, 8)).save(folder / "images" / "extra.png")
     (folder / "images" / ".DS_Store").write_bytes(b"")
-    assert len(LabelMaps(str(folder), split="split.json").train) == 10
+    assert len(files(str(folder), split="split.json").train) == 10
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,8 @@ def test_only_images_that_are_listed_need_a_map(folder):
     [
         ({"train": ["000"], "test": LISTS["test"]}, "the split has 1 train, 2 query, 8 test"),
         ({**LISTS, "train": ["000", "001", "010"]}, "010.png is in train and in test"),
-        ({**LISTS, "train": ["000", "001", "001"]}, "001 stands twice in train"),
+        ({**LISTS, "train": ["000", "001", "001"]}, "001 appears twice in train"),
+        ({**LISTS, "train": ["000", "001", "001.png"]}, "001.png appears twice in train"),
         ({**LISTS, "train": ["000", "001", "nobody"]}, "'nobody' of train is no image"),
         ({"train": LISTS["train"]}, "not a JSON object with lists of names 'train' and 'test'"),
         ({"train": "000", "test": []}, "not a JSON object with lists"),
@@ -135,7 +137,7 @@ def test_only_images_that_are_listed_need_a_map(folder):
 def test_bad_lists(folder, lists, message):
     (folder / "split.json").write_text(json.dumps(lists))
     with pytest.raises(ValueError, match=message):
-        LabelMaps(str(folder), split="split.json")
+        files(str(folder), split="split.json")
 
 
 def test_a_name_that_two_images_have_is_not_clear(folder):
@@ -143,9 +145,9 @@ def test_a_name_that_two_images_have_is_not_clear(folder):
     Image.new("RGB", (8, 8)).save(folder / "images" / "more" / "000.png")
     (folder / "split.json").write_text(json.dumps({**LISTS, "train": ["000", "001", "002"]}))
     with pytest.raises(ValueError, match=r"'000' of train is .*000.png or .*000.png"):
-        LabelMaps(str(folder), split="split.json")
+        files(str(folder), split="split.json")
     (folder / "split.json").write_text(json.dumps({**LISTS, "train": ["000.png", "001", "002"]}))
-    assert Path(LabelMaps(str(folder), split="split.json").train.name(0)) == folder / "images" / "000.png"
+    assert Path(files(str(folder), split="split.json").train.name(0)) == folder / "images" / "000.png"
 
 
 @pytest.mark.parametrize(
@@ -155,32 +157,32 @@ def test_a_name_that_two_images_have_is_not_clear(folder):
         ([{"image": "a.png", "label": "b.png"}], "has no column 'split'"),
         ([{"image": "a.png", "split": "train"}], r"has no column 'label' \(it has image, split\)"),
         ([{"image": "a.png", "label": "", "split": "train"}], "pairs.csv, line 2: has no label"),
-        ([{"image": "a.png", "label": "b.png", "split": "train"}] * 2, "line 3: a.png stands already in line 2"),
+        ([{"image": "a.png", "label": "b.png", "split": "train"}] * 2, "line 3: a.png appears already in line 2"),
         ([{"image": "a.png", "label": "b.png", "split": f"{p}"} for p in ("test",)], "the split has 0 train"),
     ],
 )
 def test_bad_tables(folder, rows, message):
     write_table(folder / "pairs.csv", rows)
     with pytest.raises(ValueError, match=message):
-        LabelMaps(str(folder), pairs="pairs.csv")
+        files(str(folder), pairs="pairs.csv")
 
 
 def test_broken_tables(folder):
     (folder / "pairs.csv").write_text("image,label,split\na.png,b.png\n")
-    with pytest.raises(ValueError, match="line 2: has not the 3 cells of the first line"):
-        LabelMaps(str(folder), pairs="pairs.csv")
+    with pytest.raises(ValueError, match="line 2: does not have the 3 cells of the header"):
+        files(str(folder), pairs="pairs.csv")
     (folder / "pairs.csv").write_bytes(b"image,label\n\xff\xfe")
     with pytest.raises(ValueError, match="not a readable CSV file"):
-        LabelMaps(str(folder), pairs="pairs.csv")
+        files(str(folder), pairs="pairs.csv")
     (folder / "pairs.csv").write_text("\ufeffimage,label,split\n" + "a.png,b.png,\n" * 1, encoding="utf-8")
     with pytest.raises(ValueError, match="the split has 0 train"):
-        LabelMaps(str(folder), pairs="pairs.csv")
+        files(str(folder), pairs="pairs.csv")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "nothing says what is for training; name lists with task.split"),
+        ({}, "nothing says which images are for training; name lists with task.split"),
         ({"split": "nowhere"}, "nowhere: no such file or folder"),
         ({"split": "images"}, r"train.txt: no such list"),
         ({"split": "split.json", "images": "pictures"}, "pictures: no such folder; task.images and task.labels"),
@@ -197,26 +199,26 @@ def test_broken_tables(folder):
 )
 def test_bad_options(folder, options, message):
     with pytest.raises(ValueError, match=message):
-        LabelMaps(str(folder), **options)
+        files(str(folder), **options)
 
 
 def test_missing_files_are_named(folder):
     with pytest.raises(ValueError, match=r"task.root=.*none: no such folder"):
-        LabelMaps(str(folder / "none"))
+        files(str(folder / "none"))
     (folder / "labels" / "003.png").unlink()
     with pytest.raises(ValueError, match=r"labels.003.png: no such label map$"):
-        LabelMaps(str(folder), split="split.json")
+        files(str(folder), split="split.json")
     with pytest.raises(ValueError, match=r"labels.003.png: no such label map \(pairs.csv, line 5\)"):
-        LabelMaps(str(folder), pairs="pairs.csv")
+        files(str(folder), pairs="pairs.csv")
     (folder / "images" / "001.png").unlink()
     with pytest.raises(ValueError, match=r"images.001.png: no such image \(pairs.csv, line 3\)"):
-        LabelMaps(str(folder), pairs="pairs.csv")
+        files(str(folder), pairs="pairs.csv")
 
 
 def test_two_files_of_one_name(folder):
     Image.new("RGB", (8, 8)).save(folder / "images" / "004.jpg")
     with pytest.raises(ValueError, match=r"004.png: 004.jpg has the same name"):
-        LabelMaps(str(folder), split="split.json")
+        files(str(folder), split="split.json")
 
 
 # Maps
@@ -240,10 +242,10 @@ def palette(labels):
     ids=["palette", "16 bits", "RGB", "RGBA", "grey and alpha"],
 )
 def test_maps_of_other_pixels(folder, saved):
-    plain = LabelMaps(str(folder), split="split.json")
+    plain = files(str(folder), split="split.json")
     for name in LISTS["train"]:
         replace(folder, name, saved(labels_of(folder, name)))
-    task = LabelMaps(str(folder), split="split.json")
+    task = files(str(folder), split="split.json")
     assert (task.train.labels.masks == plain.train.labels.masks).all()
 
 
@@ -272,7 +274,7 @@ def test_sixteen_bits_keep_large_numbers(tmp_path):
         (lambda path: Image.effect_noise((8, 8), 50).convert("L").save(path.with_suffix(".jpg")), "a lossy file"),
         (
             lambda path: Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path),
-            "a.png: has RGB pixels; a label map has one whole number a pixel",
+            "a.png: has RGB pixels; a label map has one whole number per pixel",
         ),
         (lambda path: path.write_bytes(b"PNG"), r"cannot be read \(not an image\)"),
         (lambda path: path.write_bytes(b""), r"cannot be read \(not an image\)"),
@@ -290,23 +292,23 @@ def test_a_map_that_is_cut_short(folder):
     path = folder / "labels" / "002.png"
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ValueError, match=r"002.png: a label map that cannot be read"):
-        LabelMaps(str(folder), split="split.json")
+        files(str(folder), split="split.json")
 
 
 def test_maps_may_have_another_size_than_their_images(folder):
-    plain = LabelMaps(str(folder), split="split.json", side=24)
+    plain = files(str(folder), split="split.json", side=24)
     for name in LISTS["train"]:
         replace(folder, name, labels_of(folder, name).repeat(3, 0).repeat(3, 1))
-    task = LabelMaps(str(folder), split="split.json", side=24)
+    task = files(str(folder), split="split.json", side=24)
     assert (task.train.labels.masks == plain.train.labels.masks).all()
     with pytest.raises(ValueError, match=r"010.png: is \[24, 32\], .*000.png is \[72, 96\]; .* set task.side"):
-        LabelMaps(str(folder), split="split.json", side=None)
+        files(str(folder), split="split.json", side=None)
 
 
 def test_maps_of_another_shape_than_their_images_are_refused(folder):
     replace(folder, "002", labels_of(folder, "002").T.copy())
     with pytest.raises(ValueError, match=r"002.png: is 24 x 32 pixels, but its image 002.png is 32 x 24"):
-        LabelMaps(str(folder), split="split.json")
+        files(str(folder), split="split.json")
 
 
 def test_the_size_of_an_image_is_as_it_is_seen(tmp_path):
@@ -330,16 +332,16 @@ def test_maps_shrink_as_the_label_space_shrinks_them(shape, side):
 
 
 def test_the_number_of_classes_may_be_given(folder):
-    assert LabelMaps(str(folder), split="split.json", classes=20).train.labels.masks.shape[1] == 20
+    assert files(str(folder), split="split.json", classes=20).train.labels.masks.shape[1] == 20
     with pytest.raises(ValueError, match=r"0\d\d.png: has the class number 6; task.classes=6 allows 0 to 5; raise it"):
-        LabelMaps(str(folder), split="split.json", classes=6)
+        files(str(folder), split="split.json", classes=6)
 
 
 @pytest.mark.parametrize("ignore", [0, 4, 8])
 def test_ignored_pixels_do_not_count(folder, ignore):
-    task = LabelMaps(str(folder), split="split.json", ignore=ignore)
+    task = files(str(folder), split="split.json", ignore=ignore)
     raw = shrink(labels_of(folder, "003"), 112).astype(int)
-    np.testing.assert_array_equal(task.train.map(3), np.where(raw == ignore, -1, raw))
+    np.testing.assert_array_equal(task.train.renderer.map(3), np.where(raw == ignore, -1, raw))
 
 
 def test_a_usual_mark_of_no_class_is_asked_about(folder):
@@ -347,68 +349,69 @@ def test_a_usual_mark_of_no_class_is_asked_about(folder):
     labels[:4] = 255
     replace(folder, "005", labels)
     with pytest.raises(ValueError, match=r"005.png: has the class number 255.*set task.ignore=255"):
-        LabelMaps(str(folder), split="split.json")
-    task = LabelMaps(str(folder), split="split.json", ignore=255)
+        files(str(folder), split="split.json")
+    task = files(str(folder), split="split.json", ignore=255)
     assert task.train.labels.masks.shape[1] == 9
-    assert (task.train.map(5)[:16] == -1).all()
-    assert LabelMaps(str(folder), split="split.json", classes=256).train.labels.masks.shape[1] == 256
+    assert (task.train.renderer.map(5)[:16] == -1).all()
+    assert files(str(folder), split="split.json", classes=256).train.labels.masks.shape[1] == 256
 
 
-def test_maps_that_are_mostly_ignored_are_dropped(folder):
+def test_maps_that_are_mostly_ignored_are_excluded(folder):
     labels = labels_of(folder, "012").copy()
     labels[:13] = 255
     replace(folder, "012", labels)
-    task = LabelMaps(str(folder), split="split.json", ignore=255)
-    assert (task.train.dropped, task.test.dropped) == (0, 1)
+    task = files(str(folder), split="split.json", ignore=255)
+    assert (task.train.excluded, task.test.excluded) == ({}, {"without enough labelled pixels": 1})
     assert len(task.test) == 9
     for name in LISTS["train"] + LISTS["test"]:
         replace(folder, name, np.full((24, 32), 255, np.uint8))
     with pytest.raises(ValueError, match=r"all pixels of all label maps are 255, which task\.ignore leaves out"):
-        LabelMaps(str(folder), split="split.json", ignore=255)
+        files(str(folder), split="split.json", ignore=255)
 
 
 def test_groups_by_a_column(folder):
     """c0 void, c1 wall, c2 floor, c3 object, c4 ceiling, c5 wall_mounted, c6 floor_cover, c7 and c8 object."""
     groups = ("wall+wall_mounted", "floor+floor_cover", "ceiling", "object")
     options = {"split": "split.json", "names": "classes.csv", "column": "surface"}
-    task = LabelMaps(str(folder), **options, groups=groups)
+    task = files(str(folder), **options, groups=groups)
     assert task.train.labels.masks.shape[1] == 4
     table = np.array([-1, 0, 1, 3, 2, 0, 1, 3, 3])
     for row, name in enumerate(LISTS["train"]):
-        np.testing.assert_array_equal(task.train.map(row), table[shrink(labels_of(folder, name), 112)])
-    ignored = LabelMaps(str(folder), **options, groups=groups, ignore=3)
-    assert (ignored.train.map(0) == np.where(np.arange(9) == 3, -1, table)[shrink(labels_of(folder, "000"), 112)]).all()
-    every = LabelMaps(str(folder), **options)
+        np.testing.assert_array_equal(task.train.renderer.map(row), table[shrink(labels_of(folder, name), 112)])
+    ignored = files(str(folder), **options, groups=groups, ignore=3)
+    raw = shrink(labels_of(folder, "000"), 112)
+    np.testing.assert_array_equal(ignored.train.renderer.map(0), np.where(raw == 3, -1, table[raw]))
+    every = files(str(folder), **options)
     assert every.train.labels.masks.shape[1] == 7
-    assert set(np.unique(every.train.map(0))) <= set(range(7))
+    assert set(np.unique(every.train.renderer.map(0))) <= set(range(7))
 
 
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
         (("wall", "walls"), r"task.groups: 'walls' is not in column 'surface' of .* \(void, wall, "),
-        (("wall", "floor+wall"), "'wall' stands in two groups"),
+        (("wall", "floor+wall"), "'wall' is in two groups"),
     ],
 )
 def test_bad_groups(folder, groups, message):
     with pytest.raises(ValueError, match=message):
-        LabelMaps(str(folder), split="split.json", names="classes.csv", column="surface", groups=groups)
+        files(str(folder), split="split.json", names="classes.csv", column="surface", groups=groups)
 
 
 def test_class_numbers_that_the_table_does_not_know(folder):
     options = {"split": "split.json", "names": "classes.csv", "column": "surface"}
     replace(folder, "004", np.full((24, 32), 77, np.uint8))
     with pytest.raises(ValueError, match=r"004.png: has the class number 77, which is not in .*classes.csv; add it"):
-        LabelMaps(str(folder), **options)
-    assert LabelMaps(str(folder), **options, ignore=77).train.dropped == 1
+        files(str(folder), **options)
+    assert files(str(folder), **options, ignore=77).train.excluded == {"without enough labelled pixels": 1}
     write_table(folder / "classes.csv", [{"id": "one", "surface": "wall"}])
-    with pytest.raises(ValueError, match="line 2: 'one' is no class number"):
-        LabelMaps(str(folder), **options)
+    with pytest.raises(ValueError, match="line 2: 'one' is not a class number"):
+        files(str(folder), **options)
     write_table(folder / "classes.csv", [{"id": 1, "surface": "wall"}] * 2)
-    with pytest.raises(ValueError, match="line 3: '1' stands twice"):
-        LabelMaps(str(folder), **options)
+    with pytest.raises(ValueError, match="line 3: '1' appears twice"):
+        files(str(folder), **options)
     with pytest.raises(ValueError, match=r"classes.csv: has no column 'kind' \(it has id, surface\)"):
-        LabelMaps(str(folder), **{**options, "column": "kind"})
+        files(str(folder), **{**options, "column": "kind"})
 
 
 # Real data
@@ -417,12 +420,13 @@ def test_class_numbers_that_the_table_does_not_know(folder):
 @pytest.mark.skipif(not (DATA / "rooms_nyuv2").is_dir(), reason="no pack rooms_nyuv2; name its folder in CONTML_DATA")
 def test_real_rooms_by_surface():
     groups = ("wall+wall_mounted", "floor+floor_cover", "ceiling", "object")
-    task = LabelMaps(
+    task = files(
         str(DATA / "rooms_nyuv2"), "pairs.csv", ignore=0, names="classes.csv", column="surface", groups=groups, side=60
     )
-    assert len(task.train) + task.train.dropped == 795
-    assert len(task.test) + task.test.dropped == 654
-    assert task.train.dropped + task.test.dropped < 40
+    excluded = [sum(split.excluded.values()) for split in (task.train, task.test)]
+    assert len(task.train) + excluded[0] == 795
+    assert len(task.test) + excluded[1] == 654
+    assert sum(excluded) < 40
     assert task.train.labels.masks.shape[1] == 4
     mean = task.train.labels.pairwise().mean()
     assert 0.68 < mean < 0.75, "its README says 1 - 0.288"
@@ -432,7 +436,7 @@ def test_real_rooms_by_surface():
     not (DATA / "labelmaps_camvid").is_dir(), reason="no pack labelmaps_camvid; name its folder in CONTML_DATA"
 )
 def test_real_streets():
-    task = LabelMaps(str(DATA / "labelmaps_camvid"), "pairs.csv", ignore=11, side=60)
+    task = files(str(DATA / "labelmaps_camvid"), "pairs.csv", ignore=11, side=60)
     assert (len(task.train), len(task.test)) == (367, 233)
     assert task.train.labels.masks.shape[1] == 11
     distances = task.train.labels.pairwise()

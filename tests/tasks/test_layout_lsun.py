@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from contml.tasks.layout import LayoutLSUN, lsun
+from contml.tasks.layout import lsun as module
 from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.lsun import lsun
 from contml.tasks.layout.surfaces import TYPES, draw_surfaces, name_components
 from contml.tasks.layout.views import choose_view, surface_map
 from layouts import POINTS, corner_points, write_lsun, write_records
@@ -79,7 +80,7 @@ def test_what_is_unknown_stays_unknown(layouts):
     assert agreement > 0.98
 
 
-def test_a_map_that_does_not_fit_its_points_is_told(layouts):
+def test_a_map_that_does_not_fit_its_points_has_low_agreement(layouts):
     (labels, _), (_, points) = layouts[5][0], layouts[5][1]
     assert name_components(5, points[:, ::-1], shuffled(labels))[1] < 0.8
     halves = np.where(np.arange(200) < 100, 1, 2) * np.ones((200, 1), int)
@@ -97,18 +98,18 @@ def published(tmp_path_factory):
 
 def assert_canonical(split, truth):
     for row in range(len(split)):
-        _, _, _, canonical = truth[split.images[row].stem]
+        _, _, _, canonical = truth[split.images[row].file.stem]
         rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in canonical.shape)
-        assert (split.map(row) == canonical[rows[:, None], columns]).mean() > 0.97
+        assert (split.renderer.map(row) == canonical[rows[:, None], columns]).mean() > 0.97
 
 
 @pytest.mark.parametrize("maps", ["auto", "surface_relabel", "layout_seg", "points"])
 def test_every_source_of_maps_gives_the_canonical_ids(published, maps):
     folder, truth = published
-    task = LayoutLSUN(str(folder), maps, complete=False)
+    task = lsun(str(folder), maps, missing="drop")
     assert (len(task.train), len(task.test)) == (14, 10)
-    assert task.train.dropped == task.test.dropped == 0
-    assert task.train.shape == (112, 112)
+    assert task.train.excluded == task.test.excluded == {}
+    assert task.train.renderer.map(0).shape == (112, 112)
     assert "surface_relabel" in task.train.name(0) or maps in ("layout_seg", "points")
     assert_canonical(task.train, truth)
     assert_canonical(task.test, truth)
@@ -119,17 +120,17 @@ def test_every_source_of_maps_gives_the_canonical_ids(published, maps):
 
 def test_records_keep_their_order_and_queries_are_the_first(published):
     folder, truth = published
-    task = LayoutLSUN(str(folder), "layout_seg", queries=4, complete=False)
-    assert [task.train.images[row].stem for row in range(14)] == list(truth)[:14]
+    task = lsun(str(folder), "layout_seg", queries=4, missing="drop")
+    assert [task.train.images[row].file.stem for row in range(14)] == list(truth)[:14]
     assert task.test.queries.tolist() == [0, 1, 2, 3]
     assert task.test.gallery.tolist() == [4, 5, 6, 7, 8, 9]
-    assert LayoutLSUN(str(folder), "layout_seg", queries=0, complete=False).test.queries is None
+    assert lsun(str(folder), "layout_seg", queries=0, missing="drop").test.queries is None
 
 
 def test_the_corrected_copy_needs_no_records(tmp_path):
     truth = write_lsun(tmp_path, train=5, validation=5, originals=False, relabelled=True)
     (tmp_path / "surface_relabel" / "train" / "._sun_0001.mat").write_bytes(b"left by a Mac")
-    task = LayoutLSUN(str(tmp_path), complete=False)
+    task = lsun(str(tmp_path), missing="drop")
     assert (len(task.train), len(task.test)) == (5, 5)
     assert_canonical(task.train, truth)
 
@@ -141,9 +142,9 @@ def test_zero_and_unknown_numbers_of_the_corrected_copy_are_ignored(tmp_path):
     labels[:10], labels[10:20] = 0, 6
     labels[20, :5] = np.nan
     savemat(path, {"layout": labels})
-    task = LayoutLSUN(str(tmp_path), complete=False)
+    task = lsun(str(tmp_path), missing="drop")
     rows = (2 * np.arange(112) + 1) * len(labels) // 224
-    assert ((task.train.map(1) == -1).all(1) == (rows < 20)).all()
+    assert ((task.train.renderer.map(1) == -1).all(1) == (rows < 20)).all()
 
 
 def test_one_image_is_a_list_of_one(tmp_path):
@@ -151,7 +152,7 @@ def test_one_image_is_a_list_of_one(tmp_path):
     truth = write_lsun(tmp_path, train=3, validation=3)
     (size, kind, points, _), name = truth["sun_0001"], "sun_0001"
     write_records(tmp_path / "one.mat", [(name, "bedroom", kind, points, size[::-1])])
-    records = lsun._read_records(tmp_path / "one.mat", need_points=True)
+    records = module._read_records(tmp_path / "one.mat", need_points=True)
     assert [record.name for record in records] == [name]
     np.testing.assert_array_equal(records[0].corners.points, points)
     assert records[0].corners.resolution == (size[1], size[0])
@@ -160,34 +161,35 @@ def test_one_image_is_a_list_of_one(tmp_path):
 @pytest.mark.parametrize("fields", [("resolution", "point", "image", "type"), ("type", "image", "point", "resolution")])
 def test_fields_are_read_by_their_names(tmp_path, fields):
     write_records(tmp_path / "training.mat", [("a", "x", 9, np.ones((2, 2)), (3, 4))], fields)
-    (record,) = lsun._read_records(tmp_path / "training.mat", need_points=True)
+    (record,) = module._read_records(tmp_path / "training.mat", need_points=True)
     assert (record.name, record.type, record.corners.resolution) == ("a", 9, (3, 4))
 
 
-def test_images_without_a_layout_are_dropped_and_counted(tmp_path):
+def test_images_without_a_layout_are_excluded_and_counted(tmp_path):
     truth = write_lsun(tmp_path, train=6, validation=4)
     records = [(name, "x", kind, points, size[::-1]) for name, (size, kind, points, _) in truth.items()]
     for row, kind in ((1, 11), (4, -1)):
         records[row] = (records[row][0], "x", kind, np.zeros((0, 2)), records[row][4])
     write_records(tmp_path / "training.mat", records[:6])
     (tmp_path / "layout_seg" / f"{records[1][0]}.mat").unlink()
-    task = LayoutLSUN(str(tmp_path), complete=False)
+    task = lsun(str(tmp_path), missing="drop")
     assert len(task.train) == 4
-    assert task.train.dropped == 2
-    assert task.test.dropped == 0
+    assert task.train.excluded == {"without a layout type": 2}
+    assert task.test.excluded == {}
 
 
-def test_annotations_that_contradict_themselves_are_dropped_and_counted(tmp_path):
+def test_annotations_that_contradict_themselves_are_excluded_and_counted(tmp_path):
     truth = write_lsun(tmp_path, train=6, validation=4)
     name, (size, *_) = next(iter(truth.items()))
     savemat(tmp_path / "layout_seg" / f"{name}.mat", {"layout": np.ones(size[::-1], np.uint8)})
-    task = LayoutLSUN(str(tmp_path), complete=False)
-    assert (len(task.train), task.train.dropped) == (5, 1)
+    task = lsun(str(tmp_path), missing="drop")
+    assert len(task.train) == 5
+    assert task.train.excluded == {"with a label map that contradicts the corner points": 1}
 
 
 def test_points_outside_the_picture_are_put_on_its_edge(tmp_path):
-    corners = lsun._Corners(9, np.array([(-30.0, 20.4), (140.0, 22.6)]), (40, 100))
-    places = lsun._places(corners, tmp_path / "none.jpg")
+    corners = module._Corners(9, np.array([(-30.0, 20.4), (140.0, 22.6)]), (40, 100))
+    places = module._to_shares(corners, tmp_path / "none.jpg")
     np.testing.assert_allclose(places, [(0.5 / 100, 19.5 / 40), (99.5 / 100, 22.5 / 40)])
     drawn = draw_surfaces(9, places, 40, 100)
     assert (drawn[:19] == 1).all()
@@ -207,33 +209,40 @@ def test_height_comes_first_in_the_resolution(tmp_path):
     name = table[0, 2]["image"][0]
     table[0, 2]["resolution"] = table[0, 2]["resolution"][:, ::-1]
     savemat(tmp_path / "training.mat", {"training": table})
-    message = rf"{name}.jpg: is \d+ x \d+ pixels, but its record says height .* task.complete=false"
+    message = rf"{name}.jpg: is \d+ x \d+ pixels, but its record says height .* task.missing=drop"
     with pytest.raises(ValueError, match=message):
-        LayoutLSUN(str(tmp_path), complete=False)
+        lsun(str(tmp_path), missing="drop")
+
+
+def publish(monkeypatch, training, validation):
+    """Make so many images the published numbers."""
+    monkeypatch.setattr(module, "_TRAINING", module._TRAINING._replace(images=training))
+    monkeypatch.setattr(module, "_VALIDATION", module._VALIDATION._replace(images=validation))
 
 
 def test_a_whole_copy_is_asked_for(tmp_path, monkeypatch):
     write_lsun(tmp_path, train=5, validation=4)
-    with pytest.raises(ValueError, match=r"training.mat: 5 images, 4,000 were published; .*task.complete=false"):
-        LayoutLSUN(str(tmp_path))
-    monkeypatch.setattr(lsun, "_PARTS", (("training", "train", 5), ("validation", "val", 4)))
-    assert len(LayoutLSUN(str(tmp_path)).train) == 5
+    with pytest.raises(ValueError, match=r"training.mat: 5 images, 4,000 were published; .*task.missing=drop"):
+        lsun(str(tmp_path))
+    publish(monkeypatch, training=5, validation=4)
+    assert len(lsun(str(tmp_path)).train) == 5
     for file in sorted((tmp_path / "images").glob("*.jpg"))[1:3]:
         file.unlink()
     with pytest.raises(ValueError, match=r"images.sun_0\d+.jpg: no such file \(2 missing for the 5 images of train"):
-        LayoutLSUN(str(tmp_path))
-    task = LayoutLSUN(str(tmp_path), complete=False)
-    assert (len(task.train), task.train.dropped) == (3, 2)
+        lsun(str(tmp_path))
+    task = lsun(str(tmp_path), missing="drop")
+    assert (len(task.train), task.train.excluded) == (3, {"without an image file": 2})
 
 
 @pytest.mark.parametrize("copy", ["surface_relabel", "layout_seg"])
 def test_a_missing_map_is_named(tmp_path, monkeypatch, copy):
     write_lsun(tmp_path, train=4, validation=4, originals=copy == "layout_seg", relabelled=copy != "layout_seg")
-    monkeypatch.setattr(lsun, "_PARTS", (("training", "train", 4), ("validation", "val", 4)))
+    publish(monkeypatch, training=4, validation=4)
     path = sorted((tmp_path / copy).rglob("*.mat"))[0]
     path.unlink()
     with pytest.raises(ValueError, match=rf"{path.name}: no such file \(1 missing"):
-        LayoutLSUN(str(tmp_path))
+        lsun(str(tmp_path))
+    assert lsun(str(tmp_path), missing="drop").train.excluded == {"without a label map file": 1}
 
 
 def halved(path, more=0.5):
@@ -257,11 +266,11 @@ def halved(path, more=0.5):
         ),
         (
             lambda f: write_records(f / "training.mat", [("a", "x", 9, np.ones((2, 2)), (9, 9))] * 2),
-            "the image a stands twice",
+            "the image a appears twice",
         ),
         (
             lambda f: write_records(f / "training.mat", [("a", "x", "nine", np.ones((2, 2)), (9, 9))]),
-            r"record 1 \(a\): 'type' is no whole number",
+            r"record 1 \(a\): 'type' is not a whole number",
         ),
         (
             lambda f: savemat(next((f / "layout_seg").glob("*.mat")), {"other": np.ones((4, 4))}),
@@ -271,8 +280,8 @@ def halved(path, more=0.5):
             lambda f: savemat(sorted((f / "layout_seg").glob("*.mat"))[0], {"layout": np.ones((4, 400))}),
             r"is 400 x 4 pixels, but its image sun_0\d+.jpg is .* a map covers its whole image",
         ),
-        (lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[0]), "holds numbers that are not whole"),
-        (lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[1], np.inf), "holds numbers that are not whole"),
+        (lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[0]), "has numbers that are not whole"),
+        (lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[1], np.inf), "has numbers that are not whole"),
         (lambda f: [file.unlink() for file in (f / "layout_seg").iterdir()], "0 images with a layout"),
     ],
 )
@@ -280,7 +289,7 @@ def test_bad_files(tmp_path, change, message):
     write_lsun(tmp_path, train=4, validation=4)
     change(tmp_path)
     with pytest.raises(ValueError, match=message):
-        LayoutLSUN(str(tmp_path), complete=False)
+        lsun(str(tmp_path), missing="drop")
 
 
 @pytest.mark.parametrize(
@@ -294,20 +303,20 @@ def test_bad_files(tmp_path, change, message):
 def test_bad_options(tmp_path, options, message):
     write_lsun(tmp_path, train=4, validation=4)
     with pytest.raises(ValueError, match=message):
-        LayoutLSUN(str(tmp_path), complete=False, **options)
+        lsun(str(tmp_path), missing="drop", **options)
 
 
 def test_missing_folders(tmp_path):
     with pytest.raises(ValueError, match=r"task.root=.*: no such folder"):
-        LayoutLSUN(str(tmp_path / "none"))
+        lsun(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="has neither surface_relabel/ nor layout_seg/"):
-        LayoutLSUN(str(tmp_path))
+        lsun(str(tmp_path))
 
 
 def test_a_broken_image_is_left_to_the_loader(tmp_path):
     write_lsun(tmp_path, train=4, validation=4)
     sorted((tmp_path / "images").glob("*.jpg"))[0].write_bytes(b"")
-    assert len(LayoutLSUN(str(tmp_path), complete=False).train) == 4
+    assert len(lsun(str(tmp_path), missing="drop").train) == 4
 
 
 def test_pictures_of_another_size_than_their_records(tmp_path):
@@ -316,8 +325,8 @@ def test_pictures_of_another_size_than_their_records(tmp_path):
     for file in (tmp_path / "images").glob("*.jpg"):
         picture = Image.open(file)
         picture.resize((2 * picture.width, 2 * picture.height)).save(file)
-    task = LayoutLSUN(str(tmp_path), complete=False)
-    assert task.train.dropped == 0
+    task = lsun(str(tmp_path), missing="drop")
+    assert task.train.excluded == {}
     assert_canonical(task.train, truth)
 
 

@@ -3,9 +3,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from contml.tasks.layout import SyntheticLayout, interiors, views
+from contml.tasks.layout import interiors, views
 from contml.tasks.layout.interiors import draw_room
 from contml.tasks.layout.surfaces import TYPES
+from contml.tasks.layout.synthetic import synthetic
 from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
 from PIL import Image
 
@@ -173,7 +174,7 @@ def test_bad_room(arguments, message):
 
 @pytest.fixture(scope="module")
 def task():
-    return SyntheticLayout(train=60, test=30, queries=8, size=32)
+    return synthetic(train=60, test=30, queries=8, size=32)
 
 
 def test_the_task_is_rooms_with_their_maps(task):
@@ -181,11 +182,11 @@ def test_the_task_is_rooms_with_their_maps(task):
     assert task.train.queries is None
     assert task.test.queries.tolist() == list(range(8))
     assert task.test.gallery.tolist() == list(range(8, 30))
-    assert task.train.dropped == 0
+    assert task.train.excluded == {}
     for split, first in ((task.train, 0), (task.test, 10_000_000)):
         pixels, labels = draw_room(0, first + 3, 32)
         np.testing.assert_array_equal(split.image(3), pixels)
-        np.testing.assert_array_equal(split.map(3), labels)
+        np.testing.assert_array_equal(split.renderer.map(3), labels)
         assert split.name(3) == f"room {first + 3}"
 
 
@@ -203,9 +204,9 @@ def test_layouts_are_a_continuum(rooms):
         ({"train": 2}, "train is 2; a split needs at least 3"),
         ({"test": 20, "queries": 19}, "queries is 19; it must be 0 to 18"),
         ({"size": 4}, "size is 4"),
-        ({"rooms_seed": -1}, "rooms_seed is -1"),
+        ({"seed": -1}, "^seed is -1"),
     ],
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        SyntheticLayout(**{"train": 5, "test": 20, "queries": 2, "size": 16, **options})
+        synthetic(**{"train": 5, "test": 20, "queries": 2, "size": 16, **options})

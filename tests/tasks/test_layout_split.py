@@ -1,11 +1,13 @@
+import pickle
+
 import numpy as np
 import pytest
-from contml.tasks.layout.drawing import class_colours, draw_label_map
 from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.split import LabelMapSplit
+from contml.tasks.layout.split import make_split
 from PIL import Image
 
-from contml.contracts import Split
+from contml.data import ImageFile, Pixels, Split
+from contml.data.renderers.label_maps import class_colours, draw_label_map
 from contml.labels import RegionLabels
 from contml.testing import check_label_space
 
@@ -19,9 +21,9 @@ def rooms():
 
 
 def split_of(rooms, queries=0, **options):
-    images, maps = [room[0] for room in rooms], np.stack([room[1] for room in rooms])
+    images, maps = [Pixels(room[0]) for room in rooms], np.stack([room[1] for room in rooms])
     names = [f"room {row}" for row in range(len(rooms))]
-    return LabelMapSplit(images, names, maps, queries, **{"classes": 6, "ignore": 0, **options})
+    return make_split(images, names, maps, queries=queries, **{"classes": 6, "ignore": 0, **options})
 
 
 # Flips of a whole batch
@@ -67,22 +69,21 @@ def test_a_split_keeps_its_contract(rooms):
 def test_maps_come_back_as_they_went_in(rooms):
     split = split_of(rooms)
     for row, (_, labels) in enumerate(rooms):
-        np.testing.assert_array_equal(split.map(row), labels)
+        np.testing.assert_array_equal(split.renderer.map(row), labels)
     wide = np.random.default_rng(0).integers(0, 8, (5, 7, 23))
-    split = LabelMapSplit(
-        [np.zeros((7, 23, 3), np.uint8)] * 5, list("abcde"), wide, 0, classes=7, ignore=7, labelled=0.1
-    )
+    images = [Pixels(np.zeros((7, 23, 3), np.uint8))] * 5
+    split = make_split(images, list("abcde"), wide, classes=7, ignore=7, min_labelled=0.1)
     for row in range(5):
-        np.testing.assert_array_equal(split.map(row), np.where(wide[row] == 7, -1, wide[row]))
+        np.testing.assert_array_equal(split.renderer.map(row), np.where(wide[row] == 7, -1, wide[row]))
 
 
-def test_items_with_half_of_their_map_ignored_are_dropped(rooms):
+def test_items_with_half_of_their_map_ignored_are_excluded(rooms):
     blind = [(image, labels.copy()) for image, labels in rooms]
     for row in (1, 7, 20):
         blind[row][1][: 20 if row < 20 else 30] = 0
     blind[3][1][:19] = 0  # just enough is left
-    split = split_of(blind, queries=8, dropped=2)
-    assert split.dropped == 3 + 2
+    split = split_of(blind, queries=8, excluded={"without an image file": 2, "without a layout type": 0})
+    assert split.excluded == {"without an image file": 2, "without enough labelled pixels": 3}
     assert len(split) == 27
     assert split.queries.tolist() == list(range(6))
     assert [split.name(row) for row in (0, 1, 2, 5, 6)] == ["room 0", "room 2", "room 3", "room 6", "room 8"]
@@ -90,8 +91,19 @@ def test_items_with_half_of_their_map_ignored_are_dropped(rooms):
 
 
 def test_a_split_without_labels_says_so(rooms):
-    with pytest.raises(ValueError, match=r"room 0: 0% of its label map is labelled, of no map more than 50%"):
+    with pytest.raises(ValueError, match=r"room 0: 0% of its label map is labelled, and no map has more than 50%"):
         split_of([(image, labels * 0) for image, labels in rooms])
+    blind = [(image, labels * (row >= 4)) for row, (image, labels) in enumerate(rooms)]
+    with pytest.raises(ValueError, match=r"room 0: 0% of its label map is labelled, and no query has more than 50%"):
+        split_of(blind, queries=4)
+    assert split_of(blind, queries=5).queries.tolist() == [0]
+
+
+def test_worker_processes_can_receive_a_split(rooms):
+    split = split_of(rooms, queries=6)
+    copy = pickle.loads(pickle.dumps(split))
+    assert (copy.labels.pairwise() == split.labels.pairwise()).all()
+    assert (np.asarray(copy.draw(3, 50)) == np.asarray(split.draw(3, 50))).all()
 
 
 # Drawing
@@ -137,6 +149,7 @@ def test_files_are_drawn_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise: white on the right
     picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
-    split = LabelMapSplit([tmp_path / "a.jpg"] * 3, list("abc"), np.ones((3, 4, 4), int), 0, classes=2, ignore=None)
+    images = [ImageFile(tmp_path / "a.jpg")] * 3
+    split = make_split(images, list("abc"), np.ones((3, 4, 4), int), classes=2, ignore=None)
     drawn = np.asarray(split.draw(0, 100), int).sum(2)
     assert drawn[50, 80] > drawn[50, 20] + 100

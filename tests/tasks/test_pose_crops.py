@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 import torch
 from contml.tasks.pose.bodies import LSP, MPII
-from contml.tasks.pose.crops import Crop, Square, in_crop, square_round
+from contml.tasks.pose.crops import in_crop, square_round
 from PIL import Image
 from pose_sets import COCO_NAMES
 
+from contml.data import Square, SquareCrop
 from contml.labels import PoseLabels
 
-# Joint numbers that change places in a mirror, as the data sets' documentation tells them.
+# Joint numbers that change places in a mirror, from the documentation of the data sets.
 MIRRORS = {
     "lsp": (LSP.names, [(0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9)]),
     "mpii": (MPII.names, [(0, 5), (1, 4), (2, 3), (10, 15), (11, 14), (12, 13)]),
@@ -17,7 +18,7 @@ MIRRORS = {
 
 
 @pytest.mark.parametrize("body", MIRRORS)
-def test_sides_are_told_by_name_and_a_flip_of_all_leaves_distances(body):
+def test_names_give_the_side_and_a_flip_of_all_keeps_distances(body):
     names, pairs = MIRRORS[body]
     assert len(names) == {"lsp": 14, "mpii": 16, "coco": 17}[body]
     swap = np.arange(len(names))
@@ -54,10 +55,10 @@ def dotted(folder, points, size=(120, 80), suffix="png", **options):
 
 @pytest.mark.parametrize("points", [[(40, 30), (70, 30), (50, 60)], [(3, 3), (60, 4), (30, 20)], [(116, 76), (90, 60)]])
 @pytest.mark.parametrize("side", [40, 64, 200])
-def test_joints_lie_in_the_crop_where_they_lay_in_the_image(tmp_path, points, side):
+def test_joints_are_at_the_same_point_of_the_crop_as_of_the_image(tmp_path, points, side):
     path, joints = dotted(tmp_path, points), np.array(points, float)
     square = square_round(joints, 1.3)
-    crop = Crop(path, square, side).cut()
+    crop = SquareCrop(path, square, side).read()
     assert crop.shape == (side, side, 3)
     assert crop.dtype == np.uint8
     weights = crop[:, :, 0].astype(float)
@@ -79,7 +80,7 @@ def test_margin_and_middle():
 def test_outside_the_image_its_edge_is_repeated(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    crop = Crop(tmp_path / "a.png", Square(-10, -15, 40), 40).cut()
+    crop = SquareCrop(tmp_path / "a.png", Square(-10, -15, 40), 40).read()
     np.testing.assert_array_equal(crop[15:35, 10:40], pixels)
     np.testing.assert_array_equal(crop[:15, 10:40], np.broadcast_to(pixels[0], (15, 30, 3)))
     np.testing.assert_array_equal(crop[15:35, :10], np.broadcast_to(pixels[:, :1], (20, 10, 3)))
@@ -89,44 +90,44 @@ def test_outside_the_image_its_edge_is_repeated(tmp_path):
 def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
     suffix = "jpg" if mode == "CMYK" else "png"
     Image.new("RGB", (30, 30), (200, 100, 50)).convert(mode).save(tmp_path / f"a.{suffix}")
-    crop = Crop(tmp_path / f"a.{suffix}", Square(0, 0, 30), 12).cut()
+    crop = SquareCrop(tmp_path / f"a.{suffix}", Square(0, 0, 30), 12).read()
     assert crop.shape == (12, 12, 3)
 
 
-def test_joints_are_told_in_the_pixels_of_the_file(tmp_path):
+def test_joints_are_given_in_the_pixels_of_the_file(tmp_path):
     turned = Image.Exif()
     turned[0x0112] = 6  # seen lying, as cameras write it
     path = dotted(tmp_path, [(100, 20)], suffix="jpg", exif=turned, quality=95)
-    assert Crop(path, Square(90, 10, 20), 20).cut()[10, 10, 0] > 200
-    assert Crop(path, Square(90, 10, 20), 20, (120, 80)).cut()[10, 10, 0] > 200
-    # Where the annotation tells the size as it is seen, the place is told so as well: x = 79 - 20, y = 100.
-    assert Crop(path, Square(49, 90, 20), 20, (80, 120)).cut()[10, 10, 0] > 200
+    assert SquareCrop(path, Square(90, 10, 20), 20).read()[10, 10, 0] > 200
+    assert SquareCrop(path, Square(90, 10, 20), 20, (120, 80)).read()[10, 10, 0] > 200
+    # If the annotation gives the size of the upright image, positions are given in it too: x = 79 - 20, y = 100.
+    assert SquareCrop(path, Square(49, 90, 20), 20, (80, 120)).read()[10, 10, 0] > 200
 
 
 def test_what_is_wrong_with_an_image(tmp_path):
     path = dotted(tmp_path, [])
-    message = r"dots.png: is 120 x 80 pixels, but its joints are told in 240 x 160; were the images resized"
+    message = r"dots.png: is 120 x 80 pixels, but its joints are given in 240 x 160; were the images resized"
     with pytest.raises(ValueError, match=message):
-        Crop(path, Square(0, 0, 20), 8, (240, 160)).cut()
+        SquareCrop(path, Square(0, 0, 20), 8, (240, 160)).read()
     with pytest.raises(
         ValueError, match=r"dots.png: is 120 x 80 pixels, and a person of 20 is marked at 310, 10; are these"
     ):
-        Crop(path, Square(300, 0, 20), 8).cut()
+        SquareCrop(path, Square(300, 0, 20), 8).read()
     with pytest.raises(ValueError, match="a person of 1000000 is marked at 60, 40"):
-        Crop(path, Square(60 - 5e5, 40 - 5e5, 1e6), 8).cut()
+        SquareCrop(path, Square(60 - 5e5, 40 - 5e5, 1e6), 8).read()
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
     with pytest.raises(OSError, match="cannot identify"):
-        Crop(tmp_path / "broken.jpg", Square(0, 0, 20), 8).cut()
+        SquareCrop(tmp_path / "broken.jpg", Square(0, 0, 20), 8).read()
     with pytest.raises(OSError, match="no such file"):
-        Crop(tmp_path / "away.jpg", Square(0, 0, 20), 8).cut()
+        SquareCrop(tmp_path / "away.jpg", Square(0, 0, 20), 8).read()
 
 
-def test_crops_of_one_image_are_told_apart():
+def test_crops_of_one_image_differ_in_their_stamp():
     crops = [
-        Crop(None, Square(0, 0, 20), 8),
-        Crop(None, Square(0, 0, 20.5), 8),
-        Crop(None, Square(1, 0, 20), 8),
-        Crop(None, Square(0, 0, 20), 9),
+        SquareCrop(None, Square(0, 0, 20), 8),
+        SquareCrop(None, Square(0, 0, 20.5), 8),
+        SquareCrop(None, Square(1, 0, 20), 8),
+        SquareCrop(None, Square(0, 0, 20), 9),
     ]
-    assert len({crop.how for crop in crops}) == 4
-    assert crops[0].how == "8 x 8 of 0.000, 0.000, 20.000"
+    assert len({crop.stamp for crop in crops}) == 4
+    assert crops[0].stamp.how == "8 x 8 of 0.000, 0.000, 20.000"

@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
-from contml.tasks.pose import drawing, figures
-from contml.tasks.pose.drawing import LSP_JOINTS, LSP_SKELETON, draw_pose
-from contml.tasks.pose.figures import Part, draw_figure
+from contml.tasks.pose import figures
+from contml.tasks.pose.bodies import LSP_JOINTS, LSP_SKELETON
+from contml.tasks.pose.figures import Part, draw_person
 from PIL import Image
+
+from contml.data.renderers import poses as rendering
+from contml.data.renderers.poses import draw_pose
 
 #: Joints that change places when an image is flipped left to right.
 LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
@@ -18,7 +21,7 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def poses():
-    return np.stack([draw_figure(3, index)[1] for index in range(500)])  # [500,14,2]
+    return np.stack([draw_person(3, index)[1] for index in range(500)])  # [500,14,2]
 
 
 def masks(seed, index, size):
@@ -43,20 +46,20 @@ def at(array, point):
 
 
 def test_a_figure_is_a_function_of_seed_and_index():
-    pixels, joints = draw_figure(5, 17)
+    pixels, joints = draw_person(5, 17)
     np.random.default_rng().random()
-    again, joints_again = draw_figure(5, 17)
+    again, joints_again = draw_person(5, 17)
     assert pixels.tobytes() == again.tobytes()
     assert joints.tobytes() == joints_again.tobytes()
     for other in ((5, 18), (6, 17), (17, 5)):
-        other_pixels, other_joints = draw_figure(*other)
+        other_pixels, other_joints = draw_person(*other)
         assert (pixels != other_pixels).mean() > 0.5
         assert np.abs(joints - other_joints).max() > 1
 
 
 @pytest.mark.parametrize("size", [8, 33, 64])
 def test_types_and_shapes(size):
-    pixels, joints = draw_figure(0, 0, size)
+    pixels, joints = draw_person(0, 0, size)
     assert pixels.shape == (size, size, 3)
     assert pixels.dtype == np.uint8
     assert joints.shape == (14, 2)
@@ -72,9 +75,9 @@ def test_joints_are_in_the_frame(poses):
 
 def test_the_same_pose_at_every_size():
     for index in range(10):
-        pixels, joints = draw_figure(1, index, 64)
+        pixels, joints = draw_person(1, index, 64)
         for size in (32, 128):
-            other, scaled = draw_figure(1, index, size)
+            other, scaled = draw_person(1, index, size)
             np.testing.assert_allclose((scaled + 0.5) / size, (joints + 0.5) / 64, atol=1e-5)
             resized = np.asarray(Image.fromarray(other).resize((64, 64), Image.Resampling.BICUBIC), np.float32)
             assert np.abs(resized - pixels).mean() < 12, "and the same picture but for noise and edges"
@@ -83,7 +86,7 @@ def test_the_same_pose_at_every_size():
 def test_every_joint_lies_on_its_own_limb():
     hits, elsewhere = [], []
     for index in range(40):
-        covered, (_, joints) = masks(2, index, 64), draw_figure(2, index, 64)
+        covered, (_, joints) = masks(2, index, 64), draw_person(2, index, 64)
         for joint, name in PARTS.items():
             hits.append(at(covered[name], joints[joint]) > 0.5)
             elsewhere.append(at(covered[name], 63 - joints[joint]) > 0.5)
@@ -96,7 +99,7 @@ def test_every_joint_lies_on_its_own_limb():
 
 def test_limbs_end_at_their_joints():
     for index in range(40):
-        covered, (_, joints) = masks(4, index, 192), draw_figure(4, index, 192)
+        covered, (_, joints) = masks(4, index, 192), draw_person(4, index, 192)
         for name, a, b in (("right_leg_upper", 1, 2), ("left_leg_lower", 4, 5), ("left_arm_upper", 9, 10)):
             y, x = np.nonzero(covered[name] > 0.5)
             along = joints[b] - joints[a]
@@ -118,7 +121,7 @@ def test_joints_lie_on_the_figure_in_the_picture(monkeypatch):
     monkeypatch.setattr(figures, "_light", lambda rng, pixels: pixels)
     on, off = [], []
     for index in range(60):
-        pixels, joints = draw_figure(6, index)
+        pixels, joints = draw_person(6, index)
         figure = (pixels[:, :, 0] > 100) & (pixels[:, :, 1] < 0.4 * pixels[:, :, 0]) & (pixels[:, :, 2] > 100)
         assert 0.03 < figure.mean() < 0.4
         on += [at(figure, joint) for joint in joints]
@@ -159,7 +162,7 @@ def test_sides_are_mirror_images_on_average(poses):
 )
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
-        draw_figure(*arguments)
+        draw_person(*arguments)
 
 
 # Drawing a pose
@@ -176,7 +179,7 @@ def test_the_tables_of_joints_agree():
 
 
 def test_visible_joints_are_drawn_and_only_they():
-    pixels, joints = draw_figure(0, 3)
+    pixels, joints = draw_person(0, 3)
     image = Image.fromarray(pixels)
     plain = np.asarray(image.resize((160, 160), Image.Resampling.BICUBIC), np.int64)
     nothing = draw_pose(image, joints, np.zeros(14, bool), 160, LSP_SKELETON)
@@ -218,7 +221,7 @@ def test_pixel_centres_are_kept():
 
 def test_joints_without_a_place_are_left_out():
     image = Image.new("L", (64, 64), 90)
-    _, joints = draw_figure(0, 0)
+    _, joints = draw_person(0, 0)
     joints[6] = np.nan
     visible = np.arange(14) != 6
     assert draw_pose(image, joints, None, 64, LSP_SKELETON) == draw_pose(image, joints, visible, 64, LSP_SKELETON)
@@ -229,7 +232,7 @@ def test_joints_without_a_place_are_left_out():
     [
         (np.zeros((14, 3)), None, LSP_SKELETON, r"joints have shape \(14, 3\)"),
         (np.zeros((14, 2)), np.ones(13, bool), LSP_SKELETON, r"visible has shape \(13,\)"),
-        (np.zeros((11, 2)), None, LSP_SKELETON, "there are joints 0 to 10"),
+        (np.zeros((11, 2)), None, LSP_SKELETON, "joints are numbered 0 to 10"),
     ],
 )
 def test_bad_poses(joints, visible, skeleton, message):
@@ -238,7 +241,7 @@ def test_bad_poses(joints, visible, skeleton, message):
 
 
 def test_the_outline_stays_thin():
-    assert drawing._OUTLINE[3] < 255
+    assert rendering._OUTLINE[3] < 255
     image = Image.new("RGB", (64, 64), (255, 255, 255))
     drawn = np.asarray(draw_pose(image, np.array([(10.0, 32.0), (53.0, 32.0)]), None, 64, [(0, 1)]))
     assert (drawn[:, 32] != 255).any(axis=1).sum() <= 5

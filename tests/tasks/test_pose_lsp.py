@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose import PoseLSP
-from contml.tasks.pose.lsp import _people
+from contml.tasks.pose.lsp import _people, lsp
 from PIL import Image
 from pose_sets import write_lsp
 from scipy.io import loadmat, savemat
@@ -17,7 +16,7 @@ LAYOUT = DATA / "pose_lspet" / "official_layout"
 needs_pack = pytest.mark.skipif(not LAYOUT.is_dir(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
 SMALL = {"side": 64, "min_joints": 9}
 SHORT = [
-    *("images.resize=36", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "model.dim=8"),
+    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
     *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
     "training.epochs=1",
 ]
@@ -49,51 +48,55 @@ def numbers(split):
 
 
 def test_lspet_and_the_first_half_of_lsp_train_the_last_half_tests(folder):
-    task = PoseLSP(str(folder[0]), **SMALL)
+    task = lsp(str(folder[0]), **SMALL)
     assert numbers(task.train) == [("lspet_dataset", k + 1) for k in range(30)] + [
         ("lsp_dataset", k + 1) for k in range(10)
     ]
     assert numbers(task.test) == [("lsp_dataset", k + 1) for k in range(10, 20)]
     assert task.test.queries.tolist() == [0, 1]
-    assert task.facts == [
-        ("images of LSPET", "30 kept of 30 in 30 images"),
-        ("images of LSP", "20 kept of 20 in 20 images"),
-    ]
+    assert task.summary == [("images of LSPET", "30 kept of 30"), ("images of LSP", "20 kept of 20")]
+    assert task.train.excluded == task.test.excluded == {}
     assert Path(task.train.names[0]).name == "im00001.jpg"
     assert Path(task.test.names[0]).name == "im0011.jpg"
 
 
 def test_one_of_them_alone(folder):
-    task = PoseLSP(str(folder[0]), lspet=None, **SMALL)
+    task = lsp(str(folder[0]), lspet=None, **SMALL)
     assert {name for name, _ in numbers(task.train) + numbers(task.test)} == {"lsp_dataset"}
     assert (len(task.train), len(task.test)) == (10, 10)
-    task = PoseLSP(str(folder[0]), lsp=None, queries=3, **SMALL)
+    task = lsp(str(folder[0]), lsp=None, queries=3, **SMALL)
     assert numbers(task.test) == [("lspet_dataset", k + 1) for k in range(24, 30)]
     assert (len(task.train), len(task.test.queries)) == (24, 3)
-    with pytest.raises(ValueError, match=r"task.lsp and task.lspet are both null; name the folder of one of them"):
-        PoseLSP(str(folder[0]), None, None)
+    with pytest.raises(
+        ValueError, match=r"task.lsp and task.lspet are both null; give the folder of at least one of them"
+    ):
+        lsp(str(folder[0]), None, None)
 
 
 def test_flags_mean_hidden_in_lsp_and_inside_in_lspet(folder):
     joints, hidden = folder[1]["LSP"]
     inside = folder[1]["LSPET"][1]
-    task = PoseLSP(str(folder[0]), **SMALL)
-    assert task.test.visible.all(), "hidden joints have places"
-    np.testing.assert_array_equal(task.train.visible[:30], inside)
+    task = lsp(str(folder[0]), **SMALL)
+    assert task.test.renderer.visible.all(), "hidden joints have places"
+    np.testing.assert_array_equal(task.train.renderer.visible[:30], inside)
     assert not inside.all()
-    seen = PoseLSP(str(folder[0]), occluded=False, **SMALL)
+    seen = lsp(str(folder[0]), occluded=False, **SMALL)
     assert hidden[10:].any()
     rows = [number - 1 for _, number in numbers(seen.test)]
-    np.testing.assert_array_equal(seen.test.visible, ~hidden[rows])
-    np.testing.assert_array_equal(seen.train.visible[:30], inside)
+    np.testing.assert_array_equal(seen.test.renderer.visible, ~hidden[rows])
+    np.testing.assert_array_equal(seen.train.renderer.visible[:30], inside)
     low, high = joints[10].min(0), joints[10].max(0)
     expected = ((joints[10] - (low + high) / 2) / (1.3 * (high - low).max()) + 0.5) * 64 - 0.5
-    np.testing.assert_allclose(task.test.joints[0], expected, atol=1e-9)
+    np.testing.assert_allclose(task.test.renderer.joints[0], expected, atol=1e-9)
 
 
 def test_label_distances_leave_out_joints_outside_the_image(folder):
-    task = PoseLSP(str(folder[0]), **SMALL)
-    found, joints, visible = task.train.labels.pairwise().numpy(), task.train.joints, task.train.visible
+    task = lsp(str(folder[0]), **SMALL)
+    found, joints, visible = (
+        task.train.labels.pairwise().numpy(),
+        task.train.renderer.joints,
+        task.train.renderer.visible,
+    )
     for i, j in [(0, 1), (2, 33), (14, 29), (35, 36)]:
         both = visible[i] & visible[j]
         expected = ((joints[i] - joints[j])[both] ** 2).sum() * 14 / both.sum()
@@ -134,12 +137,12 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
         (
             "lsp_dataset",
             lambda joints: joints.transpose(1, 0, 2),
-            r"lsp_dataset/joints.mat: is of LSPET \(\[14, 3, 8\]\), not of LSP; name its folder with task.lspet",
+            r"lsp_dataset/joints.mat: belongs to LSPET \(\[14, 3, 8\]\), not to LSP; give its folder as task.lspet",
         ),
         (
             "lspet_dataset",
             lambda joints: joints.transpose(1, 0, 2),
-            r"lspet_dataset/joints.mat: is of LSP \(\[3, 14, 8\]\), not of LSPET; name its folder with task.lsp",
+            r"lspet_dataset/joints.mat: belongs to LSP \(\[3, 14, 8\]\), not to LSPET; give its folder as task.lsp",
         ),
         (
             "lsp_dataset",
@@ -147,16 +150,16 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
             r"'joints' is float64 \[3, 13, 8\]; LSP has numbers \[3, 14, n\], LSPET \[14, 3, n\]",
         ),
         ("lsp_dataset", lambda joints: joints[0], r"'joints' is float64 \[14, 8, 1\]; LSP has numbers"),
-        ("lsp_dataset", lambda joints: joints + 1, "the third of x, y and flag is 0 or 1; this has 2"),
+        ("lsp_dataset", lambda joints: joints + 1, "the flag after x and y must be 0 or 1; this file has 2"),
         (
             "lsp_dataset",
             lambda joints: np.where(np.arange(8) == 5, np.nan, joints) * [[[1]], [[1]], [[0]]],
-            "the third of x, y and flag is 0 or 1",
+            "the flag after x and y must be 0 or 1",
         ),
         (
             "lsp_dataset",
             lambda joints: joints * np.array([2.5, 2.5, 1])[:, None, None],
-            "joints.mat and images are of different sizes: those of lsp_dataset and lsp_dataset_original do not mix",
+            "joints.mat and images are of different sizes: do not mix files of lsp_dataset and lsp_dataset_original",
         ),
         (
             "lsp_dataset",
@@ -166,9 +169,9 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
     ],
 )
 def test_matrices_that_are_wrong(own, name, edit, message):
-    with pytest.raises(ValueError, match=message) as told:
-        PoseLSP(own(name, edit), **SMALL)
-    assert "\n" not in str(told.value)
+    with pytest.raises(ValueError, match=message) as error:
+        lsp(own(name, edit), **SMALL)
+    assert "\n" not in str(error.value)
 
 
 def test_a_joint_that_is_no_number(own):
@@ -177,7 +180,7 @@ def test_a_joint_that_is_no_number(own):
         return joints
 
     with pytest.raises(ValueError, match=r"lsp_dataset/joints.mat: left_shoulder of image 5 is not a number"):
-        PoseLSP(own("lsp_dataset", edit), **SMALL)
+        lsp(own("lsp_dataset", edit), **SMALL)
 
 
 def test_missing_files(own, tmp_path):
@@ -185,18 +188,19 @@ def test_missing_files(own, tmp_path):
     (tmp_path / "lsp_dataset" / "images" / "im0003.jpg").unlink()
     message = r"images/im0003.jpg: no such image \(1 images of .*lsp_dataset/joints.mat are missing\)"
     with pytest.raises(ValueError, match=message):
-        PoseLSP(root, **SMALL)
-    task = PoseLSP(root, missing="drop", **SMALL)
+        lsp(root, **SMALL)
+    task = lsp(root, missing="drop", **SMALL)
     assert ("lsp_dataset", 3) not in numbers(task.train)
     assert (len(task.train), len(task.test)) == (11, 4), "halves are those of the whole file"
-    assert task.facts[1][1] == "7 kept of 8 in 8 images; left out: 1 whose image is missing"
-    message = r"away/joints.mat: no such file; task.lsp names the folder of LSP in task.root, or null leaves it out"
+    assert task.summary[1] == ("images of LSP", "7 kept of 8")
+    assert (task.train.excluded, task.test.excluded) == ({"without an image file": 1}, {})
+    message = r"away/joints.mat: no such file; task.lsp names the folder of LSP in task.root; null leaves LSP out"
     with pytest.raises(ValueError, match=message):
-        PoseLSP(root, lsp="away", **SMALL)
-    with pytest.raises(ValueError, match=r"task.min_joints=7: allowed are 8 to 14"):
-        PoseLSP(root, min_joints=7)
-    with pytest.raises(ValueError, match=r"task.queries=3: .*joints.mat leaves 4 test people; allowed are 0 to 2"):
-        PoseLSP(root, missing="drop", queries=3, **SMALL)
+        lsp(root, lsp="away", **SMALL)
+    with pytest.raises(ValueError, match=r"task.min_joints is 7; it must be 8 to 14"):
+        lsp(root, min_joints=7)
+    with pytest.raises(ValueError, match=r"task.queries is 3; .*joints.mat has 4 test people, so it must be 0 to 2"):
+        lsp(root, missing="drop", queries=3, **SMALL)
 
 
 # Real annotations
@@ -204,18 +208,20 @@ def test_missing_files(own, tmp_path):
 
 @needs_pack
 def test_real_lspet():
-    task = PoseLSP(str(LAYOUT), lsp=None)
+    task = lsp(str(LAYOUT), lsp=None)
     joints = loadmat(LAYOUT / "lspet_dataset" / "joints.mat")["joints"]
     enough = (joints[:, 2] == 1).sum(0) >= 10
     assert len(task.train) + len(task.test) == enough.sum() == 181
-    assert task.facts == [
-        ("images of LSPET", "181 kept of 200 in 200 images; left out: 19 with fewer than 10 of 14 joints")
-    ]
+    assert task.summary == [("images of LSPET", "181 kept of 200")]
+    reason = "with fewer than 10 of 14 joints"
+    assert task.train.excluded[reason] + task.test.excluded.get(reason, 0) == 19
+    first_test = int(Path(task.test.names[0]).stem[2:]) - 1
+    assert task.train.excluded[reason] == (~enough[:first_test]).sum()
     first = int(np.flatnonzero(enough)[0])
-    np.testing.assert_array_equal(task.train.visible[0], joints[:, 2, first] == 1)
+    np.testing.assert_array_equal(task.train.renderer.visible[0], joints[:, 2, first] == 1)
     assert task.train.image(0).shape == (144, 144, 3)
-    assert (task.train.joints[task.train.visible] > -0.5).all()
-    assert (task.train.joints[task.train.visible] < 143.5).all()
+    assert (task.train.renderer.joints[task.train.renderer.visible] > -0.5).all()
+    assert (task.train.renderer.joints[task.train.renderer.visible] < 143.5).all()
     assert task.train.labels.pairwise().isfinite().all()
 
 
@@ -223,8 +229,8 @@ def test_real_lspet():
 def test_real_lspet_trains_and_is_reported(tmp_path):
     changes = ["task=pose/lsp", f"task.root={LAYOUT}", "task.lsp=null", "task.side=36", *SHORT]
     run = train(load("pose/synthetic", changes), tmp_path)
-    told = json.loads((run.folder / "evaluation.json").read_text())
-    assert (told["queries"], told["gallery"]) == (7, 29)
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert (evaluation["queries"], evaluation["gallery"]) == (7, 29)
     assert (run.folder / "report.html").stat().st_size > 10_000
 
 
@@ -251,5 +257,7 @@ def test_joints_of_the_whole_file_beside_the_first_images_name_what_is_missing(t
     (target / "joints.mat").write_bytes((LAYOUT / "lspet_dataset" / "joints_full_10000.mat").read_bytes())
     (target / "images").symlink_to(LAYOUT / "lspet_dataset" / "images")
     with pytest.raises(ValueError, match=r"images/im00201.jpg: no such image \(8,\d+ images of"):
-        PoseLSP(str(tmp_path), lsp=None)
-    assert "8,873 whose image is missing" in PoseLSP(str(tmp_path), lsp=None, missing="drop").facts[0][1]
+        lsp(str(tmp_path), lsp=None)
+    task = lsp(str(tmp_path), lsp=None, missing="drop")
+    assert task.test.excluded["without an image file"] == 8873
+    assert "without an image file" not in task.train.excluded

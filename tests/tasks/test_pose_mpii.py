@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose import PoseMPII
+from contml.tasks.pose.mpii import mpii
 from contml.tasks.pose.mpii_mat import read_release
 from contml.tasks.pose.people import draw
 from PIL import Image
@@ -37,7 +37,7 @@ def person_of(name):
 
 
 def one_image(folder, joints, rectangle=None, **entry):
-    """A release of three training images, the first of them as told; the others are whole people."""
+    """A release of three training images: the first with the given joints, the others with whole people."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     random, names = np.random.default_rng(0), ("a.jpg", "b.jpg", "c.jpg")
     whole = random.uniform(10, 90, (3, 16, 2)).round()
@@ -54,11 +54,11 @@ def one_image(folder, joints, rectangle=None, **entry):
     return whole
 
 
-def points(*told):
-    return struct([dict(zip(("x", "y", "id", "is_visible"), point, strict=False)) for point in told])
+def points(*values):
+    return struct([dict(zip(("x", "y", "id", "is_visible"), point, strict=False)) for point in values])
 
 
-# What the file says
+# The annotation file
 
 
 def test_every_form_is_read(folder):
@@ -71,7 +71,7 @@ def test_every_form_is_read(folder):
         np.testing.assert_allclose(person.joints[marked], joints[marked], atol=1e-9)
         assert np.isnan(person.joints[~marked]).all()
         np.testing.assert_array_equal(person.seen[marked], seen[marked])
-    assert (release.images, release.unmarked, release.repeated, release.test_images) == (40, 1, 0, 2)
+    assert (release.images, release.unmarked, release.repeated, release.test_images) == (40, 1, [], 2)
 
 
 def test_numbers_are_packed_in_the_miniature_as_matlab_does(folder):
@@ -109,7 +109,7 @@ def test_a_single_point_without_is_visible_is_a_person_of_one_joint(tmp_path):
     assert np.flatnonzero(person.marked).tolist() == [3]
     assert person.seen[3]
     with pytest.raises(ValueError, match=r"0 people are left|1 people are left|2 people are left"):
-        PoseMPII(str(tmp_path), queries=0)  # it is left out, and two others are too few
+        mpii(str(tmp_path), queries=0)  # it is left out, and two others are too few
 
 
 def test_fields_come_and_go(tmp_path):
@@ -133,13 +133,13 @@ def points_of(count):
     return struct([{"point": points(*((k + 1, k + 1, k, 1) for k in range(count)))}])
 
 
-def test_a_joint_told_twice_and_an_image_told_twice_are_counted(tmp_path):
+def test_a_joint_and_an_image_that_appear_twice_are_counted(tmp_path):
     one_image(tmp_path, points((5, 6, 3, 1), (9, 9, 3, 1)))
     release = read_release(tmp_path / MAT)
-    assert (len(release.people), release.repeated) == (2, 1)
+    assert (len(release.people), len(release.repeated)) == (2, 1)
     one_image(tmp_path, None, image=struct([{"name": "b.jpg"}]))
     release = read_release(tmp_path / MAT)
-    assert (len(release.people), release.repeated) == (2, 1)
+    assert (len(release.people), len(release.repeated)) == (2, 1)
 
 
 def test_an_image_without_a_video_is_a_group_of_its_own(tmp_path):
@@ -150,23 +150,31 @@ def test_an_image_without_a_video_is_a_group_of_its_own(tmp_path):
 # The task
 
 
-def test_counts_are_told_by_reason(folder):
-    facts = dict(PoseMPII(str(folder[0]), **SMALL).facts)
+def excluded(task, reason):
+    """How many people are left out for a reason, of both splits."""
+    assert {*task.train.excluded, *task.test.excluded} == {reason}
+    return sum(split.excluded.get(reason, 0) for split in (task.train, task.test))
+
+
+def test_people_who_are_left_out_are_counted_by_reason(folder):
+    task = mpii(str(folder[0]), **SMALL)
+    facts = dict(task.summary)
     few = sum(marked.sum() < 16 for _, marked, _ in folder[1].values())
     assert few == 7
-    kept = f"{80 - few} kept of 80 in 40 images; left out: {few} with fewer than 16 of 16 joints"
-    assert facts["people with joints"] == kept
-    assert facts["without joints"] == "1 people of these images; 2 official test images"
+    assert facts["people with joints"] == f"{80 - few} kept of 80 in 40 images"
+    assert excluded(task, "with fewer than 16 of 16 joints") == few
+    assert facts["without joints"] == "1 people in these images; 2 official test images"
     prepared = prepare("pose/mpii", folder[0], ["task.queries=4", "task.side=32"], size=32)
     assert dict(prepared.told) == facts
     assert (prepared.images, prepared.broken) == (80 - few, [])
-    seen = dict(PoseMPII(str(folder[0]), min_joints=13, occluded=False, **SMALL).facts)["people with joints"]
+    seen = mpii(str(folder[0]), min_joints=13, occluded=False, **SMALL)
     fewer = sum((marked & seen).sum() < 13 for _, marked, seen in folder[1].values())
-    assert f"left out: {fewer} with fewer than 13 of 16 joints" in seen
+    assert excluded(seen, "with fewer than 13 of 16 joints") == fewer
+    assert seen.summary[0][1] == f"{80 - fewer} kept of 80 in 40 images"
 
 
 def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
-    task, loose = (PoseMPII(str(folder[0]), min_joints=least, **SMALL) for least in (16, 9))
+    task, loose = (mpii(str(folder[0]), min_joints=least, **SMALL) for least in (16, 9))
     release = read_release(folder[0] / MAT)
     video = {person.image: person.video for person in release.people}
     parts = [{video[person_of(name)[0]] for name in split.names} for split in (task.train, task.test)]
@@ -180,13 +188,13 @@ def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
     assert len(task.test.gallery) == len(task.test) - 4
     order = [draw(f"video {video[person_of(name)[0]]}", 0) for name in task.test.names]
     assert order == sorted(order), "queries are of the first videos drawn"
-    other = PoseMPII(str(folder[0]), seed=1, **SMALL)
+    other = mpii(str(folder[0]), seed=1, **SMALL)
     assert set(other.test.names) != set(task.test.names)
 
 
 @pytest.mark.parametrize("squared", [True, False])
 def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
-    task = PoseMPII(str(folder[0]), margin=1.5, squared=squared, min_joints=14, **SMALL)
+    task = mpii(str(folder[0]), margin=1.5, squared=squared, min_joints=14, **SMALL)
     found = task.train.labels.pairwise().numpy()
 
     def in_pixels_of_crop(name):
@@ -205,7 +213,7 @@ def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
 
 
 def test_box_of_scale_and_place(folder):
-    task = PoseMPII(str(folder[0]), box="scale", margin=1.25, **SMALL)
+    task = mpii(str(folder[0]), box="scale", margin=1.25, **SMALL)
     places = {(person.image, person.number): person.place for person in read_release(folder[0] / MAT).people}
     for row, name in enumerate(task.train.names):
         x, y, height = places[person_of(name)]
@@ -215,7 +223,7 @@ def test_box_of_scale_and_place(folder):
 
 
 def test_crops_show_their_person(folder):
-    task = PoseMPII(str(folder[0]), margin=1.0, queries=4, side=48)
+    task = mpii(str(folder[0]), margin=1.0, queries=4, side=48)
     for row in range(0, len(task.test), 5):
         image, number = person_of(task.test.name(row))
         whole = np.asarray(Image.open(folder[0] / "images" / image))
@@ -223,11 +231,11 @@ def test_crops_show_their_person(folder):
         assert task.test.image(row).shape == (48, 48, 3)
         x0, y0, x1, y1 = (max(0, round(v)) for v in (*low, *high))
         inner = whole[y0 : y1 + 1, x0 : x1 + 1].mean((0, 1))
-        joints = task.test.joints[row]
+        joints = task.test.renderer.joints[row]
         a, b = np.maximum(joints.min(0).round().astype(int), 0), joints.max(0).round().astype(int)
         cut = task.test.image(row)[a[1] : b[1] + 1, a[0] : b[0] + 1].mean((0, 1))
         assert np.abs(cut - inner).max() < 8
-    file, how = task.test.source(0)
+    file, how = task.test.stamp(0)
     assert file == folder[0] / "images" / person_of(task.test.name(0))[0]
     assert how.startswith("48 x 48 of ")
 
@@ -235,7 +243,7 @@ def test_crops_show_their_person(folder):
 OPTIONS = [
     *("task=pose/mpii", "task.queries=4", "task.side=36", "images.resize=36", "images.crop=32", "model.dim=8"),
     *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
-    *("images.scale_jitter=2", "images.shift=1", "training.epochs=1"),
+    *("transform.scale_jitter=2", "transform.shift=1", "training.epochs=1"),
 ]
 
 
@@ -250,12 +258,25 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path, cache):
     assert (run.folder / "report.html").stat().st_size > 10_000
     with Image.open(run.folder / "gallery.png") as gallery:
         assert gallery.width > 400
-    told = json.loads((run.folder / "evaluation.json").read_text())
-    assert told["queries"] == 4
-    assert told["unit"] == "squared pixels of a crop of 36, summed over 16 joints"
-    curve = told["curves"]["label_distance"]
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert evaluation["queries"] == 4
+    assert evaluation["unit"] == "squared pixels of a crop of 36, summed over 16 joints"
+    curve = evaluation["curves"]["label_distance"]
     assert curve["oracle"][-1] <= curve["model"][-1]
     assert (tmp_path / "crops").is_dir() is cache
+
+
+def test_people_with_contradictory_joints_are_left_out_and_counted(folder, monkeypatch):
+    release = read_release(folder[0] / MAT)
+    broken = release._replace(people=release.people[5:], repeated=release.people[:5])
+    monkeypatch.setattr("contml.tasks.pose.mpii.read_release", lambda path: broken)
+    task = mpii(str(folder[0]), **SMALL)
+    reason = "with a joint or an image that appears twice"
+    assert sum(split.excluded.get(reason, 0) for split in (task.train, task.test)) == 5
+    assert not {person_of(name) for name in (*task.train.names, *task.test.names)} & {
+        (person.image, person.number) for person in release.people[:5]
+    }
+    assert task.summary[0][1].endswith(" kept of 80 in 40 images")
 
 
 # What is refused
@@ -267,17 +288,17 @@ def test_missing_images(tmp_path):
     (tmp_path / "images" / names[0]).unlink()
     message = rf"images/{names[0]}: no such image \(1 images of .*\.mat are missing\); check .* task.missing=drop"
     with pytest.raises(ValueError, match=message):
-        PoseMPII(str(tmp_path), **SMALL)
-    task = PoseMPII(str(tmp_path), missing="drop", **SMALL)
-    assert task.facts[0][1].endswith(", 2 whose image is missing")
+        mpii(str(tmp_path), **SMALL)
+    task = mpii(str(tmp_path), missing="drop", **SMALL)
+    assert sum(split.excluded.get("without an image file", 0) for split in (task.train, task.test)) == 2
     assert not any(names[0] in name for name in (*task.train.names, *task.test.names))
-    with pytest.raises(ValueError, match=r"nobody is left of 40 people \(.*3\d whose image is missing\)"):
-        PoseMPII(str(tmp_path), images="elsewhere", missing="drop", **SMALL)
+    with pytest.raises(ValueError, match=r"none of its 40 people is left \(.*3\d without an image file.*\)"):
+        mpii(str(tmp_path), images="elsewhere", missing="drop", **SMALL)
 
 
 def test_a_broken_image_is_named(folder, tmp_path):
     write_mpii(tmp_path, images=20)
-    task = PoseMPII(str(tmp_path), **SMALL)
+    task = mpii(str(tmp_path), **SMALL)
     task.train.images[0].file.write_bytes(b"no image")
     with pytest.raises(OSError, match="cannot identify image file"):
         task.train.image(0)
@@ -289,13 +310,13 @@ def test_a_broken_image_is_named(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_joints": 8}, "task.min_joints=8: allowed are 9 to 16, so that any two people have one in common"),
-        ({"min_joints": 17}, "task.min_joints=17: allowed are 9 to 16"),
-        ({"margin": 0.5}, "task.margin=0.5: allowed are 1"),
-        ({"side": 4}, "task.side=4: allowed are 8 and more"),
-        ({"test": 1.0}, "task.test=1.0: the chance of a video to be tested on, above 0 and below 1"),
+        ({"min_joints": 8}, "task.min_joints is 8; it must be 9 to 16, so that any two people have a joint in common"),
+        ({"min_joints": 17}, "task.min_joints is 17; it must be 9 to 16"),
+        ({"margin": 0.5}, "task.margin is 0.5; it must be 1 to 10"),
+        ({"side": 4}, "task.side is 4; it must be at least 8"),
+        ({"test": 1.0}, "task.test is 1.0; it must be above 0 and below 1: the probability that a video is drawn"),
         ({"test": 0.001}, "0 people are left; a split needs at least 3"),
-        ({"queries": 1919}, r"task.queries=1919: .*\.mat leaves 3\d test people; allowed are 0 to 3\d, so that two"),
+        ({"queries": 1919}, r"task.queries is 1919; .*\.mat has 3\d test people, so it must be 0 to 3\d: two people"),
         (
             {"annotations": "mpii.mat"},
             r"mpii.mat: no such file; task.annotations names .*human_pose_v1_u12_2/",
@@ -305,23 +326,23 @@ def test_a_broken_image_is_named(folder, tmp_path):
 )
 def test_wrong_options(folder, options, message):
     with pytest.raises(ValueError, match=message):
-        PoseMPII(**{"root": str(folder[0]), **SMALL, **options})
+        mpii(**{"root": str(folder[0]), **SMALL, **options})
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("point", "message"),
     [
-        ((5, 6, 16), r"annolist\(1\).annorect\(1\): a point with x 5.0, y 6.0, id 16.0; ids are 0 to 15"),
+        ((5, 6, 16), r"annolist\(1\).annorect\(1\): a point has x 5.0, y 6.0, id 16.0; ids are 0 to 15"),
         ((5, 6, 2.5), r"id 2.5; ids are 0 to 15"),
         ((5, 6), r"id None; ids are 0 to 15"),
         ((5, EMPTY, 2), "y None"),
-        ((np.array([5, 6]), 6, 2), r"annolist\(1\).annorect\(1\): x is \[\[?5, 6\]?\]; one finite number is allowed"),
-        ((np.nan, 6, 2), r"x is .*nan.*; one finite number"),
-        (("five", 6, 2), r"x is .*five.*; one finite number"),
+        ((np.array([5, 6]), 6, 2), r"annolist\(1\).annorect\(1\): x is \[\[?5, 6\]?\]; it must be one finite number"),
+        ((np.nan, 6, 2), r"x is .*nan.*; it must be one finite number"),
+        (("five", 6, 2), r"x is .*five.*; it must be one finite number"),
     ],
 )
-def test_malformed_points_are_named(tmp_path, told, message):
-    one_image(tmp_path, points(told))
+def test_malformed_points_are_named(tmp_path, point, message):
+    one_image(tmp_path, points(point))
     with pytest.raises(ValueError, match=message):
         read_release(tmp_path / MAT)
 
@@ -355,9 +376,9 @@ def test_files_that_are_something_else(tmp_path):
 def test_real_joints_in_the_official_structs():
     release = read_release(SAMPLE)
     assert (len(release.people), release.images, release.test_images) == (644, 600, 40)
-    told = json.loads(gzip.decompress((SAMPLE.parent / "mpii_valid_2958.json.gz").read_bytes()))
+    listed = json.loads(gzip.decompress((SAMPLE.parent / "mpii_valid_2958.json.gz").read_bytes()))
     forms = json.loads((SAMPLE.parent / "mpii_struct_sample_forms.json").read_text())["is_visible_form_per_image"]
-    truth = {(person["img_paths"], person["people_index"]): person for person in told}
+    truth = {(person["img_paths"], person["people_index"]): person for person in listed}
     used = set()
     for person in release.people:
         joints = np.array(truth[person.image, person.number]["joint_self"])
@@ -381,14 +402,14 @@ def test_real_people_through_engine_training_and_report(tmp_path):
     grey = (tmp_path / "grey.jpg").read_bytes()
     for person in read_release(SAMPLE).people:
         (tmp_path / "images" / person.image).write_bytes(grey)
-    task = PoseMPII(str(tmp_path), queries=50)
+    task = mpii(str(tmp_path), queries=50)
     kept, found = len(task.train) + len(task.test), 644
     assert 0.62 < kept / found < 0.74, "68 % of Tompson's people have all joints"
     assert 0.38 < len(task.test) / kept < 0.51
     distances = task.train.labels.pairwise()
     assert 28_000 < distances.median() < 46_000
-    assert (task.train.joints > 32).all(), "the centre 224 of a crop of 288 holds everybody"
-    assert (task.train.joints < 256).all()
+    assert (task.train.renderer.joints > 32).all(), "the centre 224 of a crop of 288 holds everybody"
+    assert (task.train.renderer.joints < 256).all()
     run = train(load("pose/synthetic", [*OPTIONS, f"task.root={tmp_path}"]), tmp_path / "runs")
     assert [row["event"] for row in run.rows()].count("evaluation") == 2
     assert (run.folder / "report.html").stat().st_size > 10_000

@@ -10,14 +10,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from contml.tasks.table import TableFile
+from contml.tasks.table.file import file
 from PIL import Image
 from tables import SIZES, dials, write_table
 
 from contml import InputError
-from contml.contracts import Split, Task
+from contml.data import Images, Split, Task
+from contml.data.renderers.captions import CaptionExplainer
 from contml.distances.places import haversine
-from contml.images import Images
 from contml.labels import CaptionLabels, ClassLabels, WeightedLabels
 
 KINDS = {
@@ -41,19 +41,36 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(folder):
-    with (folder / "items.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    with (folder / "items.csv").open(newline="") as opened:
+        return list(csv.DictReader(opened))
 
 
 def table(folder, labels=None, **options):
-    return TableFile(str(folder / "items.csv"), labels, **{"image": "image", "dim": 8, **options})
+    return file(str(folder / "items.csv"), labels, **{"image": "image", "dim": 8, **options})
 
 
 def own(folder, rows, **options):
     """A table of these rows in another file of the folder."""
     path = folder / "own.csv"
     write_table(path, rows)
-    return TableFile(str(path), **options)
+    return file(str(path), **options)
+
+
+def column(task, name):
+    """How a column was read: what it is used as, why, and its values."""
+    (line,) = (line[1:] for line in task.columns if line[0] == name)
+    return line
+
+
+def split_line(task):
+    """How the rows were split: by which column, as what, why, and the sizes."""
+    (line,) = (line for line in task.columns if line[1] == "split")
+    return line
+
+
+def labels_of(task):
+    """The labels of a task that are drawn as text."""
+    return task.train.renderer.labels
 
 
 def numbers_of(split):
@@ -95,7 +112,7 @@ def test_numbers_come_in_units_of_the_training_rows_spread(folder, rows):
         size = unit([float(rows[number]["reading"]) for number in numbers_of(task.train)])
         torch.testing.assert_close(task.test.labels.pairwise() * size, plain, rtol=1e-5, atol=1e-4)
         assert f"{size:.4g}" in task.test.labels.unit
-        assert f"a label distance of 1 is {size:.4g}" in task.described()[3][3]
+        assert f"a label distance of 1 is {size:.4g}" in column(task, "reading")[2]
 
 
 def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows):
@@ -121,9 +138,9 @@ def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
             ious = [((x == c) & (y == c)).sum() / ((x == c) | (y == c)).sum() for c in range(3)]
             assert float(task.test.labels.pairwise([i], [j])) == pytest.approx(1 - np.mean(ious), abs=1e-6)
     task = table(folder, {"text": "captions"})
-    said = [[rows[number]["text"]] for number in numbers_of(task.test)]
+    captions = [[rows[number]["text"]] for number in numbers_of(task.test)]
     assert isinstance(task.test.labels, CaptionLabels)
-    alone = CaptionLabels(said, task.read[0].vectors)
+    alone = CaptionLabels(captions, task.test.explainer.vectors)
     torch.testing.assert_close(task.test.labels.pairwise(), alone.pairwise())
 
 
@@ -132,8 +149,9 @@ def test_several_labels_are_summed_on_one_scale(folder):
     task = table(folder, told, side=16)
     assert isinstance(task.train.labels, WeightedLabels)
     alone = {name: table(folder, {name: kind.split(":")[0]}, side=16) for name, kind in told.items()}
+    means = [label.weight / weight for label, weight in zip(labels_of(task), task.train.explainer.weights, strict=True)]
     total = 0
-    for (name, kind), mean in zip(told.items(), task.means, strict=True):
+    for (name, kind), mean in zip(told.items(), means, strict=True):
         first = alone[name].train.labels.pairwise().double()
         apart = float(first.sum()) / (len(first) * (len(first) - 1))
         assert mean == pytest.approx(apart, rel=1e-6)  # 48 rows: all are looked at
@@ -145,10 +163,11 @@ def test_several_labels_are_summed_on_one_scale(folder):
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n, k in KINDS.items() if n != "grade"])
 def test_kinds_are_guessed(folder, name, kind):
     task = table(folder, {name: "auto:0.5"}, split=None)
-    assert [(label.name, label.kind, label.weight) for label in task.read] == [(name, kind, 0.5)]
-    (told,) = [line for line in task.described() if line[0] == name]
-    assert told[1] == kind
-    assert told[2] != "as told"
+    used_as, why, _ = column(task, name)
+    assert used_as == kind
+    assert why != "as given"
+    changes = json.loads(task.suggested[1][0].removeprefix("task.labels="))
+    assert changes == {name: f"{kind}:0.5"}
 
 
 def test_levels_in_words_need_their_order(folder, rows):
@@ -167,14 +186,14 @@ def test_levels_in_words_need_their_order(folder, rows):
 def test_the_column_of_images_and_the_one_label_are_found(folder, rows):
     few = [{"photo": row["image"], "age": row["reading"], "id": k} for k, row in enumerate(rows)]
     task = own(folder, few)
-    assert (task.roles.image, [label.name for label in task.read]) == ("photo", ["age"])
-    assert task.suited()[0] == "table/default"
-    lines = {line[0]: line for line in task.described()}
-    assert lines["photo"][1:3] == ["image", "its cells name image files"]
-    assert lines["id"][1:3] == ["not used", "it only counts the rows"]
+    assert task.suggested[0] == "table/default"
+    assert [line[0] for line in task.columns] == ["column", "", "photo", "age", "", "id"]
+    assert column(task, "photo")[:2] == ["image", "its cells name image files"]
+    assert column(task, "age")[0] == "number"
+    assert column(task, "id")[:2] == ["not used", "it only counts the rows"]
     both = [{"mask": row["map"], "picture": row["image"]} for row in rows]
     task = own(folder, both)
-    assert (task.roles.image, task.read[0].kind) == ("picture", "map")
+    assert (column(task, "picture")[0], column(task, "mask")[0]) == ("image", "map")
 
 
 def test_several_columns_that_could_be_the_label_are_listed(folder):
@@ -189,27 +208,27 @@ def test_several_columns_that_could_be_the_label_are_listed(folder):
 def test_one_class_label_is_the_class_way(folder):
     task = table(folder, {"colour": "class"})
     assert isinstance(task.test.labels, ClassLabels)
-    config, changes = task.suited()
+    config, changes = task.suggested
     assert config == "table/classes"
     assert "sampler.classes=4" in changes
     assert 'task.labels={"colour": "class"}' in changes
 
 
 def test_batches_fit_the_rows(folder):
-    config, changes = table(folder, {"reading": "number"}).suited()
+    config, changes = table(folder, {"reading": "number"}).suggested
     assert config == "table/default"
     assert changes[-3:] == ["sampler.batch_size=48", "sampler.anchors_per_batch=8", "sampler.neighbours=5"]
 
 
 def test_above_a_number_of_rows_batches_are_drawn_uniformly(folder, monkeypatch):
-    monkeypatch.setattr("contml.tasks.table.file._NEAREST", 47)
+    monkeypatch.setattr("contml.tasks.table.overview._NEAREST", 47)
     assert (
-        table(folder, {"reading": "number"}).suited()[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
+        table(folder, {"reading": "number"}).suggested[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
     )
-    assert table(folder, {"map": "map"}).suited()[1][-1] == "sampler.neighbours=5"
-    monkeypatch.setattr("contml.tasks.table.file._SLOWER", {"map": (48, 47)})
-    assert table(folder, {"map": "map"}).suited()[1][-1] == "sampler.neighbours=5"
-    assert "uniform" in table(folder, {"map": "map", "colour": "class"}).suited()[1][-1]
+    assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
+    monkeypatch.setattr("contml.tasks.table.overview._SLOWER", {"map": (48, 47)})
+    assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
+    assert "uniform" in table(folder, {"map": "map", "colour": "class"}).suggested[1][-1]
 
 
 # Splits
@@ -223,7 +242,7 @@ def test_a_drawn_split_is_reproducible_and_keeps_groups_apart(folder, rows):
     makers = [{rows[number]["maker"] for number in numbers_of(split)} for split in (task.train, task.test)]
     assert not makers[0] & makers[1]
     assert len(makers[1]) == 3
-    assert "no maker in both" in task.parts.how
+    assert "no maker in both" in split_line(task)[2]
 
 
 def test_rows_of_one_image_stay_together(folder, rows):
@@ -242,14 +261,14 @@ def test_a_split_column_is_found_and_tells_queries(folder, rows):
     words = ["Train"] * 40 + ["query"] * 3 + ["test"] * 10 + ["val"] * 4 + [""] * 3
     told = [{"image": r["image"], "reading": r["reading"], "subset": w} for r, w in zip(rows, words, strict=True)]
     task = own(folder, told)
-    assert (task.roles.split, len(task.train), len(task.test)) == ("subset", 40, 13)
+    assert (split_line(task)[0], len(task.train), len(task.test)) == ("subset", 40, 13)
     assert task.test.queries.tolist() == [0, 1, 2]
     assert task.test.gallery.tolist() == list(range(3, 13))
-    assert "7 rows in neither part" in task.parts.how
+    assert "7 rows in neither part" in split_line(task)[2]
     with pytest.raises(InputError, match=r"task.queries=4: the split names 3 queries"):
         own(folder, told, queries=4)
     told[5]["subset"] = "trial"
-    with pytest.raises(InputError, match=r"own.csv:7: subset is 'trial'; it takes train, test, query"):
+    with pytest.raises(InputError, match=r"own.csv:7: subset is 'trial'; it must be train, test, query"):
         own(folder, told, split="subset", labels={"reading": "number"})
     told[5] = {**told[50], "subset": "train"}
     with pytest.raises(InputError, match=r"own.csv:52: the image '.*050.png' is in test here, and in train in .*:7;"):
@@ -269,7 +288,7 @@ def test_queries_are_drawn(folder):
 def test_captions_in_rows_columns_and_lists(folder, rows):
     """A row a caption, a column a caption, a list of captions: the same label."""
     several = [[row["text"], f"the {row['colour']} one"] for row in rows]
-    by_row = [{"image": r["image"], "text": said} for r, both in zip(rows, several, strict=True) for said in both]
+    by_row = [{"image": r["image"], "text": text} for r, both in zip(rows, several, strict=True) for text in both]
     by_column = [{"image": r["image"], "a": s[0], "b": s[1]} for r, s in zip(rows, several, strict=True)]
     by_list = [{"image": r["image"], "text": json.dumps(s)} for r, s in zip(rows, several, strict=True)]
     as_python = [{"image": r["image"], "text": str(s)} for r, s in zip(rows, several, strict=True)]
@@ -303,8 +322,14 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
         own(folder, some, **told)
     task = own(folder, some, missing="drop", **told)
     assert len(task.train) + len(task.test) == 56
-    assert task.rows.dropped == {"no image file": 1, "no reading": 2, "no colour": 1}
-    assert task.described()[-1] == ["", "left out", "task.missing=drop", task.rows.told()]
+    assert task.train.excluded == {
+        "without an image file": 1,
+        "without a value in 'reading'": 2,
+        "without a value in 'colour'": 1,
+    }
+    assert task.test.excluded == {}  # the split was drawn afterwards
+    words = "1 without an image file, 2 without a value in 'reading', 1 without a value in 'colour'"
+    assert task.columns[-1] == ["", "left out", "task.missing=drop", words]
     some[8]["image"] = rows[8]["image"]
     with pytest.raises(
         InputError, match=r"own.csv:5: no reading \(2 such of 60 rows\); complete the table, or set task"
@@ -315,7 +340,7 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
 def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     some = [dict(row) for row in rows]
     some[4]["text"] = "of the"
-    with pytest.raises(InputError, match=r"own.csv:6: no word that has a vector in text \(1 such"):
+    with pytest.raises(InputError, match=r"own.csv:6: 'text' has no word that has a vector \(1 such"):
         own(folder, some, labels={"text": "captions"}, image="image")
     task = own(folder, some, labels={"text": "captions"}, image="image", missing="drop", dim=8)
     assert len(task.train) + len(task.test) == 59
@@ -323,7 +348,7 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     with pytest.raises(InputError, match=r"own.csv:9: map: no such file .*gone.png; paths are relative .* \(2 such of"):
         own(folder, some, labels={"map": "map"}, image="image")
     task = own(folder, some, labels={"map": "map"}, image="image", missing="drop")
-    assert task.rows.dropped == {"no map": 2}
+    assert task.train.excluded == {"without a label map in 'map'": 2}
     some[7], some[8] = rows[7], rows[8]
     empty = np.full((32, 32), 255, np.uint8)
     empty[:3] = 1
@@ -331,10 +356,28 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     some[9]["map"] = "maps/empty.png"
     with pytest.raises(InputError, match=r"set task.ignore=255 if it means no class, else task.classes=256"):
         own(folder, some, labels={"map": "map"}, image="image")
-    with pytest.raises(InputError, match=r"own.csv:11: at most half of the pixels labelled in map \(1 such"):
+    with pytest.raises(InputError, match=r"own.csv:11: 'map' has at most half of its pixels labelled \(1 such"):
         own(folder, some, labels={"map": "map"}, image="image", ignore=255)
     task = own(folder, some, labels={"map": "map"}, image="image", ignore=255, missing="drop")
     assert len(task.train) + len(task.test) == 59
+    left_out = {"without enough labelled pixels in 'map'": 1}
+    assert sorted((dict(task.train.excluded), dict(task.test.excluded)), key=len) == [{}, left_out]
+
+
+def test_what_was_left_out_counts_for_the_part_that_the_split_names(folder, rows):
+    """A row without an image in test is not one that training lacks."""
+    parts = ["train"] * 40 + ["query"] * 3 + ["test"] * 10 + ["val"] * 7
+    some = [{"image": r["image"], "text": r["text"], "split": p} for r, p in zip(rows, parts, strict=True)]
+    for number, key, cell in ((3, "image", "img/a.png"), (41, "text", ""), (44, "image", ""), (58, "image", "")):
+        some[number][key] = cell
+    some[5]["text"] = some[45]["text"] = some[46]["text"] = "of the"
+    task = own(folder, some, labels={"text": "captions"}, missing="drop", dim=8)
+    assert (len(task.train), len(task.test), len(task.test.queries)) == (38, 9, 2)
+    word = "without a word that has a vector in 'text'"
+    assert task.train.excluded == {"without an image file": 1, word: 1}
+    assert task.test.excluded == {"without an image file": 1, "without a caption in 'text'": 1, word: 2}
+    total = f"3 without an image file, 1 without a caption in 'text', 3 {word}"
+    assert task.columns[-1] == ["", "left out", "task.missing=drop", total]
 
 
 # Pictures, and what passes on
@@ -348,14 +391,17 @@ def test_every_kind_is_drawn(folder, name, size):
     assert picture.size == (size, size)
     plain = Image.open(task.test.image(1)).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
     if size >= 200:
-        assert np.abs(np.asarray(picture, float) - np.asarray(plain, float)).mean() > 1  # something is said on it
+        assert np.abs(np.asarray(picture, float) - np.asarray(plain, float)).mean() > 1  # something is drawn on it
 
 
 def test_a_sum_is_drawn_and_explained(folder):
     task = table(folder, dict(KINDS.items()))
     assert task.test.draw(0, 420).size == (420, 420)
     assert task.test.explain(0, 1, 1500).width == 1500
-    assert not hasattr(table(folder, {"reading": "number"}).test, "explain")
+    assert isinstance(table(folder, {"text": "captions"}).test.explainer, CaptionExplainer)
+    plain = table(folder, {"reading": "number"}).test
+    assert plain.explainer is None
+    assert plain.explain(0, 1, 1500) is None
 
 
 def test_a_split_reads_images_in_workers(folder):
@@ -364,6 +410,12 @@ def test_a_split_reads_images_in_workers(folder):
     assert batch.images.shape == (8, 3, 16, 16)
     copy = pickle.loads(pickle.dumps(task.test))
     assert copy.name(2) == task.test.name(2)
+    for name, kind in (*KINDS.items(), (None, None)):
+        split = table(folder, dict(KINDS) if name is None else {name: kind}).test
+        copy = pickle.loads(pickle.dumps(split))
+        assert copy.draw(1, 200).tobytes() == split.draw(1, 200).tobytes()
+        if split.explainer is not None:
+            assert copy.explain(0, 1, 600).tobytes() == split.explain(0, 1, 600).tobytes()
 
 
 parquet = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
@@ -386,24 +438,24 @@ def test_parquet_is_the_same_as_csv(folder, rows):
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "items.parquet")
     for name in ("reading", "grade", "colour", "needle", "tags"):
         kind = KINDS[name]
-        one = TableFile(str(folder / "items.parquet"), {name: kind})
+        one = file(str(folder / "items.parquet"), {name: kind})
         two = table(folder, {name: kind})
-        assert one.test.files == two.test.files
+        assert one.test.names == two.test.names
         torch.testing.assert_close(one.test.labels.pairwise(), two.test.labels.pairwise())
     with pytest.raises(InputError, match=r"column 'bytes' \(task.labels\) holds bytes or structures"):
-        TableFile(str(folder / "items.parquet"), {"bytes": "class"})
+        file(str(folder / "items.parquet"), {"bytes": "class"})
     columns["reading"][7] = None
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "gap.parquet")
     with pytest.raises(InputError, match=r"gap.parquet: row 8: no reading"):
-        TableFile(str(folder / "gap.parquet"), {"reading": "number"})
+        file(str(folder / "gap.parquet"), {"reading": "number"})
     (folder / "cut.parquet").write_bytes((folder / "gap.parquet").read_bytes()[:300])
     with pytest.raises(InputError, match=r"cut.parquet: not readable as Parquet"):
-        TableFile(str(folder / "cut.parquet"))
+        file(str(folder / "cut.parquet"))
     with pytest.raises(InputError, match=r"none.parquet: no such file"):
-        TableFile(str(folder / "none.parquet"))
+        file(str(folder / "none.parquet"))
 
 
 def test_parquet_without_its_reader_says_what_to_install(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"read by pyarrow, which is not installed: pip install 'contml\[table\]'"):
-        TableFile(str(folder / "any.parquet"))
+        file(str(folder / "any.parquet"))

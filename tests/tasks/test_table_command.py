@@ -13,7 +13,7 @@ from tables import dials, write_table
 from contml import experiment
 
 TINY = [
-    *("images.resize=32", "images.crop=32", "images.scale_jitter=2", "images.shift=1", "images.workers=0"),
+    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
     *("model.dim=8", "sampler.batches=3", "training.epochs=1", "task.dim=8"),
 ]
 
@@ -31,7 +31,13 @@ def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
     )
     assert status == 0, err
     assert "mean label distance" in out
-    for line in ("number x 1", "class x 0.5", "place x 1", "as told", "48 to train on, 12 to test, all of these query"):
+    for line in (
+        "number x 1",
+        "class x 0.5",
+        "place x 1",
+        "as given",
+        "48 for training, 12 for testing, all of them queries",
+    ):
         assert line in err
     (folder,) = (tmp_path / "runs/table/default").iterdir()
     values = yaml.safe_load((folder / "config.yaml").read_text())
@@ -114,7 +120,10 @@ def test_a_config_of_ones_own_and_a_sampler_of_ones_own(contml, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "item.csv"], "item.csv: no such file; task.data names it in ., which has img, items.csv, maps"),
+        (
+            ["--data", "item.csv"],
+            "item.csv: no such file; set data to the name of the file; . holds img, items.csv, maps",
+        ),
         (["--data", "items.csv"], "several columns can be the label: reading (number)"),
         (["--data", "items.csv", "--label", "redding=number"], "no column 'redding' (task.labels); did you mean 'read"),
         (["--data", "items.csv", "--label", "reading=nummer"], "there is no kind 'nummer'; did you mean 'number'?"),

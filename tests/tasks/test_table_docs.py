@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from contml.tasks.table import TableFile
 from contml.tasks.table.chosen import _kind
 from contml.tasks.table.described import KINDS
+from contml.tasks.table.file import file
 from contml.tasks.table.guess import Guess, guess_cells, pair_up
 
 from contml.cli import main
@@ -32,7 +32,7 @@ def test_the_snippet_draws_a_table_that_trains(tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs/table.md", "exec"), {})
-    tiny = ["images.resize=24", "images.crop=24", "images.scale_jitter=0", "images.workers=0"]
+    tiny = ["images.resize=24", "images.crop=24", "transform.scale_jitter=0", "images.workers=0"]
     (first, second, third) = re.findall(r"^contml train (--data dials.csv[^#\n]*)", PAGE, re.MULTILINE)
     said = {}
     for command in (first, second, third):
@@ -56,8 +56,8 @@ def test_every_kind_is_told_in_order():
 
 
 def test_every_option_is_told():
-    told = [match[1] for match in re.finditer(r"^\| `task\.(\w+)=", section("What you say"), re.MULTILINE)]
-    names = [option.name for option in options(TableFile) if option.name not in ("data", "labels", "image")]
+    told = [match[1] for match in re.finditer(r"^\| `task\.(\w+)=", section("Options"), re.MULTILINE)]
+    names = [option.name for option in options(file) if option.name not in ("data", "labels", "image")]
     assert sorted(told) == sorted(names)
 
 

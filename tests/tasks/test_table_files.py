@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.table import TableFile
 from contml.tasks.table.cells import decimal_comma, numbers, texts
+from contml.tasks.table.file import file
 from contml.tasks.table.guess import guess_cells
 from contml.tasks.table.reading import read_table
 from tables import dials, write_table
@@ -46,13 +46,13 @@ def lines(*cells, count=20, head="image,age"):
 
 def rejected(message, path, labels=None, **options):
     with pytest.raises(InputError, match=message) as caught:
-        TableFile(path, labels, **options)
+        file(path, labels, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def ages(task):
-    return sorted(float(value) for value in task.read[0].values[:, 0])
+    return sorted(float(value) for value in task.train.renderer.labels[0].values[:, 0])
 
 
 PLAIN = sorted([30.5, *map(float, AGES[1:])])
@@ -78,20 +78,20 @@ PLAIN = sorted([30.5, *map(float, AGES[1:])])
     ],
 )
 def test_the_same_table_in_other_clothes(write, text):
-    assert ages(TableFile(write(text), {"age": "number"})) == PLAIN
+    assert ages(file(write(text), {"age": "number"})) == PLAIN
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".txt", ".CSV"])
 def test_other_suffixes(write, suffix):
-    assert ages(TableFile(write(lines("30.5").replace(",", "\t"), "own" + suffix))) == PLAIN
+    assert ages(file(write(lines("30.5").replace(",", "\t"), "own" + suffix))) == PLAIN
 
 
 def test_encodings(write):
     text = lines("30.5").replace("age", "größe")
     message = rejected(r"own.csv:1: not utf-8 text \(byte 0xf6\)", write(text, encoding="latin-1"))
-    assert "task.encoding" in message
-    assert ages(TableFile(write(text, encoding="latin-1"), {"größe": "number"}, encoding="latin-1")) == PLAIN
-    assert ages(TableFile(write(text, encoding="utf-16"), {"größe": "number"}, encoding="utf-16")) == PLAIN
+    assert "set encoding to" in message
+    assert ages(file(write(text, encoding="latin-1"), {"größe": "number"}, encoding="latin-1")) == PLAIN
+    assert ages(file(write(text, encoding="utf-16"), {"größe": "number"}, encoding="utf-16")) == PLAIN
 
 
 def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
@@ -128,11 +128,11 @@ def test_a_row_cut_short(write):
 
 def test_decimal_commas(write):
     text = lines('"30,5"')
-    assert ages(TableFile(write(text), {"age": "number"}, decimal="comma")) == PLAIN
-    found = TableFile(write(lines("30,5").replace("png,", "png;").replace("e,a", "e;a")))
+    assert ages(file(write(text), {"age": "number"}, decimal="comma")) == PLAIN
+    found = file(write(lines("30,5").replace("png,", "png;").replace("e,a", "e;a")))
     assert ages(found) == PLAIN
-    assert found.described()[1][2] == "semicolon-separated"
-    assert "; decimal comma; " in found.described()[3][3]
+    assert found.columns[1][2] == "semicolon-separated"
+    assert "; decimal comma; " in found.columns[3][3]
     rejected(r"age is '30,5', no number", write(text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")),
             {"age": "number"}, decimal="point")  # fmt: skip
     thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
@@ -178,7 +178,7 @@ def test_splits_that_cannot_be_used(write):
         r"20 rows to train on and 0 to test, split by the column 'split'", parts(), {"age": "number"}, split="split"
     )
     rejected(r"19 rows to train on and 1 to test", parts("test"), {"age": "number"})
-    message = r"3 of 4 test rows query; at least 2 others must be left to find: mark fewer"
+    message = r"3 of 4 test rows are queries; at least 2 others must be left to find: mark fewer"
     rejected(message, parts("query", "query", "query", "test"), {"age": "number"})
     rejected(r"all 20 rows have one split; a split needs at least two", parts(), {"age": "number"}, group="split")
     rejected(r"no column 'person' \(task.group\)", parts(), {"age": "number"}, group="person")
@@ -213,7 +213,7 @@ def test_labels_that_cannot_be_read(write, labels, message):
 
 def test_places(write):
     text = "image,lat,lon\n" + "".join(f"img/{k:03}.png,{k}.5,{100 + k}.5\n" for k in range(20))
-    assert TableFile(write(text)).read[0].kind == "place"
+    assert file(write(text)).columns[3][:2] == ["lat,lon", "place"]
     rejected(r"lon,lat=place: latitude comes first; write lat,lon", write(text), {"lon,lat": "place"})
     rejected(r"own.csv:7: lat is 91, no latitude: it must be -90 to 90", write(text.replace("png,5.5,", "png,91,")))
     swapped = text.replace("lat,lon", "x,y").replace("png,0.5,", "png,120,")
@@ -222,7 +222,7 @@ def test_places(write):
 
 def test_lists_of_numbers(write):
     text = "image,v\n" + "".join(f'img/{k:03}.png,"[{k}, 1.5]"\n' for k in range(20))
-    assert TableFile(write(text)).read[0].kind == "vector"
+    assert file(write(text)).columns[3][:2] == ["v", "vector"]
     cut = text.replace('"[3, 1.5]"', '"[3]"')
     rejected(r"own.csv:5: v has 1 numbers, but 2 in 2; all need as many", write(cut), {"v": "vector"})
     odd = text.replace('"[3, 1.5]"', '"[3, a]"')
@@ -275,29 +275,29 @@ def test_a_kind_that_cannot_be_guessed_is_asked_for(write):
         r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: d", write(text)
     )
     assert "--label NAME=KIND" in message
-    message = r"the kind of 'name' cannot be guessed \(nearly every row.*\); tell it: name=KIND, one of class"
+    message = r"the kind of 'name' cannot be guessed \(nearly every row.*\); give it as name=KIND, with one of class"
     rejected(message, write(text), {"name": "auto"})
 
 
 def test_paths_absolute_windows_and_in_another_folder(folder, write, tmp_path):
     for text in (lines().replace("img/", f"{folder}/img/"), lines().replace("img/", "img\\")):
-        assert len(TableFile(write(text)).train) == 16
+        assert len(file(write(text)).train) == 16
     (tmp_path / "t.csv").write_text(lines())
     rejected(r"there is no image", str(tmp_path / "t.csv"), {"age": "number"})
-    assert len(TableFile(str(tmp_path / "t.csv"), root=str(folder)).train) == 16
+    assert len(file(str(tmp_path / "t.csv"), root=str(folder)).train) == 16
     rejected(r"task.root=nowhere: no such folder", str(tmp_path / "t.csv"), root="nowhere")
 
 
 def test_an_index_that_was_saved_along_has_a_name(write):
     text = "\n".join(f"{k - 1 if k else ''},{line}" for k, line in enumerate(lines().splitlines()))
-    task = TableFile(write(text))
-    assert ["(column 1)", "not used", "it only counts the rows", ""] in task.described()
+    task = file(write(text))
+    assert ["(column 1)", "not used", "it only counts the rows", ""] in task.columns
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none.csv", r"none.csv: no such file; task.data names it in .*, which has"),
+        ("none.csv", r"none.csv: no such file; set data to the name of the file; .* holds"),
         ("items.xlsx", r"items.xlsx: a table is read from .csv, .tsv, .txt, .parquet, .pq; save it as one of these"),
         ("img", r"img: is a folder; task.data is one file, .csv or .parquet"),
     ],
@@ -312,7 +312,7 @@ def test_what_is_no_table(folder, name, message):
         ({"test": 1.0}, r"task.test=1.0: it is a share of the rows, between 0 and 1"),
         ({"seed": -1}, r"task.seed=-1: allowed are 0 and more"),
         ({"delimiter": "||"}, r"task.delimiter='\|\|': it is one character"),
-        ({"encoding": "klingon"}, r"task.encoding=klingon: no such encoding"),
+        ({"encoding": "klingon"}, r"encoding is 'klingon', which is unknown; give utf-8, latin-1 or utf-16"),
         ({"image": "imag"}, r"no column 'imag' \(task.image\); did you mean 'image'"),
         ({"split": "splt"}, r"no column 'splt' \(task.split\)"),
     ],
@@ -330,24 +330,26 @@ def test_a_large_table_is_read_in_seconds(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     for number in range(500):
         (tmp_path / f"{number}.png").hardlink_to(tmp_path / "a.png")
-    with (tmp_path / "items.csv").open("w", newline="") as file:
-        out = csv.writer(file)
+    with (tmp_path / "items.csv").open("w", newline="") as opened:
+        out = csv.writer(opened)
         out.writerow(["image", "age", "city"])
         ages = random.uniform(0, 90, 50_000)
         out.writerows((f"{k % 500}.png", f"{age:.2f}", f"city {k % 40}") for k, age in enumerate(ages))
     start = time.process_time()
-    task = TableFile(str(tmp_path / "items.csv"), {"age": "number", "city": "class"})
+    task = file(str(tmp_path / "items.csv"), {"age": "number", "city": "class"})
     assert time.process_time() - start < 10
     assert len(task.train) + len(task.test) == 50_000
     assert len(task.test.queries) == 1_000
-    assert task.train.read[1].values[0] is task.train.read[1].values[40]
+    cities = task.train.renderer.labels[1].values
+    assert cities[0] is cities[40]
 
 
 @pytest.mark.skipif(
     not (DATA / "omniglot_small").is_dir(), reason="no pack omniglot_small: set CONTML_DATA to its folder"
 )
 def test_the_table_of_a_real_pack():
-    task = TableFile(str(DATA / "omniglot_small/images.csv"), {"class_name": "auto"})
-    assert (task.roles.image, task.roles.split, task.read[0].kind) == ("file", "split", "class")
-    assert (len(task.train), len(task.test), task.suited()[0]) == (1000, 820, "table/classes")
+    task = file(str(DATA / "omniglot_small/images.csv"), {"class_name": "auto"})
+    found = {line[1]: line[0] for line in task.columns if line[1] != "not used"}
+    assert (found["image"], found["split"], found["class"]) == ("file", "split", "class_name")
+    assert (len(task.train), len(task.test), task.suggested[0]) == (1000, 820, "table/classes")
     assert not set(task.train.labels.names) & set(task.test.labels.names)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from contml.images.decode import Pixels
+from contml.data.decode import Pixels
 
 #: The place of an image that cannot be decoded, and of one that is not kept.
 NONE = -1

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from contml._support.errors import InputError
-from contml.contracts import ImageItem
+from contml.data.sources import ImageItem
 
 Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 

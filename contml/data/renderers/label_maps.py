@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import colorsys
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
 
-from .maps import shrink
+from contml.labels.regions import RegionLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Colours of the first class ids: clear of each other also for colour-blind readers. 1 to 5 are a room's surfaces:
+#: Colours of the first class ids, easy to tell apart also for colour-blind readers. 1 to 5 are the surfaces of a room:
 #: frontal wall, left wall, right wall, floor, ceiling.
 _FIRST = (
     (106, 61, 154), (250, 214, 60), (0, 114, 200), (225, 87, 20), (0, 158, 115), (214, 110, 175), (120, 200, 240),
     (140, 90, 40), (190, 20, 60), (150, 200, 60), (60, 60, 70), (240, 240, 240),
 )  # fmt: skip
-#: Pixels that are ignored, and the frame round the map.
+#: Colours of ignored pixels and of the frame around the map.
 _IGNORED, _FRAME = (225, 225, 225), "white"
-#: Side of the map in sides of the picture.
+#: Side of the drawn map, as a share of the picture's side.
 _SHARE = 0.4
 
 
@@ -30,6 +31,32 @@ def class_colours(classes: int) -> Array:
     colours = np.array(more) * 255
     colours[: len(_FIRST)] = _FIRST[:classes]
     return colours.round().astype(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelMapRenderer:
+    """Draws the label map of a row in a corner of its picture.
+
+    Args:
+        labels: the packed maps.
+        height: of the maps, in pixels.
+        width: of the maps.
+    """
+
+    labels: RegionLabels
+    height: int
+    width: int
+
+    def map(self, row: int) -> Array:
+        """The label map of a row `[H, W]` as it is compared: class ids, -1 where ignored."""
+        masks = self.labels.masks[row].cpu().numpy().view(np.uint8)  # [C,bytes]
+        count = self.height * self.width
+        bits = np.unpackbits(masks, axis=1, count=count, bitorder="little").reshape(-1, self.height, self.width)
+        return np.where(bits.any(0), bits.argmax(0), -1)
+
+    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
+        """The picture with its label map, `size` pixels square."""
+        return draw_label_map(picture, self.map(row), size)
 
 
 def draw_label_map(image: Image.Image, labels: Array, size: int) -> Image.Image:
@@ -44,3 +71,11 @@ def draw_label_map(image: Image.Image, labels: Array, size: int) -> Image.Image:
     picture.paste(_FRAME, (corner - frame, corner - frame, size, size))
     picture.paste(Image.fromarray(colours[shrink(labels, side)]), (corner, corner))
     return picture
+
+
+def shrink(labels: Array, side: int | None) -> Array:
+    """A label map brought to `side` x `side` pixels by nearest neighbour, as `RegionLabels` does it; None: as it is."""
+    if side is None:
+        return labels
+    rows, columns = ((2 * np.arange(side) + 1) * length // (2 * side) for length in labels.shape)
+    return np.asarray(labels[rows[:, None], columns])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -11,29 +12,70 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from contml.distances import word_movers_distance, word_movers_plan
-from contml.distances.captions import Match
+from contml._support.text import number as number_of
+from contml.distances.captions import Match, word_movers_distance, word_movers_plan
 from contml.labels.captions import tokens
-from contml.reporting.table import number as number_of
 
 Vectors: TypeAlias = "Mapping[str, np.ndarray[Any, np.dtype[Any]]]"
 Colour: TypeAlias = "tuple[int, int, int]"
 Pen: TypeAlias = ImageDraw.ImageDraw
 
-#: Below this side captions could not be read: the image fills the square.
-_LEAST = 120
+#: Below this side captions would be too small to read: the image fills the square.
+_MIN_SIZE = 120
 _PAPER, _INK, _SUBDUED, _RULE = "#f4f3ef", "#222222", "#8a8a8a", "#d8d8d8"
-_SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart with any colour vision
+_SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: different for any colour vision
 _SHOWN = 3  # pairs of captions in a picture of two images
-_FINER = 2  # it is drawn so many times as large and averaged down: Pillow's lines have ragged edges
-#: Token files have a space before punctuation; a full stop would stand on a line of its own.
+_SUPERSAMPLING = 2  # drawn this many times as large and averaged down: Pillow's lines have ragged edges
+#: Token files have a space before punctuation; a full stop could be alone on a line.
 _SPACED = re.compile(r" (?=[.,;:!?]|'s\b)")
 _LEGEND = "Lines: where a word's share of its caption goes. Thick: a large share; blue: to itself; orange: far."
 
 
+@dataclass(frozen=True, eq=False)
+class CaptionRenderer:
+    """Writes the captions of a row under its picture.
+
+    Args:
+        captions: the captions of each row.
+    """
+
+    captions: Sequence[Sequence[str]]
+
+    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
+        """The picture with its captions, `size` pixels square."""
+        return draw_captions(picture, self.captions[row], size)
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionExplainer:
+    """Draws the nearest captions of two rows, and which word was matched to which.
+
+    Args:
+        captions: the captions of each row.
+        names: the name of each row; its last part is shown.
+        vectors: word vectors.
+        normalize: scale word vectors to unit length first.
+    """
+
+    captions: Sequence[Sequence[str]]
+    names: Sequence[str]
+    vectors: Vectors
+    normalize: bool = False
+
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+        """The picture of the match, `size` pixels wide."""
+        words = {word for row in rows for text in self.captions[row] for word in tokens(text) if word in self.vectors}
+        vectors = {word: np.asarray(self.vectors[word], np.float64) for word in words}
+        if self.normalize:
+            vectors = {word: vector / (np.linalg.norm(vector) or 1.0) for word, vector in vectors.items()}
+        first, second = rows
+        names = (Path(self.names[first]).name, Path(self.names[second]).name)
+        return draw_match(pictures, names, (self.captions[first], self.captions[second]), vectors, size)
+
+
 def draw_captions(image: Image.Image, captions: Sequence[str], size: int) -> Image.Image:
     """The image with its captions under it, `size` pixels square; as many captions as fit, the last one cut short."""
-    if size < _LEAST:
+    if size < _MIN_SIZE:
         return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
     canvas = Image.new("RGB", (size, size), _PAPER)
     height = round(0.6 * size)
@@ -74,7 +116,7 @@ def draw_match(
     plans = [word_movers_plan(bags[0][a].words, bags[1][b].words, vectors) for a, b in pairs]
     farthest = max(match.distance for plan in plans for match in plan)
 
-    unit = _FINER * size / 1500
+    unit = _SUPERSAMPLING * size / 1500
     width, side, gap, title = (round(unit * length) for length in (1500, 330, 26, 40))
     canvas = Image.new("RGB", (width, 2 * (side + title) + gap), "white")
     pen = ImageDraw.Draw(canvas)
@@ -88,8 +130,8 @@ def draw_match(
     left = side + 2 * gap
     total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
     counts = f"{len(bags[0])} + {len(bags[1])}"
-    told = f"Label distance {total}: from each of {counts} captions to the nearest of the other image, added up"
-    pen.text((left, title // 2), _fitting(told, font, width - left), fill=_INK, font=font, anchor="lm")
+    headline = f"Label distance {total}: from each of {counts} captions to the nearest of the other image, added up"
+    pen.text((left, title // 2), _fitting(headline, font, width - left), fill=_INK, font=font, anchor="lm")
     pen.text(
         (left, canvas.height - title // 2), _fitting(_LEGEND, font, width - left), fill=_SUBDUED, font=font, anchor="lm"
     )
@@ -105,7 +147,7 @@ def draw_match(
             anchor="lm",
         )
         _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
-    return canvas.resize((size, round(canvas.height / _FINER)), Image.Resampling.BOX)
+    return canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
 
 
 class _Bag(NamedTuple):
@@ -119,7 +161,7 @@ def _bags(captions: Sequence[str], vectors: Vectors) -> list[_Bag]:
 
 
 def _nearest_pairs(moved: np.ndarray[Any, np.dtype[Any]]) -> list[tuple[int, int]]:
-    """The nearest captions first; every caption once."""
+    """Pairs of captions, the nearest first; every caption is in one pair at most."""
     pairs: list[tuple[int, int]] = []
     for flat in np.argsort(moved, axis=None, kind="stable"):
         a, b = divmod(int(flat), moved.shape[1])
@@ -177,7 +219,7 @@ def _blend(far: float) -> Colour:
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -> list[str]:
-    """The text in at most so many lines, broken between words; what does not fit is cut and marked."""
+    """The text in at most `most` lines, broken between words; what does not fit is cut and ends in "…"."""
     lines: list[str] = []
     rest = text.split(" ")
     while rest and len(lines) < most:
@@ -191,10 +233,11 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -
 
 
 def _fitting(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+    """The text, or its longest beginning that fits with "…"."""
     if font.getlength(text) <= width:
         return text
     low, high = 0, len(text)
-    while low < high:  # the longest beginning that fits with its mark
+    while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if font.getlength(text[:middle] + "…") <= width else (low, middle - 1)
     return text[:low].rstrip() + "…"

@@ -25,9 +25,9 @@ from rich.console import Console
 
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
-from contml.contracts import Split
-from contml.images.batch import Batch
-from contml.images.kept import NONE, Kept
+from contml.data.batch import Batch
+from contml.data.kept import NONE, Kept
+from contml.data.split import Split
 
 #: Images are decoded this many at a time.
 CHUNK = 64
@@ -225,20 +225,18 @@ class Cache:
 
 def _stamps(split: Split) -> tuple[list[Stamp | None], dict[int, str]]:
     """The stamp of every row, None where there is no such file, and why not by row."""
-    # A split that cuts images from files as they are asked for can say which file, and how, without the work.
-    source = getattr(split, "source", None)
     stamps: list[Stamp | None] = []
     absent: dict[int, str] = {}
     for row in range(len(split)):
-        file, how = (split.image(row), "") if source is None else source(row)
-        if not isinstance(file, Path):
+        made_of = split.stamp(row)
+        if made_of is None:
             raise InputError(
                 f"cache: {split.name(row)} comes from no file, but is made by the data set, so that a change would not "
                 "be seen; leave out the cache"
             )
         try:
-            state = file.stat()
-            stamps.append(Stamp(str(file.absolute()), how, state.st_size, state.st_mtime_ns))
+            state = made_of.file.stat()
+            stamps.append(Stamp(str(made_of.file.absolute()), made_of.how, state.st_size, state.st_mtime_ns))
         except OSError as error:
             stamps.append(None)
             absent[row] = error.strerror or str(error)

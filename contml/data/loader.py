@@ -20,10 +20,12 @@ from torch.utils import data
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least, check_choice
-from contml.contracts import Rows, Sampler, Split
-from contml.images.batch import Batch, Decoder, Request, Result
-from contml.images.cache import CHUNK, Cache, CacheReport
-from contml.images.kept import Kept
+from contml.contracts import Rows, Sampler
+from contml.data.batch import Batch, Decoder, Flip, Request, Result
+from contml.data.cache import CHUNK, Cache, CacheReport
+from contml.data.kept import Kept
+from contml.data.split import Split
+from contml.data.transforms import CropTransform, Transform
 
 
 class Images:
@@ -36,37 +38,37 @@ class Images:
     Args:
         resize: Every image is first brought to this many pixels square; its aspect is not kept.
         crop: Side in pixels of the square that the model sees, cut from the resized image.
-        scale_jitter: In training the side of the crop is drawn from crop - scale_jitter to crop + scale_jitter, in
-            whole pixels of the resized image, and brought back to crop.
-        shift: In training the centre of the crop is moved by -shift to shift whole pixels, in x and in y. Where a crop
-            leaves the image, its edge is repeated.
-        flip: In training mirror a whole batch, half of the time.
+        flip: In training mirror, half of the time, a whole "batch", so that continuous label distances stay as they
+            are; each "image", for classes; or "none".
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
         workers: Processes that decode; 0 decodes in the training process.
         cache: A folder that keeps every image decoded and resized (resize * resize * 3 bytes each), filled before the
             first epoch, or by 'contml prepare'; batches are the same as without. It serves any number of runs, tasks
             and sizes; delete it when it is of no more use. null: files are decoded in every epoch.
+        features: A file that 'contml features' wrote, .npz, .npy or .parquet: its vectors take the place of the images,
+            and model.backbone=features trains a head on them. null: images.
     """
 
     def __init__(
         self,
         resize: int = 256,
         crop: int = 224,
-        scale_jitter: int = 0,
-        shift: int = 0,
-        flip: bool = False,
+        flip: Flip = "none",
         broken: Literal["fail", "skip"] = "fail",
         workers: int = 0,
         cache: Path | None = None,
+        features: Path | None = None,
+        *,
+        transform: Transform | None = None,
     ) -> None:
         if not 1 <= crop <= resize:
             raise InputError(f"crop is {crop}; it must be 1 to resize, {resize}")
-        if not 0 <= scale_jitter < crop:
-            raise InputError(f"scale_jitter is {scale_jitter}; it must be 0 to crop - 1, {crop - 1}")
-        check_at_least(0, shift=shift, workers=workers)
+        check_at_least(0, workers=workers)
+        check_choice(("batch", "image", "none"), flip=flip)
         check_choice(("fail", "skip"), broken=broken)
-        self.resize, self.crop, self.scale_jitter, self.shift = resize, crop, scale_jitter, shift
-        self.flip, self.broken, self.workers, self.cache = flip, broken, workers, cache
+        self.resize, self.crop = resize, crop
+        self.transform = transform or CropTransform(resize=resize, crop=crop)
+        self.flip, self.broken, self.workers, self.cache, self.features = flip, broken, workers, cache, features
         #: Images left out so far: name and cause, each once, however many batches missed it.
         self.left_out: dict[str, str] = {}
         self._loaders: dict[tuple[int, bool], _Loader] = {}
@@ -140,9 +142,7 @@ class Images:
         self._loaders.clear()
 
     def _run(self, split: Split, requests: Iterable[Request], training: bool) -> Iterator[Batch]:
-        decoder = Decoder(
-            split, self.resize, self.crop, self.scale_jitter, self.shift, self.flip, self._prepared(split)
-        )
+        decoder = Decoder(split, self.resize, self.crop, self.transform, self.flip, self._prepared(split))
         if not self.workers:
             for request in requests:
                 yield self._checked(decoder[request])
@@ -163,7 +163,7 @@ class Images:
                 loader.close()
 
     def _prepared(self, split: Split) -> Kept | None:
-        if self.cache is None:
+        if self.cache is None or split.feature_dim is not None:
             return None
         if id(split) not in self._kept:
             broken = self.fill(split).broken

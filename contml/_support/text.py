@@ -1,0 +1,24 @@
+"""Numbers as short texts."""
+
+from __future__ import annotations
+
+import math
+
+#: What stands where there is no number.
+MISSING = "-"
+
+
+def number(value: float) -> str:
+    """Three significant digits: `0.0381`, `12.4`, `1,234`; a dash for NaN and infinities."""
+    if not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.2e}")  # 0.9996 -> 1.00, before its digits are counted
+    digits = math.floor(math.log10(abs(rounded)))
+    return f"{rounded:.2e}" if digits < -4 else f"{value:,.{max(0, 2 - digits)}f}"
+
+
+def percent(fraction: float) -> str:
+    """A share in whole percent: `73 %`."""
+    return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING

@@ -1,0 +1,89 @@
+"""The synthetic task, pose data in the plain form, and splits of both."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from contml.tasks.pose.files import files
+from contml.tasks.pose.synthetic import synthetic
+from PIL import Image
+
+from contml.data import ImageFile, Pixels, Task
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes a data set of 12 training images, 3 queries and 5 others; `hidden` are rows with half their joints."""
+
+    def write(hidden=()):
+        random = np.random.default_rng(0)
+        (tmp_path / "images").mkdir()
+        names = [f"{k:02}.png" for k in range(20)]
+        for name in names:
+            Image.fromarray(random.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / "images" / name)
+        visible = np.ones((20, 14), bool)
+        visible[list(hidden), ::2] = False
+        split = ["train"] * 12 + ["query"] * 3 + ["test"] * 5
+        joints = random.uniform(0, 20, (20, 14, 2))
+        np.savez(tmp_path / "joints.npz", names=names, joints=joints, visible=visible, split=split)
+        return str(tmp_path), joints
+
+    return write
+
+
+def test_synthetic_people_are_pixels_with_queries_first():
+    task = synthetic(train=5, test=8, queries=3, size=20)
+    assert isinstance(task, Task)
+    assert (len(task.train), len(task.test)) == (5, 8)
+    assert all(isinstance(image, Pixels) for image in task.train.images)
+    assert task.train.image(0).shape == (20, 20, 3)
+    assert task.train.stamp(0) is None
+    assert (task.train.queries, task.train.gallery) == (None, None)
+    assert (task.test.queries.tolist(), task.test.gallery.tolist()) == ([0, 1, 2], [3, 4, 5, 6, 7])
+    larger = synthetic(train=9, test=8, queries=0, size=20)
+    np.testing.assert_array_equal(larger.train.image(4), task.train.image(4))
+    np.testing.assert_array_equal(larger.test.image(4), task.test.image(4))
+    assert larger.test.queries is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train": 2}, "train is 2; a split needs at least 3 images"),
+        ({"size": 4}, "size is 4; these must be at least 0 and 8"),
+        ({"test": 6, "queries": 5}, "queries is 5; it must be 0 to 4, so that two test images are left to find"),
+    ],
+)
+def test_wrong_options_of_synthetic_people(options, message):
+    with pytest.raises(ValueError, match=message):
+        synthetic(**options)
+
+
+def test_hidden_people_are_dropped_and_counted(folder):
+    root, joints = folder(hidden=(4, 12, 19))
+    with pytest.raises(ValueError, match=r"04.png: 7 of 14 joints are visible \(1 such items\).*set task.hidden=drop"):
+        files(root)
+    task = files(root, hidden="drop")
+    assert task.train.excluded == {"with too few visible joints": 1}
+    assert task.test.excluded == {"with too few visible joints": 2}
+    assert [name[-6:-4] for name in task.test.names] == ["13", "14", "15", "16", "17", "18"]
+    assert (task.test.queries.tolist(), task.test.gallery.tolist()) == ([0, 1], [2, 3, 4, 5])
+    np.testing.assert_array_equal(task.test.renderer.joints, joints[13:19])
+    assert list(task.test.images) == [ImageFile(task.test.image(row)) for row in range(6)]
+    expected = ((joints[13] - joints[18]) ** 2).sum()
+    assert task.test.labels.pairwise()[0, 5] == pytest.approx(expected, rel=1e-6)
+
+
+def test_queries_that_are_all_dropped_are_refused(folder):
+    root, _ = folder(hidden=(12, 13, 14))
+    with pytest.raises(ValueError, match="all 3 queries have too few visible joints"):
+        files(root, hidden="drop")
+
+
+def test_worker_processes_can_receive_a_split(folder):
+    root, _ = folder()
+    for task in (synthetic(train=4, test=5, queries=1, size=16), files(root)):
+        copy = pickle.loads(pickle.dumps(task.test))
+        assert copy.draw(1, 40).tobytes() == task.test.draw(1, 40).tobytes()
+        torch.testing.assert_close(copy.labels.pairwise(), task.test.labels.pairwise())

@@ -1,0 +1,176 @@
+"""Features in place of images: written, read, trained on, gone on with after a stop."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from contml import InputError, VectorLabels
+from contml.data import ImageFile, Images, Pixels, Split, Task, Vector
+from contml.data.features import read_features, with_features, write_features
+from contml.experiment import evaluate_run, extract_features, load, train
+
+SMALL = ["task.train=40", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
+HEAD = [*SMALL, "model.dim=8", "sampler.batch_size=12", "sampler.anchors_per_batch=2", "sampler.batches=5"]
+
+
+def a_split(names, first=0):
+    labels = VectorLabels(torch.arange(first, first + len(names)))
+    return Split([Pixels(np.zeros((8, 8, 3), np.uint8)) for _ in names], names, labels)
+
+
+def a_task():
+    return Task(a_split(["/data/a/1.jpg", "/data/a/2.jpg", "/data/b/1.jpg"]), a_split(["/data/b/2.jpg", "/data/c.jpg"]))
+
+
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet"])
+def test_features_are_read_as_they_were_written(tmp_path, ending):
+    values = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+    task, path = a_task(), tmp_path / f"features{ending}"
+    names = [*task.train.names, *task.test.names]
+    order = range(5) if ending == ".npy" else [3, 1, 4, 0, 2]  # names say which vector is whose
+    write_features(path, [names[i] for i in order], ["train"] * 5, values[list(order)])
+    found = with_features(task, path)
+    assert found.train.feature_dim == found.test.feature_dim == 7
+    rows = [found.train.image(row) for row in range(3)] + [found.test.image(row) for row in range(2)]
+    assert np.array_equal(np.stack(rows), values)
+    assert task.train.feature_dim is None
+
+
+def test_names_are_compared_below_the_folders_that_they_share(tmp_path):
+    task, values = a_task(), np.arange(10, dtype=np.float32).reshape(5, 2)
+    elsewhere = [name.replace("/data", "/home/me/copy") for name in (*task.train.names, *task.test.names)]
+    write_features(tmp_path / "f.npz", elsewhere, ["train"] * 5, values)
+    assert with_features(task, tmp_path / "f.npz").test.image(1).tolist() == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "message"),
+    [
+        (["/data/a/1.jpg"], np.ones((1, 2)), r"f.npz: has no features of /data/a/1.jpg \(3 of 3 items are missing\)"),
+        (["a", "a"], np.ones((2, 2)), r"f.npz: has 1 different names for 2 vectors"),
+        (["a", "b"], np.array([[1, np.nan], [1, 1]]), r"f.npz: the features of a are not finite"),
+        (["a", "b"], np.ones(2), r"f.npz: features are float64 \[2\]; give numbers"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, names, values, message):
+    np.savez(tmp_path / "f.npz", names=np.array(names), features=values)
+    with pytest.raises(InputError, match=message):
+        with_features(a_task(), tmp_path / "f.npz")
+
+
+def test_files_that_are_no_features(tmp_path):
+    with pytest.raises(InputError, match=r"none.npz: no such file; 'contml features' writes one"):
+        read_features(tmp_path / "none.npz")
+    with pytest.raises(InputError, match=r"f.txt: a file of features ends in .npz, .npy, .parquet"):
+        read_features(tmp_path / "f.txt")
+    (tmp_path / "broken.npz").write_bytes(b"PK not a file")
+    with pytest.raises(InputError, match=r"broken.npz: no file of features"):
+        read_features(tmp_path / "broken.npz")
+    np.save(tmp_path / "few.npy", np.ones((4, 2)))
+    with pytest.raises(InputError, match=r"few.npy: has 4 vectors for 5 items; give one for each"):
+        with_features(a_task(), tmp_path / "few.npy")
+
+
+def test_a_split_has_images_or_vectors_of_one_length():
+    labels = VectorLabels(torch.arange(2))
+    for images in ([Vector(np.ones(3, np.float32)), Vector(np.ones(4, np.float32))],
+                   [Vector(np.ones(3, np.float32)), Pixels(np.zeros((4, 4, 3), np.uint8))]):  # fmt: skip
+        with pytest.raises(InputError, match="images, or feature vectors of one length"):
+            Split(images, ["a", "b"], labels)
+
+
+def test_pictures_of_features_are_those_of_their_images(tmp_path):
+    pixels = np.full((8, 8, 3), 77, np.uint8)
+    vectors = [Vector(np.ones(3, np.float32), Pixels(pixels)), Vector(np.ones(3, np.float32))]
+    split = Split(vectors, ["a", "b"], VectorLabels(torch.arange(2)))
+    assert np.array_equal(np.asarray(split.picture(0)), pixels)
+    assert split.draw(1, 20).size == (20, 20)  # blank
+    batch = next(iter(Images(resize=8, crop=8, cache=tmp_path).test_batches(split, None, 2)))
+    assert batch.images.shape == (2, 3)
+    assert not list(tmp_path.iterdir())  # nothing is cached
+
+
+def test_a_head_on_features_is_what_the_whole_model_is(tmp_path):
+    """Features of the frozen backbone and its head, against the backbone with the same head: the same embeddings."""
+    out = tmp_path / "features.npz"
+    found = extract_features(load("pose/synthetic", SMALL), out)
+    assert (found.items, found.dim, found.resumed) == (250, 1024, 0)
+    whole = load("pose/synthetic", SMALL)
+    task = whole.build_task()
+    model = whole.build_model(task).eval()
+    on_features = load("pose/synthetic", [*SMALL, f"images.features={out}", "model.backbone=features"])
+    vectors = on_features.build_task()
+    head = on_features.build_model(vectors).eval()
+    head.head.load_state_dict(model.head.state_dict())
+    images = whole.build_images()
+    pixels = next(iter(images.test_batches(task.test, range(10), 10))).images
+    values = next(iter(on_features.build_images().test_batches(vectors.test, range(10), 10))).images
+    torch.testing.assert_close(head(values), model(pixels), rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_on_features_trains_evaluates_and_reports(tmp_path):
+    out = tmp_path / "features.npz"
+    extract_features(load("pose/synthetic", SMALL), out)
+    changes = [*HEAD, f"images.features={out}", "model.backbone=features", "training.epochs=2"]
+    run = train(load("pose/synthetic", changes), tmp_path / "runs")
+    assert (run.folder / "report.html").is_file()
+    assert evaluate_run(run.folder).spearman == json.loads((run.folder / "evaluation.json").read_text())["spearman"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["model.backbone=features"], "takes vectors in place of images, but these data have images"),
+        (["images.features=FILE"], "backbone 'small_cnn' takes images, but these data are features"),
+        (["images.features=none.npz"], "none.npz: no such file"),
+        (["images.features=FILE", "model.backbone=features", "model.weights=DEFAULT"], "has no weights"),
+    ],
+)
+def test_what_does_not_go_together(tmp_path, changes, message):
+    extract_features(load("pose/synthetic", SMALL), tmp_path / "f.npz")
+    changes = [change.replace("FILE", str(tmp_path / "f.npz")) for change in changes]
+    experiment = load("pose/synthetic", [*HEAD, *changes])
+    with pytest.raises(InputError, match=message):
+        experiment.build_trainer(experiment.build_task(), quiet=True)
+
+
+def test_a_stopped_extraction_goes_on(tmp_path, monkeypatch):
+    from contml.experiment import features
+
+    monkeypatch.setattr(features, "_PART", 64)
+    experiment, out = load("pose/synthetic", SMALL), tmp_path / "f.npz"
+    seen = []
+
+    def stop(finished):
+        seen.append(finished)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(experiment, out, stop)
+    assert not out.exists()
+    other = load("pose/synthetic", [*SMALL, "seed=1"])  # other weights: its parts are not these
+    assert extract_features(other, tmp_path / "g.npz").resumed == 0
+    assert extract_features(experiment, out).resumed == seen[-1]
+    whole = extract_features(experiment, tmp_path / "whole.npz")
+    assert whole.resumed == 0
+    assert np.array_equal(read_features(out).values, read_features(tmp_path / "whole.npz").values)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    with pytest.raises(InputError, match=r"f.npz exists already; name another file"):
+        extract_features(experiment, out)
+
+
+def test_a_broken_image_is_named_and_nothing_is_lost(tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    experiment = load("pose/synthetic", SMALL)
+    task = experiment.build_task()
+    images = [*task.test.images[:3], ImageFile(tmp_path / "broken.png")]
+    test = Split(images, [*task.test.names[:3], "broken.png"], task.test.labels[range(4)].as_root())
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match=r"broken\.png: cannot be decoded"):
+        extract_features(replace(experiment, task=Task(task.train, test)), tmp_path / "f.npz")

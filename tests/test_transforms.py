@@ -1,0 +1,116 @@
+"""Training transforms: pure functions of (seed, epoch, step, row), ours, torchvision's and one's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from contml import InputError, VectorLabels
+from contml.config import options
+from contml.data import TRANSFORMS, CropTransform, Images, Pixels, Split
+from contml.data.transforms import torchvision_transform
+from contml.experiment import load
+from contml.sampling import UniformSampler
+
+
+def image(seed=0, side=24):
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3)).astype(np.uint8)
+
+
+def split(items=12, side=24):
+    return Split([Pixels(image(row, side)) for row in range(items)], [f"item {row}" for row in range(items)],
+                 VectorLabels(torch.arange(items)))  # fmt: skip
+
+
+def batches(images, *, part=(0, 1), start=0):
+    data = split()
+    sampler = UniformSampler(6, labels=data.labels, seed=5)
+    return [*images.train_batches(data, sampler, epoch=1, start=start, part=part)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CropTransform(3, 2, resize=24, crop=16),
+        lambda: torchvision_transform("torchvision:RandomResizedCrop")(size=16, resize=24, crop=16),
+        lambda: torchvision_transform("torchvision:RandAugment")(resize=24, crop=16),
+        lambda: lambda pixels, generator: pixels[4:20, 4:20] + generator.integers(0, 5, dtype=np.uint8),
+    ],
+    ids=["crop", "random resized crop", "augment", "a function"],
+)
+@pytest.mark.parametrize("flip", ["batch", "image", "none"])
+def test_a_batch_depends_on_seed_epoch_step_and_row_alone(make, flip):
+    whole = batches(Images(resize=24, crop=16, flip=flip, transform=make()))
+    assert whole[0].images.shape == (6, 3, 16, 16)
+    assert whole[0].images.dtype == torch.uint8
+    torch.manual_seed(99)  # other random numbers in between change nothing
+    again = batches(Images(resize=24, crop=16, flip=flip, transform=make()))
+    assert all(torch.equal(a.images, b.images) for a, b in zip(whole, again, strict=True))
+    late = batches(Images(resize=24, crop=16, flip=flip, transform=make()), start=1)
+    assert torch.equal(late[0].images, whole[1].images)
+    halves = [batches(Images(resize=24, crop=16, flip=flip, transform=make()), part=(r, 2))[0] for r in (0, 1)]
+    assert torch.equal(torch.cat([half.images for half in halves]), whole[0].images)
+
+
+def test_transforms_leave_the_callers_random_numbers_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    torchvision_transform("torchvision:RandAugment")(resize=24, crop=16)(image(), np.random.default_rng(0))
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_each_image_flips_by_itself_or_the_batch_as_a_whole():
+    data, pictures = split(40, 8), {"image": [], "batch": []}
+    for flip, found in pictures.items():
+        sampler = UniformSampler(20, batches=40, labels=data.labels, seed=1)
+        images = Images(resize=8, crop=8, flip=flip)
+        for batch in images.train_batches(data, sampler, epoch=0):
+            straight = torch.from_numpy(np.stack([image(int(row), 8) for row in batch.rows])).permute(0, 3, 1, 2)
+            flipped = (batch.images != straight).flatten(1).any(1)
+            assert torch.equal(torch.where(flipped[:, None, None, None], straight.flip(3), straight), batch.images)
+            found.append(flipped.float().mean().item())
+    assert set(pictures["batch"]) == {0.0, 1.0}
+    assert 0.4 < np.mean(pictures["image"]) < 0.6
+    assert 0 < min(pictures["image"]) < max(pictures["image"]) < 1
+
+
+def test_an_evaluation_takes_the_centre_without_a_transform():
+    images = Images(resize=24, crop=16, flip="image", transform=CropTransform(6, 5, resize=24, crop=16))
+    batch = next(iter(images.test_batches(split(), None, 12)))
+    centre = np.stack([image(row)[4:20, 4:20] for row in range(12)])
+    assert torch.equal(batch.images, torch.from_numpy(centre).permute(0, 3, 1, 2))
+
+
+def test_transforms_of_torchvision_show_their_options():
+    found = {option.name: option for option in options(torchvision_transform("torchvision:RandomResizedCrop"))}
+    assert found["size"].required
+    assert found["scale"].default == (0.08, 1.0)
+    assert torchvision_transform("crop") is None
+    with pytest.raises(InputError, match=r"no transform 'RandomResizdCrop'; did you mean 'torchvision:RandomResizedCr"):
+        torchvision_transform("torchvision:RandomResizdCrop")
+
+
+def test_what_a_transform_gives_must_fit():
+    small = torchvision_transform("torchvision:CenterCrop")(size=12, resize=24, crop=16)
+    with pytest.raises(InputError, match=r"torchvision:CenterCrop gives 12 x 12 pixels, but the model sees 16"):
+        small(image(), np.random.default_rng(0))
+    with pytest.raises(InputError, match=r"scale_jitter is 16; it must be 0 to crop - 1, 15"):
+        CropTransform(16, resize=24, crop=16)
+    with pytest.raises(InputError, match=r"shift is -1; it must be at least 0"):
+        CropTransform(shift=-1, resize=24, crop=16)
+    with pytest.raises(InputError, match=r"flip is 'sometimes'; it must be batch, image or none"):
+        Images(flip="sometimes")
+
+
+@pytest.mark.parametrize("transform", [*TRANSFORMS, "torchvision:RandomResizedCrop"])
+def test_a_config_chooses_a_transform(transform):
+    size = ["transform.size=32"] if ":" in transform else ["transform.shift=2"]
+    changes = ["task.train=20", "task.test=210", "images.resize=40", "images.crop=32", "sampler.batch_size=6",
+               "sampler.anchors_per_batch=1", "sampler.batches=2"]  # fmt: skip
+    experiment = load("pose/synthetic", [*changes, f"transform={transform}", *size])
+    assert experiment.values["transform"]["name"] == transform
+    trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+    batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
+    assert batch.images.shape == (6, 3, 32, 32)
