@@ -354,7 +354,7 @@ def list_(
     what: Annotated[str | None, typer.Argument(metavar="[WHAT]", help="One kind of part; default an overview.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List configs, tasks, label views, backbones, samplers, losses, miners, steps, optimizers, schedules."""
+    """List configs, tasks, labels as 0 / 1, backbones, transforms, samplers, losses, miners, steps, optimizers, ..."""
     kinds = listing.kinds()
     if what is not None and what not in kinds:
         raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")

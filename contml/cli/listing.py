@@ -18,6 +18,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "tasks": experiment.task_table,
         "labels": _table("contml.labels", "VIEWS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
+        "transforms": _table("contml.data", "TRANSFORMS"),
         "samplers": _table("contml.sampling", "SAMPLERS"),
         "losses": _table("contml.losses", "LOSSES"),
         "miners": _table("contml.mining", "MINERS"),
