@@ -20,7 +20,7 @@ def test_losses_show_their_options():
         for option in options(loss):
             if option.default is not None and option.name not in ("centers", "boundary"):  # these are parameters
                 assert f"{option.name}={option.default!r}" in text, name
-        if "num_classes" in takes and takes["num_classes"]:
+        if takes.get("num_classes"):
             assert "4 classes, 8 dimensions" in text
 
 
