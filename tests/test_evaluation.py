@@ -361,3 +361,53 @@ def test_an_evaluation_goes_through_json():
     constant, _ = evaluate(torch.randn(6, 2), VectorLabels(torch.zeros(6)))
     assert math.isnan(constant.spearman)
     assert repr(Evaluation.from_dict(json.loads(json.dumps(constant.to_dict())))) == repr(constant)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(splits(), st.integers(2, 5), st.booleans(), st.integers(0, 2**16))
+def test_a_querys_own_group_is_left_out_of_its_gallery(case, number, separate, seed):
+    """As if every query were evaluated by itself, in a gallery without its group; ties and copies included."""
+    embeddings, distances, queries, gallery = case
+    items = len(embeddings)
+    groups = torch.randint(0, number, (items,), generator=torch.Generator().manual_seed(seed))
+    if not separate:
+        queries = gallery = None
+    asked, others = (torch.arange(items),) * 2 if queries is None else (queries, gallery)
+    galleries = [others[groups[others] != groups[query]] for query in asked]
+    if min(map(len, galleries)) < 2:
+        return
+    found, ranking = evaluate(embeddings, Matrix(distances), queries, gallery, groups=groups)
+    alone = [
+        evaluate(embeddings, Matrix(distances), query[None], rest)[0]
+        for query, rest in zip(asked, galleries, strict=True)
+    ]
+    for name, curve in found.curves.items():
+        assert len(curve.model) == min(map(len, galleries))
+        for side in ("model", "oracle"):
+            for k, value in enumerate(getattr(curve, side)):
+                expected = fmean(getattr(one.curves[name], side)[k] for one in alone)
+                assert value == pytest.approx(expected, rel=1e-6, abs=1e-9), (name, side, k)
+    expected = fmean(one.curves["label_distance"].random[0] for one in alone)
+    assert found.curves["label_distance"].random[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert bool((groups[ranking.model] != groups[ranking.queries][:, None]).all())
+    assert bool((groups[ranking.oracle] != groups[ranking.queries][:, None]).all())
+
+
+def test_groups_that_do_not_fit():
+    embeddings, labels = torch.randn(6, 3), VectorLabels(torch.arange(6))
+    with pytest.raises(InputError, match=r"there are 5 groups for 6 labels; give one for each"):
+        evaluate(embeddings, labels, groups=torch.zeros(5, dtype=torch.int64))
+    with pytest.raises(InputError, match=r"nothing to find outside of its own group"):
+        evaluate(embeddings, labels, groups=torch.zeros(6, dtype=torch.int64))
+    with pytest.raises(InputError, match=r"for graded labels, but these labels are classes"):
+        evaluate(embeddings, ClassLabels([0, 0, 1, 1, 2, 2]), groups=torch.arange(6))
+
+
+def test_groups_of_one_change_nothing():
+    torch.manual_seed(0)
+    embeddings, labels = torch.randint(0, 3, (40, 2)).double(), VectorLabels(torch.randint(0, 9, (40,)))
+    plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
+    assert plain.to_dict() == grouped.to_dict()

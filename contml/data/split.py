@@ -38,7 +38,7 @@ class Split:
         labels: the label space of the items, a root.
         queries: rows that are queries; None with gallery None: every row is a query against all the others.
         gallery: rows that are ranked; disjoint from the queries.
-        groups: the group of each item `[N]`, where items belong together.
+        groups: the group of each item `[N]`, where the other items of a query's own group are left out of its gallery.
         recall_at: the K at which papers on the data report Recall@K.
         excluded: how many items were left out, by reason.
         renderer: draws the label of a row on its picture; None: the picture alone.

@@ -77,13 +77,13 @@ class ClassFigures:
         beyond = torch.zeros(len(ties.rows), dtype=torch.float64)
         cut = cut_off(found.values, ties)
         rows = ties.rows[cut]
-        classes = self.query_class[part][rows]
+        classes, own = self.query_class[part][rows], self.own[part][rows]
         for those, equal in members_beyond(
             self.queries[part][rows],
             self._whole,
             found.values[rows],
             found.positions[rows],
-            self.own[part][rows],
+            lambda some: own[some, None] == torch.arange(len(self.gallery)),
             len(self.gallery),
         ):
             ties.beyond[cut[those]] = equal.sum(1)

@@ -44,6 +44,7 @@ def evaluate(
     exclude_singletons: bool = False,
     recall_at: Sequence[int] | None = None,
     clusters: bool = True,
+    groups: Tensor | None = None,
 ) -> tuple[Evaluation, Ranking]:
     """Rank the gallery for each query by embedding distance, and hold the ranking to the label distances.
 
@@ -59,6 +60,8 @@ def evaluate(
             are counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
         clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
             they have classes.
+        groups: the group of each row `[N]`, such as the house of a photograph: the other items of a query's own group
+            are left out of its gallery. For graded labels.
 
     Raises:
         InputError: another number of embeddings than of labels, one that is not finite, fewer than one query or two
@@ -71,10 +74,17 @@ def evaluate(
     embeddings = embeddings.detach().cpu()
     if len(embeddings) != len(labels):
         raise InputError(f"there are {len(embeddings)} embeddings for {len(labels)} labels; give one for each")
-    sides = _who_queries_whom(embeddings, queries, gallery, missing, classes if exclude_singletons else None)
+    if groups is not None:
+        if classes is not None:
+            raise InputError("groups are left out of the gallery for graded labels, but these labels are classes")
+        if len(groups) != len(labels):
+            raise InputError(f"there are {len(groups)} groups for {len(labels)} labels; give one for each")
+    sides = _who_queries_whom(embeddings, queries, gallery, missing, classes if exclude_singletons else None, groups)
     check_finite(sides.queries, sides.gallery)
     k = min(LARGEST_K, sides.available)
-    pair_query, pair_item = _sample_pairs(len(sides.q), len(sides.g), sides.own)
+    if k < 1:
+        raise InputError("a query has nothing to find outside of its own group; give it a larger gallery")
+    pair_query, pair_item = _sample_pairs(sides)
     curves: dict[str, Curve] = {}
     scores: dict[str, Score] = {}
     if classes is None:
@@ -107,16 +117,39 @@ class _Sides(NamedTuple):
     own: Tensor  # [Q] where a query stands in the gallery, or -1
     queries: Tensor  # [Q,d] embeddings
     gallery: Tensor  # [G,d]
+    query_group: Tensor | None = None  # [Q]
+    gallery_group: Tensor | None = None  # [G]
+
+    @property
+    def most_excluded(self) -> int:
+        """The most gallery items that a query does not look for."""
+        if self.query_group is None or self.gallery_group is None:
+            return int(bool((self.own >= 0).any()))
+        ids, counts = torch.unique(self.gallery_group, return_counts=True)
+        return int(torch.where(torch.isin(ids, self.query_group), counts, 0).max())
 
     @property
     def available(self) -> int:
         """Items that every query can find."""
-        return len(self.g) - int(bool((self.own >= 0).any()))
+        return len(self.g) - self.most_excluded
+
+    def excluded(self, part: slice) -> Tensor:
+        """The gallery items that some queries do not look for: themselves, or their own group; bool `[q, G]`."""
+        if self.query_group is None or self.gallery_group is None:
+            return self.own[part, None] == torch.arange(len(self.g))
+        return self.query_group[part, None] == self.gallery_group
 
     def rank(self, part: slice, places: int, device: torch.device) -> Nearest:
         """The nearest of the gallery to some queries; where all are asked a query itself comes last, infinitely far."""
-        own = self.own[part] if bool((self.own >= 0).any()) else None
-        return rank(self.queries[part], self.gallery, places, itself=own, device=device)
+        if self.query_group is None or self.gallery_group is None:
+            own = self.own[part] if bool((self.own >= 0).any()) else None
+            return rank(self.queries[part], self.gallery, places, itself=own, device=device)
+        # As many more as can be left out: all that is not among them is at least as far as the last.
+        more = min(places + self.most_excluded, len(self.g))
+        values, positions = rank(self.queries[part], self.gallery, more, device=device)
+        values = values.masked_fill(self.query_group[part, None] == self.gallery_group[positions], torch.inf)
+        values, order = values.sort(dim=1, stable=True)
+        return Nearest(values[:, :places], positions.gather(1, order)[:, :places])
 
 
 class _Found(NamedTuple):
@@ -134,7 +167,12 @@ class _Found(NamedTuple):
 
 
 def _who_queries_whom(
-    embeddings: Tensor, queries: Tensor | None, gallery: Tensor | None, missing: Tensor | None, classes: Tensor | None
+    embeddings: Tensor,
+    queries: Tensor | None,
+    gallery: Tensor | None,
+    missing: Tensor | None,
+    classes: Tensor | None,
+    groups: Tensor | None,
 ) -> _Sides:
     """The sides of an evaluation; with `classes`, without the queries that are alone in theirs."""
     everything = torch.arange(len(embeddings))
@@ -148,7 +186,8 @@ def _who_queries_whom(
     if len(q) < 1 or len(g) < 2:
         raise InputError(f"there are {len(q)} queries and {len(g)} gallery items; an evaluation needs at least 1 and 2")
     whole = torch.equal(q, everything) and torch.equal(g, everything)
-    return _Sides(q, g, place[q], *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])))
+    sides = _Sides(q, g, place[q], *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])))
+    return sides if groups is None else sides._replace(query_group=groups[q], gallery_group=groups[g])
 
 
 def _by_class(
@@ -177,7 +216,7 @@ def _by_class(
 
 
 def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pair_item: Tensor) -> _Found:
-    q, g, own = sides.q, sides.g, sides.own
+    q, g = sides.q, sides.g
     places = min(k + 1, len(g))
     whole = ExactDistances(sides.gallery)
     ranked = [sides.rank(part, places, labels.device) for part in _parts(len(q), places)]
@@ -185,7 +224,7 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
     blocks: list[tuple[Tensor, ...]] = []
     for part in _parts(len(q), len(g)):
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
-        out = own[part, None] == torch.arange(len(g))
+        out = sides.excluded(part)
         retrieved = d.gather(1, positions[part])
         expected, gain = retrieved.double(), gains(retrieved)
         ties = find_ties(distances[part])
@@ -193,8 +232,8 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
         rows = ties.rows[cut]
         beyond = torch.zeros(2, len(ties.rows), dtype=torch.float64)
         vectors = sides.queries[part][rows]
-        theirs = distances[part][rows], positions[part][rows], own[part][rows]
-        for those, equal in members_beyond(vectors, whole, *theirs, len(g)):
+        tied = distances[part][rows], positions[part][rows], out[rows].__getitem__
+        for those, equal in members_beyond(vectors, whole, *tied, len(g)):
             ties.beyond[cut[those]] = equal.sum(1)
             beyond[0, cut[those]] = (d[rows[those]] * equal).double().sum(1)
             beyond[1, cut[those]] = (gains(d[rows[those]]) * equal).sum(1)
@@ -241,13 +280,17 @@ def _parts(queries: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + step, queries))
 
 
-def _sample_pairs(queries: int, gallery: int, own: Tensor) -> tuple[Tensor, Tensor]:
+def _sample_pairs(sides: _Sides) -> tuple[Tensor, Tensor]:
     """Positions of query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
+    queries, gallery = len(sides.q), len(sides.g)
     total = queries * gallery
     if total <= _PAIRS:
         flat = torch.arange(total)
     else:
         flat = torch.from_numpy(np.unique(np.random.default_rng(0).integers(0, total, _PAIRS)))
     query, item = flat // gallery, flat % gallery
-    apart = own[query] != item
+    if sides.query_group is None or sides.gallery_group is None:
+        apart = sides.own[query] != item
+    else:
+        apart = sides.query_group[query] != sides.gallery_group[item]
     return query[apart], item[apart]

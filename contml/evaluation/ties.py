@@ -8,7 +8,7 @@ Efficiently in the Presence of Tied Scores", ECIR 2008. Ties are equal float64 d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -76,7 +76,12 @@ def cut_off(distances: Tensor, ties: Ties) -> Tensor:
 
 
 def members_beyond(
-    queries: Tensor, whole: ExactDistances, distances: Tensor, positions: Tensor, own: Tensor, items: int
+    queries: Tensor,
+    whole: ExactDistances,
+    distances: Tensor,
+    positions: Tensor,
+    excluded: Callable[[slice], Tensor],
+    items: int,
 ) -> Iterator[tuple[slice, Tensor]]:
     """Which of the gallery `[q, items]` are as far as the last of each ranking, but not in it; in parts of rankings.
 
@@ -85,7 +90,7 @@ def members_beyond(
         whole: of the gallery.
         distances: of the rankings `[q, D]`.
         positions: in the gallery, of the rankings `[q, D]`.
-        own: where each query stands in the gallery, or -1, `[q]`.
+        excluded: of some queries, the gallery items that they do not look for, such as themselves: bool `[q, items]`.
         items: length of the gallery.
     """
     step = max(1, _ENTRIES // items)
@@ -94,6 +99,4 @@ def members_beyond(
         last = distances[part, -1].tolist()
         equal = torch.stack([(whole.of(x) == d).cpu() for x, d in zip(queries[part], last, strict=True)])
         equal.scatter_(1, positions[part], False)
-        inside = (own[part] >= 0).nonzero()[:, 0]
-        equal[inside, own[part][inside]] = False
-        yield part, equal
+        yield part, equal.masked_fill_(excluded(part), False)

@@ -150,7 +150,15 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
 
 
 def _evaluate(embeddings: Tensor, missing: Tensor, test: Split) -> tuple[Evaluation, Ranking]:
-    return evaluate(embeddings, test.labels, test.queries, test.gallery, missing=missing, recall_at=test.recall_at)
+    return evaluate(
+        embeddings,
+        test.labels,
+        test.queries,
+        test.gallery,
+        missing=missing,
+        recall_at=test.recall_at,
+        groups=test.groups,
+    )
 
 
 def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:

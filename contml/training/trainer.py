@@ -215,6 +215,7 @@ class Trainer:
             self.test.gallery,
             missing=missing,
             recall_at=self.test.recall_at,
+            groups=self.test.groups,
         )
 
     def save(self) -> None:
