@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,18 +9,16 @@ from typing import Any, Literal, NamedTuple
 from contml import InputError
 from contml.data import Task
 
-from .reading import Folders, data_folder, read_json, read_text
+from .._readers.folders import Files, data_folder, image_folders
+from .._readers.splits import part_of, read_lists, split_by_column, split_by_lists
+from .._readers.text import read_csv, read_json
 from .records import Options, Record, make_task
-
-_PARTS = ("train", "test", "query", "val")
-#: Other names of the parts.
-_SYNONYMS = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "queries": "query"}
 
 
 def files(
     root: str,
     captions: str = "captions.csv",
-    images: str = "images",
+    images: str | list[str] = "images",
     image: str = "image",
     caption: str = "caption",
     split: str = "split",
@@ -49,7 +45,8 @@ def files(
     Args:
         root: the folder of the data set.
         captions: the file of captions in it.
-        images: the folder of images in it; names in the file are relative to that.
+        images: the folder of images in it, or several; names in the file are relative to that. A file is looked for in
+            each in turn.
         image: the column, or key, of image names.
         caption: the column, or key, of captions; in JSON also with an s.
         split: the column, or key, of the split.
@@ -65,22 +62,21 @@ def files(
         dim: dimension of word vectors that are trained.
         seed: of the draw of queries, and of word vectors that are trained.
     """
-    folder, folders = data_folder(root), Folders()
+    folder, on_disk = data_folder(root), Files()
+    places = image_folders(folder, images)
     options = Options(vectors, normalize, empty, missing, queries, dim, seed)
     path = folder / captions
     if path.suffix == ".json":
-        content = read_json(path, "captions", encoding)
-        table = _by_image(path, _json_rows(path, content, image, caption, split))
+        rows = _json_rows(path, read_json(path, "captions", encoding), image, caption, split)
     elif path.suffix in (".csv", ".tsv", ".txt"):
-        text = read_text(path, "captions", encoding)
-        table = _by_image(path, _csv_rows(path, text, delimiter, image, caption, split))
+        rows = _csv_rows(path, delimiter, encoding, image, caption, split)
     else:
         raise InputError(f"{path}: captions are read from .csv, .tsv, .txt or .json files")
+    table = _by_image(path, rows)
     parts = _parts_of_lists(folder / lists) if lists else _parts_of_column(path, table, split)
 
     def record(name: str) -> Record:
-        place = folder / images / name
-        return Record(str(place), folders.find(place), table[name].captions if name in table else [])
+        return Record.of(on_disk, on_disk.locate(places, name), table[name].captions if name in table else [])
 
     return make_task(
         folder,
@@ -88,7 +84,7 @@ def files(
         [record(name) for name in parts.train],
         [record(name) for name in parts.test],
         options,
-        [str(folder / images / name) for name in parts.queries],
+        [str(on_disk.locate(places, name)) for name in parts.queries],
     )
 
 
@@ -108,43 +104,10 @@ class _Captioned(NamedTuple):
     split: str | None
 
 
-class _Parts(NamedTuple):
-    """Names of images; the queries are test images too."""
-
-    train: list[str]
-    test: list[str]
-    queries: list[str]
-
-
-def _csv_rows(path: Path, text: str, delimiter: str, image: str, caption: str, split: str) -> Iterator[_Row]:
-    if len(delimiter) != 1:
-        raise InputError(f"delimiter is {delimiter!r}; it must be one character")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        header = [name.strip() for name in next(rows, [])]
-        for option, name in (("image", image), ("caption", caption)):
-            if header.count(name) != 1:
-                raise InputError(
-                    f"{path}:1: {'no' if name not in header else 'more than one'} column '{name}'; the header has "
-                    f"{', '.join(header) or 'nothing'}: set {option}, or delimiter"
-                )
-        image_at, caption_at = header.index(image), header.index(caption)
-        split_at = header.index(split) if split in header else None
-        line = rows.line_num + 1
-        for row in rows:
-            where, line = f"{path}:{line}", rows.line_num + 1  # a quoted caption may hold line breaks
-            if not any(field.strip() for field in row):
-                continue
-            if len(row) != len(header):
-                raise InputError(
-                    f"{where}: {len(row)} fields, but the header has {len(header)}; "
-                    f"put captions that hold '{delimiter}' in double quotes"
-                )
-            part = None if split_at is None else row[split_at].strip()
-            yield _Row(where, row[image_at].strip(), [row[caption_at]], part)
-    except csv.Error as error:
-        raise InputError(f"{path}:{line}: not readable as CSV ({error})") from None
+def _csv_rows(path: Path, delimiter: str, encoding: str, image: str, caption: str, split: str) -> Iterator[_Row]:
+    columns = {image: "image", caption: "caption"}
+    for line, row in read_csv(path, "captions", columns, delimiter, encoding)[1]:
+        yield _Row(f"{path}:{line}", row[image], [row[caption]], row.get(split))
 
 
 def _json_rows(path: Path, content: Any, image: str, caption: str, split: str) -> Iterator[_Row]:
@@ -185,34 +148,22 @@ def _by_image(path: Path, rows: Iterator[_Row]) -> dict[str, _Captioned]:
     return table
 
 
+class _Parts(NamedTuple):
+    """Names of images; the queries are test images too."""
+
+    train: list[str]
+    test: list[str]
+    queries: list[str]
+
+
 def _parts_of_column(path: Path, table: dict[str, _Captioned], column: str) -> _Parts:
-    names: dict[str, list[str]] = {part: [] for part in _PARTS}
-    for name, (_, split) in table.items():
-        if split is None:
-            raise InputError(
-                f"{path}: {name} has no '{column}'; give every image train, test, query or val, set split to the "
-                "name of that column, or lists to a file of lists"
-            )
-        part = _SYNONYMS.get(split.lower(), split.lower())
-        if part not in names:
-            raise InputError(f"{path}: {name} has {column} {split!r}; it must be one of {', '.join(_PARTS)}")
-        names[part].append(name)
-    return _Parts(names["train"], [*names["test"], *names["query"]], names["query"])
+    cells = ((name, row.split if row.split is None else part_of(row.split) or row.split) for name, row in table.items())
+    train, queries, gallery = split_by_column(path, column, cells, left_out=("val",))
+    return _Parts(train, [*gallery, *queries], queries)
 
 
 def _parts_of_lists(path: Path) -> _Parts:
-    content = read_json(path, "lists")
-    found = content if isinstance(content, dict) else {}
-    parts: dict[str, Any] = {
-        "train": found.get("train"),
-        "test": found.get("test"),
-        "queries": found.get("queries", found.get("test_queries", [])),
-    }
-    for part, names in parts.items():
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{path}: '{part}' is no list of names; give an object of lists train, test, queries")
-        if len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{path}: {repeated} appears twice in {part}")
-    test = list(dict.fromkeys([*parts["test"], *parts["queries"]]))  # queries need not be listed as test again
-    return _Parts(parts["train"], test, parts["queries"])
+    lists = read_lists(path, "lists")
+    train, queries, _ = split_by_lists(path, **lists)
+    # Queries need not be in the list of test images, and keep their places where they are.
+    return _Parts(train, list(dict.fromkeys([*lists["test"], *queries])), queries)

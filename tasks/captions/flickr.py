@@ -8,15 +8,16 @@ from typing import Literal
 from contml import InputError
 from contml.data import Task
 
+from .._readers.folders import Files, data_folder, image_folders
+from .._readers.text import add_once, read_lines, read_names
 from .karpathy import read_karpathy
-from .reading import Folders, data_folder, read_lines, read_names
 from .records import Options, Record, make_task
 
 
 def flickr(
     root: str,
     captions: str = "Flickr8k.token.txt",
-    images: str = "Flicker8k_Dataset",
+    images: str | list[str] = "Flicker8k_Dataset",
     train: str = "Flickr_8k.trainImages.txt",
     test: str = "Flickr_8k.testImages.txt",
     karpathy: str | None = None,
@@ -40,7 +41,7 @@ def flickr(
     Args:
         root: the folder of the data set.
         captions: the token file in it.
-        images: the folder of images in it.
+        images: the folder of images in it, or several: a file is looked for in each in turn.
         train: the list of training images in it.
         test: the list of test images in it; to choose options, the list of the development images.
         karpathy: a file of Karpathy's form in it, in place of token file and lists.
@@ -55,11 +56,12 @@ def flickr(
         dim: dimension of word vectors that are trained.
         seed: of the draw of queries, and of word vectors that are trained.
     """
-    folder, folders = data_folder(root), Folders()
+    folder, on_disk = data_folder(root), Files()
+    places = image_folders(folder, images)
     options = Options(vectors, normalize, empty, missing, queries, dim, seed)
 
     def record(name: str, texts: list[str]) -> Record:
-        return Record(str(folder / images / name), folders.find(folder / images / name), texts)
+        return Record.of(on_disk, on_disk.locate(places, name), texts)
 
     if karpathy:
         source = folder / karpathy
@@ -96,11 +98,7 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
                 )
             wrong = "no tab after the key" if not tab else "a key without '#' and a number"
             raise InputError(f"{path}:{number}: {wrong} ({line[:60]!r}); a line is NAME.jpg#K, a tab, the caption")
-        if key.strip() in lines:
-            raise InputError(
-                f"{path}:{number}: repeats {key.strip()} of line {lines[key.strip()]}; every key appears once"
-            )
-        lines[key.strip()] = number
+        add_once(lines, key.strip(), path, number)
         captions.setdefault(name, {})
         if caption.strip():
             captions[name][int(place)] = caption.strip()

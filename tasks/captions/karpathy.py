@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from contml import InputError
 
-from .reading import read_json
+from .._readers.text import read_json
 
 #: In COCO the rest of the official validation set; trained on, as everyone does.
 _TRAIN = ("train", "restval")

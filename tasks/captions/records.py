@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from contml import InputError
+from contml._support.validation import check_at_least, check_choice
 from contml.data import ImageFile, Task
 
+from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.splits import refuse_shared
 from .split import make_split, word_vectors
 
 
@@ -20,6 +23,11 @@ class Record(NamedTuple):
     file: Path | None
     captions: list[str]
 
+    @classmethod
+    def of(cls, on_disk: Files, place: Path, captions: list[str]) -> Record:
+        """The record of an image that is, or should be, at this place."""
+        return cls(str(place), on_disk.find(place), captions)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -27,19 +35,16 @@ class Options:
 
     vectors: str | None
     normalize: bool
-    empty: Literal["refuse", "drop"]
-    missing: Literal["refuse", "drop"]
+    empty: Missing
+    missing: Missing
     queries: int
     dim: int
     seed: int
 
     def __post_init__(self) -> None:
-        for name, value, least in (("queries", self.queries, 0), ("dim", self.dim, 1), ("seed", self.seed, 0)):
-            if value < least:
-                raise InputError(f"{name} is {value}; it must be {least} or more")
-        for name, choice in (("empty", self.empty), ("missing", self.missing)):
-            if choice not in ("refuse", "drop"):
-                raise InputError(f"{name} is {choice!r}; it must be refuse or drop")
+        check_at_least(0, queries=self.queries, seed=self.seed)
+        check_at_least(1, dim=self.dim)
+        check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 
 class _Part(NamedTuple):
@@ -72,11 +77,7 @@ def make_task(
     Raises:
         InputError: an image is in both splits, has no file or no captions, or too few are left.
     """
-    if both := {record.name for record in train} & {record.name for record in test}:
-        raise InputError(
-            f"{source}: {min(both)} is in train and in test ({len(both):,} such images); "
-            "give every image to one of them"
-        )
+    refuse_shared(source, (record.name for record in train), (record.name for record in test))
     train_part = _with_image_and_caption(root, source, "training", train, options.missing)
     test_part = _with_image_and_caption(root, source, "test", test, options.missing)
     path = None if options.vectors is None else _vectors_file(root, options.vectors)
@@ -111,23 +112,16 @@ def _vectors_file(root: Path, given: str) -> Path:
     raise InputError(f"vectors: no such file {where}; give a file of word vectors, or null to train them")
 
 
-def _with_image_and_caption(
-    root: Path, source: Path, part: str, records: Sequence[Record], missing: Literal["refuse", "drop"]
-) -> _Part:
+def _with_image_and_caption(root: Path, source: Path, part: str, records: Sequence[Record], missing: Missing) -> _Part:
     """The images that have a file and a caption; the others are refused, or left out and counted."""
-    no_file = [record.name for record in records if record.file is None]
+    no_file = [Path(record.name) for record in records if record.file is None]
     no_caption = [record.name for record in records if not any(caption.strip() for caption in record.captions)]
     if missing == "refuse":
-        how = "or set missing=drop to leave such images out"
-        if no_file:
-            raise InputError(
-                f"{no_file[0]}: no such image ({len(no_file):,} of {len(records):,} {part} images of {source} are "
-                f"missing); check root and the folders of images, {how}"
-            )
+        refuse_absent(no_file, len(records), f"{part} images of {source.name}")
         if no_caption:
             raise InputError(
                 f"{source}: no captions of {no_caption[0]} ({len(no_caption):,} of {len(records):,} {part} images "
-                f"have none); complete it, {how}"
+                "have none); complete it, or set missing=drop to leave them out"
             )
     silent = set(no_caption)
     kept = [record for record in records if record.file is not None and record.name not in silent]

@@ -10,7 +10,9 @@ import numpy as np
 from contml import InputError
 from contml.data import Task
 
-from .reading import Item, Label, Missing, Published, check_counts, data_folder, items_on_disk, make_split
+from .._readers.folders import Missing, folder_with
+from .._readers.mat import read_mat, read_records
+from .reading import Item, Label, Published, check_counts, items_on_disk, make_split
 
 #: The splits that metric learning uses: both official halves together, the first 98 models for training.
 PUBLISHED = {"train": Published(8054, 98, range(1, 99)), "test": Published(8131, 98, range(99, 197))}
@@ -44,7 +46,7 @@ def cars(
     if layout == "auto":
         layout = "car_ims" if any((given / name / _ALL_RECORDS).is_file() for name in ("", *inside)) else "devkit"
     mark = _ALL_RECORDS if layout == "car_ims" else "devkit"
-    folder = data_folder(root, mark, inside, "Cars-196, with cars_annos.mat or devkit")
+    folder = folder_with(root, mark, inside, "Cars-196, with cars_annos.mat or devkit")
     if folder.name == "car_devkit":  # some unpack the archive car_devkit.tgz so
         items, class_names, source = _read_devkit(folder.parent, folder / "devkit", missing)
     elif layout == "devkit":
@@ -68,24 +70,24 @@ def cars(
 def _read_one_archive(folder: Path) -> tuple[list[Item], dict[Label, str], Path]:
     """Items, class names, and the file to name in an error."""
     path = folder / _ALL_RECORDS
-    content = _load(path)
+    content = read_mat(path)
     class_names = _class_names(path, content)
     return _items(path, content, class_names, folder, "relative_im_path"), class_names, path
 
 
 def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Item], dict[Label, str], Path]:
     """Items, class names, and the file to name in an error."""
-    class_names = _class_names(devkit / "cars_meta.mat", _load(devkit / "cars_meta.mat"))
+    class_names = _class_names(devkit / "cars_meta.mat", read_mat(devkit / "cars_meta.mat"))
     source = devkit / "cars_train_annos.mat"
-    items = _items(source, _load(source), class_names, _image_folder(folder, "cars_train"), "fname")
+    items = _items(source, read_mat(source), class_names, _image_folder(folder, "cars_train"), "fname")
     test_records = next((p for p in (folder / _TEST_RECORDS, devkit / _TEST_RECORDS) if p.is_file()), None)
     if test_records is not None:
-        items += _items(test_records, _load(test_records), class_names, _image_folder(folder, "cars_test"), "fname")
+        items += _items(test_records, read_mat(test_records), class_names, _image_folder(folder, "cars_test"), "fname")
         source = devkit
     elif missing == "refuse":
         raise InputError(
             f"{folder / _TEST_RECORDS}: no such file; it has the classes of cars_test, which "
-            "devkit/cars_test_annos.mat does not have; get it, or set task.missing=drop to take only cars_train"
+            "devkit/cars_test_annos.mat does not have; get it, or set missing=drop to take only cars_train"
         )
     return items, class_names, source
 
@@ -99,14 +101,10 @@ def _image_folder(folder: Path, name: str) -> Path:
 def _items(
     path: Path, content: dict[str, Any], class_names: dict[Label, str], folder: Path, file_field: str
 ) -> list[Item]:
-    table = content.get("annotations")
-    if table is None or table.dtype.names is None:
-        raise InputError(f"{path}: has no struct array 'annotations' (it has {', '.join(content) or 'nothing'})")
-    if absent := [field for field in (file_field, "class", *_BOX) if field not in table.dtype.names]:
-        raise InputError(f"{path}: its records have no field '{absent[0]}' (they have {', '.join(table.dtype.names)})")
+    records = read_records(path, content, "annotations", (file_field, "class", *_BOX))
     items: list[Item] = []
     record_of: dict[Path, int] = {}
-    for row, record in enumerate(table.ravel(), start=1):
+    for row, record in enumerate(records, start=1):
         name = record[file_field].ravel()
         if name.size != 1 or not isinstance(name[0], str) or not name[0].strip():
             raise InputError(f"{path}: record {row}: '{file_field}' is {name.tolist()}; it must be a file name")
@@ -134,15 +132,3 @@ def _class_names(path: Path, content: dict[str, Any]) -> dict[Label, str]:
     if "class_names" not in content:
         raise InputError(f"{path}: has no cell array 'class_names' (it has {', '.join(content) or 'nothing'})")
     return {number: str(np.ravel(cell)[0]) for number, cell in enumerate(content["class_names"].ravel(), start=1)}
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        from scipy.io import loadmat
-
-        content: dict[str, Any] = loadmat(str(path), appendmat=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; Cars-196 needs it") from None
-    except Exception as error:  # on bytes that are not what they seem, scipy raises nearly anything
-        raise InputError(f"{path}: not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
-    return {name: value for name, value in content.items() if not name.startswith("__")}

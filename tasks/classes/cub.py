@@ -9,7 +9,8 @@ from typing import Literal
 from contml import InputError
 from contml.data import Task
 
-from .reading import Box, Item, Label, Published, check_counts, data_folder, items_on_disk, make_split, rows, whole
+from .._readers.folders import folder_with
+from .reading import Box, Item, Label, Published, check_counts, items_on_disk, make_split, rows, whole
 
 #: The splits that metric learning uses: the first hundred species for training, the others for testing.
 PUBLISHED = {"train": Published(5864, 100, range(1, 101)), "test": Published(5924, 100, range(101, 201))}
@@ -28,7 +29,7 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
         crop_boxes: crop images to the boxes of the birds (`bounding_boxes.txt`); the usual protocol does not.
         missing: "refuse" raises an error when images or classes are missing; "drop" takes what is there.
     """
-    folder = data_folder(root, "images.txt", ["CUB_200_2011"], "CUB-200-2011, CUB_200_2011")
+    folder = folder_with(root, "images.txt", ["CUB_200_2011"], "CUB-200-2011, CUB_200_2011")
     source = folder / "images.txt"
     names = {image: text for image, (_, text) in _by_image(source, "image_name").items()}
     labels, boxes = _labels(folder / "image_class_labels.txt"), None

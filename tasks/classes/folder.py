@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contml import InputError
+from contml._support.validation import check_at_least
 from contml.data import Split, Task
 
-from .reading import Item, csv_rows, make_split
+from .._readers.folders import IMAGE_SUFFIXES, data_folder
+from .._readers.text import add_once, read_csv
+from .reading import Item, make_split
 
 #: What the names of images end in, in lower case.
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
+ENDINGS = (*IMAGE_SUFFIXES, ".ppm", ".pgm", ".jfif")
 _MAC_FOLDER = "__MACOSX"
 
 
@@ -30,11 +33,8 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
             of a CSV file in the folder with columns "class" and "split" ("train", "test", or empty to leave it out).
         depth: how many nested folders name a class: 2 for `ROOT/train/Greek/alpha/a.png`, class "Greek/alpha".
     """
-    path = Path(root).expanduser()
-    if not path.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder that holds your folders of images")
-    if depth < 1:
-        raise InputError(f"task.depth={depth}: it must be at least 1: a class is named by at least 1 folder")
+    path = data_folder(root, "your folders of images")
+    check_at_least(1, depth=depth)
     if split == "folders":
         return _split_by_folders(path, depth)
     found = _classes(path, depth)
@@ -49,7 +49,7 @@ def _split_by_folders(path: Path, depth: int) -> Task:
         if not (path / name).is_dir():
             present = ", ".join(sorted(p.name for p in path.iterdir() if p.is_dir())[:5]) or "no folder"
             raise InputError(
-                f"{path}: has no folder {name} (it has {present}); make folders train and test, or set task.split to "
+                f"{path}: has no folder {name} (it has {present}); make folders train and test, or set split to "
                 "half or to a CSV file of classes"
             )
     train = [item for items in _classes(path / "train", depth).values() for item in items]
@@ -68,19 +68,14 @@ def _split_by_half(found: Mapping[str, list[Item]]) -> dict[str, list[str]]:
 
 def _split_by_list(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, list[str]]:
     classes: dict[str, list[str]] = {"train": [], "test": []}
-    columns, rows = csv_rows(path, "task.split is folders, half or the name of a CSV file")
-    if absent := [column for column in ("class", "split") if column not in columns]:
-        raise InputError(f"{path}: has no column '{absent[0]}'; it needs class and split")
-    listed: set[str] = set()
-    for line, row in rows:
+    listed: dict[str, int] = {}
+    for line, row in read_csv(path, "split", {"class": "", "split": ""}, uneven=True)[1]:
         name, part = row["class"], row["split"]
         if name not in found:
             raise InputError(f"{path}:{line}: the class {name} has no folder {folder / name}")
-        if name in listed:
-            raise InputError(f"{path}:{line}: the class {name} appears twice")
+        add_once(listed, name, path, line)
         if part and part not in classes:
             raise InputError(f"{path}:{line}: split is '{part}'; allowed are train, test and an empty field")
-        listed.add(name)
         if part:
             classes[part].append(name)
     if unlisted := [name for name in found if name not in listed]:
@@ -101,7 +96,7 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
         if len(parts) < depth:
             if images:
                 raise InputError(
-                    f"{Path(place) / images[0]}: is not in the folder of a class; with task.depth={depth} images lie "
+                    f"{Path(place) / images[0]}: is not in the folder of a class; with depth={depth} images lie "
                     f"{depth} folders below {folder}"
                 )
             continue

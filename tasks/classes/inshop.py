@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from contml import InputError
 from contml.data import Task
 
-from .reading import Item, Label, Missing, Published, check_counts, data_folder, items_on_disk, make_split, rows
+from .._readers.folders import Missing, folder_with
+from .._readers.splits import refuse_shared
+from .._readers.text import add_once
+from .reading import Item, Label, Published, check_counts, items_on_disk, make_split, rows
 
 #: The published list is the split that metric learning uses; queries and gallery show the same garments.
 PUBLISHED = {"train": Published(25882, 3997), "query": Published(14218, 3985), "gallery": Published(12612, 3985)}
@@ -33,7 +37,7 @@ def inshop(
     """
     given = Path(root).expanduser()
     mark = _LIST if (given / _LIST).is_file() else f"Eval/{_LIST}"
-    folder = data_folder(
+    folder = folder_with(
         root,
         mark,
         ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"],
@@ -42,11 +46,8 @@ def inshop(
     source = folder / mark
     parent = folder if (folder / images).is_dir() else folder / "Img"
     listed = _read(source, parent / images, missing)
-    if shared := {i.label for i in listed["train"]} & {i.label for i in listed["query"] + listed["gallery"]}:
-        raise InputError(
-            f"{source}: {len(shared):,} garments are in training and in test, the first is id_{min(shared):08d}; the "
-            "published list has no garment in both"
-        )
+    train, *test = ([item.label for item in items] for items in listed.values())
+    refuse_shared(source, train, chain(*test), "garment")
     check_counts(source, listed, PUBLISHED, missing)
     found = items_on_disk(source, listed, missing)
     missing_images = {part: len(items) - len(found[part]) for part, items in listed.items()}
@@ -67,9 +68,7 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
     listed: dict[str, list[Item]] = {part: [] for part in PUBLISHED}
     lines: dict[str, int] = {}
     for line, (name, garment, status) in rows(path, _COLUMNS, head=[["N"], _COLUMNS]):
-        if name in lines:
-            raise InputError(f"{path}:{line}: {name} appears twice, first in line {lines[name]}")
-        lines[name] = line
+        add_once(lines, name, path, line)
         if not re.fullmatch(r"id_\d{8}", garment):
             raise InputError(f"{path}:{line}: item_id is '{garment}'; it must be id_ and eight digits")
         if status not in listed:

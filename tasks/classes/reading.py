@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from contml import InputError
 from contml.data import BoxCrop, ImageFile, Split, query_split
 from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
 
+from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.text import read_lines
+
 #: A class as a data set numbers or names it.
 Label: TypeAlias = "int | str"
 #: Left, top, right, bottom in pixels, counted from the edges of the file's image.
 Box: TypeAlias = "tuple[float, float, float, float]"
-#: What happens when images or classes are missing.
-Missing: TypeAlias = Literal["refuse", "drop"]
-
-_PACKED = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 
 
 class Item(NamedTuple):
@@ -40,27 +36,6 @@ class Published(NamedTuple):
     ids: range | None = None
 
 
-def data_folder(root: str, mark: str, inside: Sequence[str], what: str) -> Path:
-    """The folder that holds the file or folder `mark`: the root, or a folder in it.
-
-    Args:
-        root: the folder that the user gave.
-        mark: a file or folder that the data set has.
-        inside: names of folders in the root that may hold it.
-        what: the data set, for errors.
-
-    Raises:
-        InputError: there is no such folder, or it has no `mark`; the error names an archive that is not unpacked.
-    """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of {what}")
-    for candidate in (folder, *(folder / name for name in inside)):
-        if (candidate / mark).exists():
-            return candidate
-    raise InputError(f"{folder}: has no {mark}{_not_unpacked(folder)}; give the folder of {what}")
-
-
 def rows(path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ()) -> Iterator[tuple[int, list[str]]]:
     """The rows of a list, split at white space, with their line numbers; empty lines are skipped.
 
@@ -72,57 +47,18 @@ def rows(path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ())
     Raises:
         InputError: no such file, not text, another head, or a row with too few fields.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file{_not_unpacked(path.parent)}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not a text file; get it again") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    lines = dict(read_lines(path))
     for number, words in enumerate(head, start=1):
-        found = lines[number - 1].split() if number <= len(lines) else []
+        found = lines.pop(number, "").split()
         if ["N" if "N" in words and field.isdecimal() else field for field in found] != list(words):
             wanted = " ".join("a number" if word == "N" else word for word in words)
             raise InputError(f"{path}:{number}: is '{' '.join(found)[:80]}'; line {number} must be {wanted}")
-    for number, line in enumerate(lines[len(head) :], start=len(head) + 1):
+    for number, line in lines.items():
         fields = line.split(maxsplit=len(columns) - 1)
-        if not fields:
-            continue
         if len(fields) != len(columns):
             raise InputError(f"{path}:{number}: is '{line.strip()[:80]}'; a row is {' '.join(columns)}")
         fields[-1] = fields[-1].rstrip()
         yield number, fields
-
-
-def csv_rows(path: Path, option: str, delimiter: str = ",") -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """The columns of a CSV file, and its rows with their line numbers; fields are stripped of white space.
-
-    Args:
-        path: the file.
-        option: what to say of the option that names the file, where there is no such file.
-        delimiter: the character between fields.
-
-    Raises:
-        InputError: there is no such file, or it is not a CSV file in UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; {option}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, restval="")
-    found: list[tuple[int, dict[str, str]]] = []
-    try:
-        columns = [*(reader.fieldnames or [])]
-        for row in reader:
-            found.append((reader.line_num, {column: row[column].strip() for column in columns}))
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num + 1}: not a row of a CSV file ({error})") from None
-    return columns, found
 
 
 def whole(path: Path, line: int, name: str, text: str, least: int = 1) -> int:
@@ -148,7 +84,7 @@ def check_counts(
             which = f" (without {', '.join(absent[:3])}{', ...' if absent[3:] else ''})" if absent else ""
             raise InputError(
                 f"{source}: lists {len(items):,} {part} images of {len(classes):,} classes{which}; the published data "
-                f"set has {wanted.images:,} of {wanted.classes:,}; get the list again, or set task.missing=drop to "
+                f"set has {wanted.images:,} of {wanted.classes:,}; get the list again, or set missing=drop to "
                 "take what it has"
             )
         if len(classes) < 2:
@@ -166,24 +102,12 @@ def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: M
     Raises:
         InputError: a file is missing and that is refused, or a part has fewer than two classes left.
     """
-    names_in: dict[Path, set[str]] = {}
-    found: dict[str, list[Item]] = {part: [] for part in listed}
-    absent: list[Item] = []
-    for part, items in listed.items():
-        for item in items:
-            folder = item.path.parent
-            if folder not in names_in:
-                names_in[folder] = _names(folder)
-            (found[part] if item.path.name in names_in[folder] else absent).append(item)
+    on_disk = Files()
+    found = {part: [item for item in items if on_disk.has(item.path)] for part, items in listed.items()}
+    absent = [item.path for items in listed.values() for item in items if not on_disk.has(item.path)]
     too_few = any(len({item.label for item in items}) < 2 for items in found.values())
-    if absent and (missing == "refuse" or too_few):
-        first = absent[0].path
-        total = sum(map(len, listed.values()))
-        hint = "" if too_few else ", or set task.missing=drop to leave them out"
-        raise InputError(
-            f"{first}: no such image ({len(absent):,} of the {total:,} images in {source.name} are missing"
-            f"{_reason(first, names_in[first.parent])}); get the missing images{hint}"
-        )
+    if missing == "refuse" or too_few:
+        refuse_absent(absent, sum(map(len, listed.values())), f"images of {source.name}", can_drop=not too_few)
     return found
 
 
@@ -216,27 +140,3 @@ def make_split(
         excluded={"without an image file": missing} if missing else {},
         renderer=ClassRenderer(labels.class_ids, [class_names[label] for label in labels.names]),
     )
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return {entry.name for entry in os.scandir(folder)}
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-
-
-def _reason(path: Path, beside: set[str]) -> str:
-    if alike := [name for name in beside if name.lower() == path.name.lower()]:
-        return f"; there is a {alike[0]}: upper and lower case differ"
-    if beside:
-        return ""
-    # The highest folder that does not exist, and an archive beside it.
-    absent = path.parent
-    while not absent.parent.is_dir():
-        absent = absent.parent
-    return "" if absent.is_dir() else f"; there is no folder {absent}{_not_unpacked(absent.parent)}"
-
-
-def _not_unpacked(folder: Path) -> str:
-    packed = sorted(name for name in _names(folder) if name.lower().endswith(_PACKED) and not name.startswith("."))
-    return f"; {packed[0]} is not unpacked" if packed else ""

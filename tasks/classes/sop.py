@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from contml import InputError
 from contml.data import Task
 
-from .reading import Item, Published, check_counts, data_folder, items_on_disk, make_split, rows, whole
+from .._readers.folders import folder_with
+from .._readers.splits import refuse_shared
+from .._readers.text import add_once
+from .reading import Item, Published, check_counts, items_on_disk, make_split, rows, whole
 
 #: The published lists are the splits that metric learning uses.
 PUBLISHED = {"train": Published(59551, 11318, range(1, 11319)), "test": Published(60502, 11316, range(11319, 22635))}
@@ -26,7 +28,7 @@ def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
         root: the folder of the data set.
         missing: "refuse" raises an error when images or products are missing; "drop" takes what is there.
     """
-    folder = data_folder(
+    folder = folder_with(
         root,
         "Ebay_train.txt",
         ["Stanford_Online_Products"],
@@ -34,12 +36,8 @@ def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     )
     lists = {part: folder / f"Ebay_{part}.txt" for part in PUBLISHED}
     listed = {part: _read(folder, path) for part, path in lists.items()}
-    shared = {item.label for item in listed["train"]} & {item.label for item in listed["test"]}
-    if shared:
-        raise InputError(
-            f"{lists['test']}: {len(shared):,} products are in Ebay_train.txt too, the first is class_id "
-            f"{min(map(int, shared))}; the published lists have no product in common"
-        )
+    train, test = ([item.label for item in items] for items in listed.values())
+    refuse_shared(lists["test"], train, test, "product")
     for part, items in listed.items():
         check_counts(lists[part], {part: items}, PUBLISHED, missing)
     splits = {}
@@ -58,9 +56,7 @@ def _read(folder: Path, path: Path) -> list[Item]:
     items: list[Item] = []
     lines: dict[str, int] = {}
     for line, (_, product, _, name) in rows(path, _COLUMNS, head=[_COLUMNS]):
-        if name in lines:
-            raise InputError(f"{path}:{line}: {name} appears twice, first in line {lines[name]}")
-        lines[name] = line
+        add_once(lines, name, path, line)
         items.append(Item(folder / name, whole(path, line, "class_id", product)))
     return items
 

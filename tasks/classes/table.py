@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 from contml import InputError
 from contml.data import Split, Task
 
-from .reading import Item, Missing, csv_rows, items_on_disk, make_split
+from .._readers.folders import Missing, data_folder
+from .._readers.text import add_once, read_csv
+from .reading import Item, items_on_disk, make_split
 
 #: Splits that a row may name although neither `train` nor `test` asks for them; such rows are left out.
 _OTHER_SPLITS = ("", "train", "test", "val", "valid", "validation")
@@ -44,9 +46,7 @@ def csv(
         test: the split to test on, for example "val" while options are chosen. All other rows are left out.
         missing: "refuse" raises an error when an image is missing; "drop" leaves such images out.
     """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of your images")
+    folder = data_folder(root, "your images")
     path = folder / table
     rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role})
     if any(row.split is None for row in rows):
@@ -54,7 +54,7 @@ def csv(
     elif unknown := next((row for row in rows if row.split not in (*_OTHER_SPLITS, *_ROLES, train, test)), None):
         raise InputError(
             f"{path}:{unknown.line}: {split} is '{unknown.split}'; allowed are train, test, val, query, gallery, "
-            "an empty field, and what task.train and task.test name"
+            "an empty field, and what train and test name"
         )
     parts = {name: [row for row in rows if row.split == name] for name in (train, test)}
     for name, members in parts.items():
@@ -79,24 +79,17 @@ class _Row(NamedTuple):
 
 def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
     delimiter = "\t" if path.suffix == ".tsv" else ","
-    head, table = csv_rows(path, "task.table names the CSV file of your images", delimiter)
-    for option in ("image", "label"):
-        if columns[option] not in head:
-            raise InputError(
-                f"{path}: has no column '{columns[option]}' (it has {', '.join(head)}); name the column with "
-                f"task.{option}"
-            )
+    needed = {columns[option]: option for option in ("image", "label")}
+    head, table = read_csv(path, "table", needed, delimiter, uneven=True)
     rows: list[_Row] = []
-    lines: dict[Path, int] = {}
+    lines: dict[str, int] = {}
     for line, row in table:
         values = {option: row.get(column, "") for option, column in columns.items()}
         for option in ("image", "label"):
             if not values[option]:
                 raise InputError(f"{path}:{line}: '{columns[option]}' is empty; give every row an image and a class")
         item = Item(folder / values["image"], values["label"])
-        if item.path in lines:
-            raise InputError(f"{path}:{line}: {item.path} appears twice, first in line {lines[item.path]}")
-        lines[item.path] = line
+        add_once(lines, str(item.path), path, line)
         split = values["split"] if columns["split"] in head else None
         role = values["role"]
         if role not in ("", *_ROLES):

@@ -10,7 +10,7 @@ import numpy as np
 
 from contml import InputError
 
-from .pairs import read_table
+from .._readers.text import read_csv
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -43,11 +43,11 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
         InputError: no such file or column, a bad or repeated class number, or a group that is not in the column.
     """
     text_of: dict[int, str] = {}
-    for line, row in read_table(path, (column,)):
+    for line, row in read_csv(path, "names", {column: "column"})[1]:
         first = next(iter(row.values()))
         if not first.isdecimal() or int(first) in text_of:
             what = "appears twice" if first.isdecimal() else "is not a class number"
-            raise InputError(f"{path}, line {line}: '{first}' {what}; the first column has each class number once")
+            raise InputError(f"{path}:{line}: '{first}' {what}; the first column has each class number once")
         text_of[int(first)] = row[column]
     texts = list(dict.fromkeys(text_of.values()))
     members = [text.split("+") for text in groups] if groups else [[text] for text in texts]
@@ -55,9 +55,9 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
     for group, names in enumerate(members):
         for name in names:
             if name not in texts:
-                raise InputError(f"task.groups: '{name}' is not in column '{column}' of {path} ({', '.join(texts)})")
+                raise InputError(f"groups: '{name}' is not in column '{column}' of {path} ({', '.join(texts)})")
             if name in class_of:
-                raise InputError(f"task.groups: '{name}' is in two groups; each text belongs to one")
+                raise InputError(f"groups: '{name}' is in two groups; each text belongs to one")
             class_of[name] = group
     return Groups(str(path), len(members), {number: class_of.get(text, -1) for number, text in text_of.items()})
 
@@ -72,7 +72,7 @@ def to_classes(
     """
     used = {int(number) for one in maps for number in np.unique(one)} - {ignore}
     if not used:
-        raise InputError(f"{paths[0]}: all pixels of all label maps are {ignore}, which task.ignore leaves out")
+        raise InputError(f"{paths[0]}: all pixels of all label maps are {ignore}, which ignore leaves out")
     if groups is not None:
         return _grouped(paths, maps, ignore, groups, used)
     if classes is None:
@@ -80,16 +80,16 @@ def to_classes(
         if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
             raise InputError(
                 f"{_file_with(highest, paths, maps)}: has the class number {highest}, all others are smaller than "
-                f"{highest - 1}; set task.ignore={highest} if it means no class, else task.classes={highest + 1}"
+                f"{highest - 1}; set ignore={highest} if it means no class, else classes={highest + 1}"
             )
         classes = highest + 1
     if classes < 1:
-        raise InputError(f"task.classes={classes}: it must be at least 1")
+        raise InputError(f"classes={classes}: it must be at least 1")
     if unknown := {number for number in used if not 0 <= number < classes}:
         number = min(unknown)
         raise InputError(
-            f"{_file_with(number, paths, maps)}: has the class number {number}; task.classes={classes} allows 0 to "
-            f"{classes - 1}; raise it, or set task.ignore={number} if it means no class"
+            f"{_file_with(number, paths, maps)}: has the class number {number}; classes={classes} allows 0 to "
+            f"{classes - 1}; raise it, or set ignore={number} if it means no class"
         )
     return Classes(maps, classes, ignore)
 
@@ -99,7 +99,7 @@ def _grouped(paths: Sequence[str], maps: Array, ignore: int | None, groups: Grou
         number = min(unknown)
         raise InputError(
             f"{_file_with(number, paths, maps)}: has the class number {number}, which is not in {groups.source}; "
-            f"add it there, or set task.ignore={number} if it means no class"
+            f"add it there, or set ignore={number} if it means no class"
         )
     ignored = groups.classes  # ignored pixels get the first number after the classes
     table = np.full(max(used) + 1, ignored, np.min_scalar_type(ignored))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from contml import InputError
 from contml._support.progress import progress_bar
+from contml._support.validation import check_at_least
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
+from .._readers.folders import Files, data_folder, image_folders
+from .._readers.splits import with_queries
 from .class_numbers import read_groups, to_classes
 from .maps import check_shape, read_image_map
-from .pairs import Pair, pairs_by_name, pairs_by_table, split_by_column, split_by_lists
+from .pairs import Pair, pairs_by_name, pairs_by_table, split_pairs_by_column, split_pairs_by_lists
 from .split import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -23,7 +25,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 def files(
     root: str,
     pairs: str | None = None,
-    images: str = "images",
+    images: str | list[str] = "images",
     labels: str = "labels",
     split: str | None = None,
     classes: int | None = None,
@@ -45,7 +47,7 @@ def files(
     Args:
         root: the folder of the data set.
         pairs: the CSV file in that folder that names images and maps; default: they are found by name.
-        images: the folder of images in it, where there is no CSV file.
+        images: the folder of images in it, or several, where there is no CSV file.
         labels: the folder of label maps in it, where there is no CSV file.
         split: lists of image names, with or without folder and suffix: a JSON file with "train", "test" and perhaps
             "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and perhaps
@@ -58,22 +60,23 @@ def files(
             ignored. Default: every text is a class.
         side: maps are compared at this many pixels square; null: at their own size, which must be the same for all.
     """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of your images and label maps")
+    folder = data_folder(root, "your images and label maps")
     if (names is None) != (column is None) or (groups is not None and column is None):
-        raise InputError("task.names, task.column and task.groups go together: a CSV file, its column, its texts")
+        raise InputError("names, column and groups go together: a CSV file, its column, its texts")
     if names is not None and classes is not None:
-        raise InputError("task.classes goes without task.names: the groups say how many classes there are")
-    if side is not None and side < 1:
-        raise InputError(f"task.side={side}: it must be at least 1 pixel, or null")
+        raise InputError("classes goes without names: the groups say how many classes there are")
+    if side is not None:
+        check_at_least(1, side=side)
     if pairs:
         table = pairs_by_table(folder / pairs)
-        parts = split_by_lists(folder / split, table) if split else split_by_column(folder / pairs, table)
+        source = folder / (split or pairs)
+        parts = split_pairs_by_lists(source, table) if split else split_pairs_by_column(source, table)
     elif split:
-        parts = split_by_lists(folder / split, pairs_by_name(folder / images, folder / labels))
+        source = folder / split
+        parts = split_pairs_by_lists(source, pairs_by_name(image_folders(folder, images), folder / labels))
     else:
-        raise InputError(f"{folder}: nothing says which images are for training; name lists with task.split")
+        raise InputError(f"{folder}: nothing says which images are for training; name lists with split")
+    parts = with_queries(source, parts)
     train, test = parts.train, [*parts.queries, *parts.gallery]
     maps = _read_maps([*train, *test], side)
     paths = [str(pair.label) for pair in (*train, *test)]
@@ -99,23 +102,24 @@ def files(
 def _read_maps(pairs: list[Pair], side: int | None) -> Array:
     """The label maps `[N, H, W]` of pairs."""
     maps: list[Array] = []
+    on_disk = Files()
     with progress_bar(len(pairs), "label maps") as progress:
         for pair in pairs:
-            labels = _read_map(pair, side)
+            labels = _read_map(pair, side, on_disk)
             if maps and labels.shape != maps[0].shape:
                 raise InputError(
                     f"{pair.label}: is {list(labels.shape)}, {pairs[0].label} is {list(maps[0].shape)}; maps of "
-                    "different sizes must be compared at one size: set task.side"
+                    "different sizes must be compared at one size: set side"
                 )
             maps.append(labels)
             progress(len(maps))
     return np.stack(maps)
 
 
-def _read_map(pair: Pair, side: int | None) -> Array:
-    if not pair.image.is_file():
+def _read_map(pair: Pair, side: int | None, on_disk: Files) -> Array:
+    if not on_disk.has(pair.image):
         raise InputError(f"{pair.image}: no such image{pair.origin}")
-    if not pair.label.is_file():
+    if not on_disk.has(pair.label):
         raise InputError(f"{pair.label}: no such label map{pair.origin}")
     labels = read_image_map(pair.label)
     check_shape(pair.label, labels, pair.image)

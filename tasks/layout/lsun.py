@@ -10,10 +10,14 @@ import numpy as np
 
 from contml import InputError
 from contml._support.progress import progress_bar
+from contml._support.validation import check_at_least
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
-from .maps import as_whole, check_shape, image_size, load_matlab, read_matlab_map
+from .._readers.folders import Files, Missing, data_folder, refuse_absent
+from .._readers.mat import read_mat, read_records
+from .._readers.splits import check_queries
+from .maps import as_whole, check_shape, image_size, read_matlab_map
 from .split import make_split
 from .surfaces import TYPES, draw_surfaces, name_components
 
@@ -61,11 +65,8 @@ def lsun(
             every validation image is a query.
         missing: "refuse" stops where the copy is incomplete; "drop" takes what is there.
     """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of the LSUN room-layout files")
-    if side < 8:
-        raise InputError(f"task.side={side}: it must be at least 8 pixels")
+    folder = data_folder(root, "the LSUN room-layout files")
+    check_at_least(8, side=side)
     source = _find_maps(folder) if maps == "auto" else maps
     return Task(
         train=_read_split(folder, source, _TRAINING, side, missing, 0),
@@ -100,33 +101,32 @@ def _find_maps(folder: Path) -> str:
         if (folder / name).is_dir():
             return name
     raise InputError(
-        f"{folder}: has neither surface_relabel/ nor layout_seg/; unpack the layouts there, or set task.maps=points"
+        f"{folder}: has neither surface_relabel/ nor layout_seg/; unpack the layouts there, or set maps=points"
     )
 
 
-def _read_split(folder: Path, source: str, part: _Part, side: int, missing: str, queries: int | None) -> Split:
+def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Missing, queries: int | None) -> Split:
     records, origin = _find_records(folder, source, part)
     if missing == "refuse" and len(records) != part.images:
         raise InputError(
             f"{origin}: {len(records):,} images, {part.images:,} were published; complete the copy, or set "
-            "task.missing=drop to take what is there"
+            "missing=drop to take what is there"
         )
     with_layout = [record for record in records if record.type is None or record.type in TYPES]
     excluded = Counter({"without a layout type": len(records) - len(with_layout)})
-    items, absent = [], []
+    items, absent, listed, on_disk = [], [], 0, Files()
     for record in with_layout:
         item = _locate(folder, source, part, record)
-        absent_files = [file for file in (item.image, item.map) if file is not None and not file.is_file()]
+        files = [file for file in (item.image, item.map) if file is not None]
+        absent_files = [file for file in files if not on_disk.has(file)]
+        listed += len(files)
         absent += absent_files
         if not absent_files:
             items.append(item)
         else:
             excluded["without an image file" if item.image in absent_files else "without a label map file"] += 1
-    if absent and missing == "refuse":
-        raise InputError(
-            f"{absent[0]}: no such file ({len(absent)} missing for the {len(records):,} images of {origin.name}); "
-            "complete the copy, or set task.missing=drop to leave their images out"
-        )
+    if missing == "refuse":
+        refuse_absent(absent, listed, f"files for {origin.name}", kind="file")
     kept, maps = [], []
     with progress_bar(len(items), f"layouts of {part.records}") as progress:
         for done, item in enumerate(items, start=1):
@@ -141,8 +141,7 @@ def _read_split(folder: Path, source: str, part: _Part, side: int, missing: str,
         raise InputError(f"{origin}: {len(kept)} images with a layout ({len(records)} named); a split needs at least 3")
     if queries is None:
         queries = len(kept) // 5 or 1
-    if not 0 <= queries <= len(kept) - 2:
-        raise InputError(f"task.queries={queries}: it must be 0 to {len(kept) - 2}, so that two are left to find")
+    check_queries(queries, len(kept))
     return make_split(
         [ImageFile(item.image) for item in kept],
         [str(item.image) for item in kept],
@@ -194,7 +193,7 @@ def _to_shares(corners: _Corners, image: Path) -> Array:
     if size is not None and abs(size[0] * height - size[1] * width) > 0.04 * size[1] * width:
         raise InputError(
             f"{image}: is {size[0]} x {size[1]} pixels, but its record says height {height}, width {width}; "
-            "to do without this image, move it away and set task.missing=drop"
+            "to do without this image, move it away and set missing=drop"
         )
     return np.asarray((np.clip(np.rint(corners.points), 1, (width, height)) - 0.5) / (width, height))
 
@@ -204,17 +203,12 @@ def _to_shares(corners: _Corners, image: Path) -> Array:
 
 def _read_records(path: Path, need_points: bool) -> list[_Record]:
     """The records of a split. Fields are found by name: not every copy has all of them, in the same order."""
-    variables = load_matlab(path)
-    table = variables.get(path.stem, next(iter(variables.values())) if len(variables) == 1 else None)
-    if table is None or table.dtype.names is None:
-        raise InputError(f"{path}: has no struct array '{path.stem}' (it has {', '.join(variables) or 'nothing'})")
+    variables = read_mat(path)
+    name = path.stem if path.stem in variables or len(variables) != 1 else next(iter(variables))
     needed = ("image", "type", "point", "resolution") if need_points else ("image", "type")
-    if missing := [field for field in needed if field not in table.dtype.names]:
-        raise InputError(
-            f"{path}: its records have no field '{missing[0]}' (they have {', '.join(table.dtype.names)}); "
-            "the test images of the challenge have no public layouts"
-        )
-    records = [_record(path, row, record, need_points) for row, record in enumerate(table.ravel(), start=1)]
+    hint = "; the test images of the challenge have no public layouts"
+    rows = enumerate(read_records(path, variables, name, needed, hint), start=1)
+    records = [_record(path, row, record, need_points) for row, record in rows]
     if repeated := [name for name, count in Counter(record.name for record in records).items() if count > 1]:
         raise InputError(f"{path}: the image {repeated[0]} appears twice")
     return records

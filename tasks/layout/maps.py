@@ -10,6 +10,8 @@ from PIL import Image, UnidentifiedImageError
 
 from contml import InputError
 
+from .._readers.mat import read_variable
+
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _LOSSY = (".jpg", ".jpeg", ".webp")
@@ -56,12 +58,7 @@ def read_matlab_map(path: Path, key: str) -> Array:
     Raises:
         InputError: no such file, not a MATLAB file, no such matrix, or a matrix without numbers.
     """
-    found = load_matlab(path, [key])
-    if key not in found:
-        from scipy.io import whosmat
-
-        raise InputError(f"{path}: has no '{key}' (it has {', '.join(name for name, *_ in whosmat(str(path)))})")
-    values = np.asarray(found[key])
+    values = np.asarray(read_variable(path, key))
     if values.ndim != 2 or values.dtype.kind not in "buif" or not values.size:
         raise InputError(f"{path}: '{key}' is {values.dtype} {list(values.shape)}; a label map is a matrix of numbers")
     return values
@@ -79,25 +76,6 @@ def as_whole(path: Path, values: Array) -> Array:
     if (known != np.rint(known)).any() or (np.abs(known) > np.iinfo(np.int32).max).any():
         raise InputError(f"{path}: has numbers that are not whole; a label map has one class number per pixel")
     return known.astype(np.int64)
-
-
-def load_matlab(path: Path, keys: list[str] | None = None) -> dict[str, Any]:
-    """The variables of a MATLAB file, all or some.
-
-    Raises:
-        InputError: no such file, or scipy cannot read it.
-    """
-    try:
-        from scipy.io import loadmat
-
-        found: dict[str, Any] = loadmat(str(path), variable_names=keys, appendmat=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except NotImplementedError:
-        raise InputError(f"{path}: a MATLAB 7.3 (HDF5) file; save it with '-v7'") from None
-    except Exception as error:  # scipy raises nearly anything on a broken file
-        raise InputError(f"{path}: not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
-    return {name: value for name, value in found.items() if not name.startswith("__")}
 
 
 def image_size(path: Path) -> tuple[int, int] | None:

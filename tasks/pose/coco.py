@@ -7,16 +7,18 @@ from typing import Literal
 from contml import InputError
 from contml.data import Task
 
+from .._readers.folders import data_folder, image_folders
+from .._readers.splits import refuse_shared
 from .coco_json import read_keypoints
-from .people import Options, data_folder, exclude_unusable, kept, make_crop_split, shuffled
+from .people import Options, exclude_unusable, kept, make_crop_split, shuffled
 
 
 def coco(
     root: str,
     train: str = "annotations/person_keypoints_train2017.json",
     test: str = "annotations/person_keypoints_val2017.json",
-    train_images: str = "train2017",
-    test_images: str = "val2017",
+    train_images: str | list[str] = "train2017",
+    test_images: str | list[str] = "val2017",
     min_joints: int = 12,
     min_size: int = 64,
     occluded: bool = True,
@@ -41,8 +43,9 @@ def coco(
         root: the folder of the data set.
         train: the file of keypoints of the training images, in the folder.
         test: the file of keypoints of the test images.
-        train_images: the folder of the training images, in the folder.
-        test_images: the folder of the test images.
+        train_images: the folder of the training images, in the folder, or several: a file is looked for in
+            each in turn.
+        test_images: the folder of the test images, or several.
         min_joints: people with fewer labelled keypoints than this are left out; keypoints of the others that are not
             labelled do not count in a label distance.
         min_size: people whose labelled keypoints span fewer pixels than this are left out.
@@ -59,14 +62,13 @@ def coco(
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing, box == "bbox", min_size)
     folder = data_folder(root)
     train_file, test_file = folder / train, folder / test
-    train_set = read_keypoints(train_file, "train", folder / train_images, missing)
-    test_set = read_keypoints(test_file, "test", folder / test_images, missing)
+    train_set = read_keypoints(train_file, "train", image_folders(folder, train_images), missing)
+    test_set = read_keypoints(test_file, "test", image_folders(folder, test_images), missing)
     body = train_set.body
     if body.names != test_set.body.names:
         raise InputError(f"{test_file}: its keypoints have other names than those of {train_file}")
     options.check(len(body.names))
-    if both := {person.file for person in train_set.people} & {person.file for person in test_set.people}:
-        raise InputError(f"{min(both)} is in train and in test ({len(both)} such images)")
+    refuse_shared(test_file, (person.file for person in train_set.people), (person.file for person in test_set.people))
     train_people = exclude_unusable(train_file, train_set.people, options)
     test_people = exclude_unusable(test_file, test_set.people, options)
     if queries is None:

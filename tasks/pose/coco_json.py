@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,6 +11,8 @@ import numpy as np
 
 from contml import InputError
 
+from .._readers.coco import listed_images, read_coco, refuse_unlisted
+from .._readers.folders import Files, Missing
 from .bodies import Body
 from .people import Person
 
@@ -37,70 +38,37 @@ class Keypoints(NamedTuple):
         return len(self.people) + self.excluded.total()
 
 
-def read_keypoints(path: Path, option: str, images: Path, missing: str) -> Keypoints:
+def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Missing) -> Keypoints:
     """The people of a person_keypoints_*.json, and the names and limbs of the joints from its category.
 
     Args:
         path: the file.
         option: the task option that names it, for errors.
-        images: the folder of its images.
+        images: the folders of its images.
         missing: what to do with people whose image the file does not list: "refuse" or "drop".
 
     Raises:
         InputError: there is no such file, it is of another kind, an id appears twice or refers to nothing, or a joint
             is far outside its image.
     """
-    content = _load(path, option)
+    fields = {"images": ("id", "file_name", "width", "height"), "annotations": ("id", "image_id"), "categories": ()}
+    content = read_coco(path, option, "person_keypoints", fields)
     body = _body(path, option, content["categories"])
-    listed = _listed(path, content["images"])
+    listed, on_disk = listed_images(path, content), Files()
+    annotations = [annotation for annotation in content["annotations"] if not annotation.get("iscrowd")]
+    if missing == "refuse":
+        refuse_unlisted(path, annotations, listed)
     people: list[Person] = []
-    excluded: Counter[str] = Counter()
-    ids: set[int] = set()
-    for annotation in content["annotations"]:
-        where = f"{path}: annotation {annotation['id']}"
-        if annotation["id"] in ids:
-            raise InputError(f"{where}: this id appears twice; give every person an id of its own")
-        ids.add(annotation["id"])
-        if annotation.get("iscrowd"):
-            excluded["crowds"] += 1
-        elif annotation["image_id"] not in listed:
-            if missing == "refuse":
-                raise InputError(
-                    f"{where}: it belongs to image id {annotation['image_id']}, which 'images' does not list; complete "
-                    "the file, or set task.missing=drop to leave such people out"
-                )
+    excluded = Counter({"crowds": len(content["annotations"]) - len(annotations)})
+    for annotation in annotations:
+        image = listed.get(annotation["image_id"])
+        if image is None:
             excluded["of images that are not listed"] += 1
+        elif person := _person(f"{path}: annotation {annotation['id']}", annotation, body, images, on_disk, image):
+            people.append(person)
         else:
-            person = _person(where, annotation, body, images, listed[annotation["image_id"]])
-            if person is None:
-                excluded["without keypoints"] += 1
-            else:
-                people.append(person)
-    return Keypoints(body, people, len({person.group for person in people}), excluded)
-
-
-def _load(path: Path, option: str) -> dict[str, Any]:
-    from pycocotools.coco import COCO  # here: no other reader needs it
-
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints how long it takes
-            content: dict[str, Any] = COCO(str(path)).dataset
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; task.{option} names the file of keypoints in task.root") from None
-    except KeyError as error:
-        raise InputError(
-            f"{path}: an image or an annotation has no {error}; is it a person_keypoints_*.json?"
-        ) from None
-    except (OSError, ValueError, AssertionError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not an annotation file of COCO, or not a complete one ({error})") from None
-    for key in ("images", "annotations", "categories"):
-        if not isinstance(content.get(key), list) or not content[key]:
-            raise InputError(f"{path}: has no list '{key}'; is it a person_keypoints_*.json of COCO?")
-    for key, fields in (("images", ("id", "file_name", "width", "height")), ("annotations", ("id", "image_id"))):
-        for entry in content[key]:
-            if lacking := [field for field in fields if field not in entry]:
-                raise InputError(f"{path}: an entry of '{key}' (id {entry.get('id')}) has no '{lacking[0]}'")
-    return content
+            excluded["without keypoints"] += 1
+    return Keypoints(body, people, len({person.group for person in people}), +excluded)
 
 
 def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
@@ -114,7 +82,7 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     }
     if not bodies:
         raise InputError(
-            f"{path}: no category has keypoints; is it a file of instances or captions? task.{option} takes "
+            f"{path}: no category has keypoints; is it a file of instances or captions? {option} must be "
             "person_keypoints_*.json"
         )
     if len(bodies) > 1:
@@ -128,17 +96,9 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     return Body(names, skeleton)
 
 
-def _listed(path: Path, images: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    listed: dict[int, dict[str, Any]] = {}
-    for image in images:
-        # Some copies list an image again for each of its annotations.
-        name = listed.setdefault(image["id"], image)["file_name"]
-        if name != image["file_name"]:
-            raise InputError(f"{path}: image id {image['id']} is used for {name} and for {image['file_name']}")
-    return listed
-
-
-def _person(where: str, annotation: dict[str, Any], body: Body, images: Path, image: dict[str, Any]) -> Person | None:
+def _person(
+    where: str, annotation: dict[str, Any], body: Body, images: Sequence[Path], on_disk: Files, image: dict[str, Any]
+) -> Person | None:
     if "keypoints" not in annotation:
         return None
     if not isinstance(annotation["keypoints"], list) or len(annotation["keypoints"]) != 3 * len(body.names):
@@ -163,9 +123,10 @@ def _person(where: str, annotation: dict[str, Any], body: Body, images: Path, im
             f"{where}: {body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}, outside its image "
             f"{image['file_name']} of {size[0]:g} x {size[1]:g} pixels; were the images resized without the file?"
         )
+    place = on_disk.locate(images, image["file_name"])
     return Person(
-        f"{images / image['file_name']}, annotation {annotation['id']}",
-        images / image["file_name"],
+        f"{place}, annotation {annotation['id']}",
+        place,
         joints,
         marked,
         values[:, 2] > 1,

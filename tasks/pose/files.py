@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,9 @@ import numpy as np
 from contml import InputError
 from contml.data import ImageFile, Split, Task
 
+from .._readers.folders import Files, data_folder, image_folders, no_such_file, refuse_absent
+from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
+from .._readers.text import read_json
 from .bodies import LSP, Body
 from .split import make_split
 
@@ -20,7 +23,7 @@ from .split import make_split
 def files(
     root: str,
     joints: str = "joints.npz",
-    images: str = "images",
+    images: str | list[str] = "images",
     split: str | None = None,
     squared: bool = True,
     normalize: bool = False,
@@ -37,26 +40,22 @@ def files(
     Args:
         root: the folder of the data set.
         joints: the file of joints, in the folder; .npz or .json.
-        images: the folder of images, in the folder.
+        images: the folder of images, in the folder, or several: a file is looked for in each in turn.
         split: a JSON file in the folder with lists of names: "train", "test", and "queries" (a part of "test");
             default: the split in the file of joints.
         squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
         normalize: poses in the frame of the person, so that neither position nor size counts.
         hidden: what to do with items that have at most half of their joints visible: "refuse", or "drop" them.
     """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of your pose data")
+    folder, on_disk = data_folder(root, "your pose data"), Files()
     path = folder / joints
     table = _read(path)
     _check(path, table)
-    parts = _named_split(folder / split, table.names) if split else _kept_split(path, table)
-    paths = [folder / images / name for name in table.names]
-    if missing := [paths[row] for part in parts.values() for row in part if not paths[row].is_file()]:
-        raise InputError(
-            f"{missing[0]}: no such image ({len(missing)} of {len(table.names)} named in {path.name} are missing); "
-            "check task.images and the names"
-        )
+    train, queries, gallery = _split_by_lists(folder / split, table.names) if split else _split_by_column(path, table)
+    folders = image_folders(folder, images)
+    paths = [on_disk.locate(folders, name) for name in table.names]
+    absent = [paths[row] for row in (*train, *queries, *gallery) if not on_disk.has(paths[row])]
+    refuse_absent(absent, len(paths), f"images of {path.name}", can_drop=False)
 
     def make(rows: list[int], queries: int) -> Split:
         return make_split(
@@ -71,7 +70,7 @@ def files(
             hidden=hidden,
         )
 
-    return Task(train=make(parts["train"], 0), test=make(parts["query"] + parts["test"], len(parts["query"])))
+    return Task(train=make(train, 0), test=make([*queries, *gallery], len(queries)))
 
 
 @dataclass
@@ -90,11 +89,11 @@ def _read(path: Path) -> _Table:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 values: dict[str, Any] = dict(file)
         elif path.suffix == ".json":
-            values = _columns(path, json.loads(path.read_text(encoding="utf-8")))
+            values = _columns(path, read_json(path, "joints"))
         else:
             raise InputError(f"{path}: not a .npz or .json file; joints are read from these")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; task.joints names the file of joints in {path.parent}") from None
+        raise no_such_file(path, "joints") from None
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, InputError):
             raise
@@ -185,52 +184,19 @@ def _check(path: Path, table: _Table) -> None:
         )
 
 
-def _kept_split(path: Path, table: _Table) -> dict[str, list[int]]:
-    if table.split is None:
-        raise InputError(f"{path}: has no 'split' of train and test; add one, or name a file of lists with task.split")
-    if unknown := set(table.split) - {"train", "test", "query"}:
-        raise InputError(f"{path}: split has {sorted(unknown)}; it must be train, test or query")
-    parts: dict[str, list[int]] = {name: [] for name in ("train", "test", "query")}
-    for row, name in enumerate(table.split):
-        parts[name].append(row)
-    return _with_queries(path, parts)
+def _split_by_column(path: Path, table: _Table) -> Parts[int]:
+    cells: Sequence[str | None] = table.split or [None] * len(table.names)
+    return _rows(path, table.names, split_by_column(path, "split", zip(table.names, cells, strict=True)))
 
 
-def _named_split(path: Path, names: list[str]) -> dict[str, list[int]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        lists: dict[str, Any] = {
-            "train": content["train"],
-            "test": content["test"],
-            "query": content.get("queries", content.get("test_queries", [])),
-        }
-        if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in lists.values()):
-            raise TypeError
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; task.split names a JSON file of lists train, test, queries") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: not a JSON object with lists of names 'train' and 'test'") from None
-    row_of = {name: row for row, name in enumerate(names)}
-    if unknown := [name for part in lists.values() for name in part if name not in row_of]:
+def _split_by_lists(path: Path, names: list[str]) -> Parts[int]:
+    lists = read_lists(path, "split")
+    known = set(names)
+    if unknown := [name for part in lists.values() for name in part if name not in known]:
         raise InputError(f"{path}: {unknown[0]} has no joints ({len(unknown)} such names)")
-    for part, members in lists.items():
-        if len(set(members)) < len(members):
-            twice = next(name for name in members if members.count(name) > 1)
-            raise InputError(f"{path}: {twice} appears twice in {part}")
-    if both := set(lists["train"]) & (set(lists["test"]) | set(lists["query"])):
-        raise InputError(f"{path}: {min(both)} is in train and in test ({len(both)} such names)")
-    query = set(lists["query"])
-    lists["test"] = [name for name in lists["test"] if name not in query]
-    return _with_queries(path, {part: [row_of[name] for name in members] for part, members in lists.items()})
+    return _rows(path, names, split_by_lists(path, **lists))
 
 
-def _with_queries(path: Path, parts: dict[str, list[int]]) -> dict[str, list[int]]:
-    if not parts["query"]:
-        fifth = len(parts["test"]) // 5
-        parts = {"train": parts["train"], "query": parts["test"][:fifth], "test": parts["test"][fifth:]}
-    if len(parts["train"]) < 3 or len(parts["test"]) < 2 or not parts["query"]:
-        sizes = ", ".join(f"{len(rows)} {name}" for name, rows in parts.items())
-        raise InputError(
-            f"{path}: the split has {sizes}; training needs at least 3, an evaluation 1 query and 2 others"
-        )
-    return parts
+def _rows(path: Path, names: list[str], parts: Parts[str]) -> Parts[int]:
+    row_of = {name: row for row, name in enumerate(names)}
+    return Parts(*([row_of[name] for name in part] for part in with_queries(path, parts)))

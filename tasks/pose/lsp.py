@@ -11,9 +11,10 @@ from PIL import Image
 from contml import InputError
 from contml.data import Task
 
+from .._readers.folders import data_folder
+from .._readers.mat import read_variable
 from .bodies import LSP
-from .matlab import load_matlab
-from .people import Options, Person, data_folder, exclude_unusable, kept, make_crop_split
+from .people import Options, Person, exclude_unusable, kept, make_crop_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -43,7 +44,7 @@ def lsp(
     four digits in their names and 10,000 with five. The shape of a joints.mat says which of the two it belongs to:
     [3, 14, n] or [14, 3, n]. In LSP every joint has coordinates, and a flag that is 1 where the joint is hidden. In
     LSPET the flag is 1 where the joint is inside the image; the others have no usable coordinates. LSP also exists with
-    full-size images (task.lsp=lsp_dataset_original); they have another joints.mat. With lsp=null the last fifth of
+    full-size images (lsp=lsp_dataset_original); they have another joints.mat. With lsp=null the last fifth of
     LSPET is the test split, since LSPET has none of its own. The first fifth of the test images are the queries.
 
     Args:
@@ -63,18 +64,18 @@ def lsp(
     options.check(len(LSP.names))
     folder = data_folder(root)
     if lsp is None and lspet is None:
-        raise InputError("task.lsp and task.lspet are both null; give the folder of at least one of them")
+        raise InputError("lsp and lspet are both null; give the folder of at least one of them")
     source, summary = folder, list[tuple[str, str]]()
     train, test = list[Person](), list[Person]()
     if lspet is not None:
         source = folder / lspet / "joints.mat"
-        people = _usable_people(source, "LSPET", "lspet", options)
+        people = _usable_people(source, "LSPET", options)
         summary.append(("images of LSPET", f"{len(kept(people)):,} kept of {len(people):,}"))
         cut = len(people) if lsp is not None else _last_fifth(people)
         train, test = people[:cut], people[cut:]
     if lsp is not None:
         source = folder / lsp / "joints.mat"
-        people = _usable_people(source, "LSP", "lsp", options)
+        people = _usable_people(source, "LSP", options)
         summary.append(("images of LSP", f"{len(kept(people)):,} kept of {len(people):,}"))
         train += [person for person in people if person.group == "first half"]
         test += [person for person in people if person.group == "last half"]
@@ -87,8 +88,8 @@ def lsp(
     )
 
 
-def _usable_people(path: Path, kind: str, option: str, options: Options) -> list[Person]:
-    people = exclude_unusable(path, _people(path, kind, option), options)
+def _usable_people(path: Path, kind: str, options: Options) -> list[Person]:
+    people = exclude_unusable(path, _people(path, kind), options)
     _check_scale(path, kept(people))
     return people
 
@@ -105,8 +106,8 @@ class _Joints(NamedTuple):
     flags: Array  # [N,14] bool
 
 
-def _people(path: Path, kind: str, option: str) -> list[Person]:
-    coordinates, flags = _read(path, kind, option)
+def _people(path: Path, kind: str) -> list[Person]:
+    coordinates, flags = _read(path, kind)
     count = len(coordinates)
     every_joint = np.ones(coordinates.shape[1], bool)
     people = []
@@ -125,12 +126,8 @@ def _people(path: Path, kind: str, option: str) -> list[Person]:
     return people
 
 
-def _read(path: Path, kind: str, option: str) -> _Joints:
-    if not path.is_file():
-        raise InputError(
-            f"{path}: no such file; task.{option} names the folder of {kind} in task.root; null leaves {kind} out"
-        )
-    joints = np.asarray(load_matlab(path, "joints"))
+def _read(path: Path, kind: str) -> _Joints:
+    joints = np.asarray(read_variable(path, "joints"))
     if joints.ndim == 2:  # MATLAB drops the last axis if there is only one image
         joints = joints[:, :, None]
     shapes = {"LSP": (3, len(LSP.names)), "LSPET": (len(LSP.names), 3)}
@@ -142,7 +139,7 @@ def _read(path: Path, kind: str, option: str) -> _Joints:
     if found != kind:
         raise InputError(
             f"{path}: belongs to {found} ({list(joints.shape)}), not to {kind}; give its folder as "
-            f"task.{'lsp' if found == 'LSP' else 'lspet'}"
+            f"{'lsp' if found == 'LSP' else 'lspet'}"
         )
     ordered = (joints.transpose(2, 1, 0) if kind == "LSP" else joints.transpose(2, 0, 1)).astype(np.float64)  # [N,14,3]
     if not np.isin(ordered[:, :, 2], (0, 1)).all():

@@ -9,9 +9,10 @@ from typing import Literal
 from contml import InputError
 from contml.data import Task
 
+from .._readers.folders import Files, data_folder, image_folders, no_such_file
 from .bodies import MPII
 from .mpii_mat import Marked, read_release
-from .people import Options, Person, data_folder, draw, exclude_unusable, kept, make_crop_split, shuffled
+from .people import Options, Person, draw, exclude_unusable, kept, make_crop_split, shuffled
 
 #: Reading annotations of more bytes than this takes longer than a second.
 _LONG = 1 << 20
@@ -20,7 +21,7 @@ _LONG = 1 << 20
 def mpii(
     root: str,
     annotations: str = "mpii_human_pose_v1_u12_1.mat",
-    images: str = "images",
+    images: str | list[str] = "images",
     min_joints: int = 16,
     occluded: bool = True,
     box: Literal["joints", "scale"] = "joints",
@@ -47,7 +48,7 @@ def mpii(
     Args:
         root: the folder of the data set.
         annotations: the annotation file, in the folder.
-        images: the folder of images, in the folder.
+        images: the folder of images, in the folder, or several: a file is looked for in each in turn.
         min_joints: people with fewer marked joints than this are left out; joints of the others that are not marked do
             not count in a label distance.
         occluded: hidden joints, whose positions the annotators guessed, count too; false: only visible ones.
@@ -66,22 +67,21 @@ def mpii(
     options.check(len(MPII.names))
     if not 0 < test < 1:
         raise InputError(
-            f"task.test is {test}; it must be above 0 and below 1: the probability that a video is drawn for the test "
-            "split"
+            f"test is {test}; it must be above 0 and below 1: the probability that a video is drawn for the test split"
         )
     folder = data_folder(root)
     path = folder / annotations
     if not path.is_file():
-        raise InputError(
-            f"{path}: no such file; task.annotations names the annotation file in task.root (its archive unpacks to "
-            "mpii_human_pose_v1_u12_2/)"
-        )
+        raise no_such_file(path, "annotations")
     if path.stat().st_size > _LONG:
         print(f"reading {path}: the whole file takes half a minute", file=sys.stderr)  # noqa: T201
     release = read_release(path)
-    usable = exclude_unusable(path, [_person(folder / images, marked) for marked in release.people], options)
+    places, on_disk = image_folders(folder, images), Files()
+    usable = exclude_unusable(path, [_person(on_disk.locate(places, m.image), m) for m in release.people], options)
     repeated = [
-        _person(folder / images, marked)._replace(excluded="with a joint or an image that appears twice")
+        _person(on_disk.locate(places, marked.image), marked)._replace(
+            excluded="with a joint or an image that appears twice"
+        )
         for marked in release.repeated
     ]
     people = shuffled([*usable, *repeated], seed)
@@ -100,10 +100,10 @@ def mpii(
     )
 
 
-def _person(images: Path, marked: Marked) -> Person:
+def _person(image: Path, marked: Marked) -> Person:
     return Person(
-        f"{images / marked.image}, person {marked.number}",
-        images / marked.image,
+        f"{image}, person {marked.number}",
+        image,
         marked.joints,
         marked.marked,
         marked.seen,

@@ -10,8 +10,8 @@ import numpy as np
 
 from contml import InputError
 
+from .._readers.mat import read_variable
 from .bodies import MPII
-from .matlab import load_matlab
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -46,7 +46,7 @@ def read_release(path: Path) -> Release:
     Raises:
         InputError: there is no such file, it is of another kind, or an entry does not have the published form.
     """
-    release = _records(load_matlab(path, "RELEASE"))
+    release = _records(read_variable(path, "RELEASE", "annotations"))
     missing = [name for name in ("annolist", "img_train") if not release or not _has(release[0], name)]
     if missing:
         raise InputError(f"{path}: has no RELEASE.{missing[0]}; is it mpii_human_pose_v1_u12_1.mat?")

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from contml import InputError
+from contml._support.validation import check_at_least
 from contml.data import Split, Square, SquareCrop
 
+from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.splits import check_queries
 from .bodies import Body
 from .crops import in_crop, square_round
 from .split import make_split
@@ -45,7 +48,7 @@ class Options:
     side: int
     squared: bool
     normalize: bool
-    missing: Literal["refuse", "drop"]
+    missing: Missing
     by_place: bool = False
     min_size: int = 1
 
@@ -58,16 +61,13 @@ class Options:
         least = joints // 2 + 1
         if not least <= self.min_joints <= joints:
             raise InputError(
-                f"task.min_joints is {self.min_joints}; it must be {least} to {joints}, so that any two people have a "
+                f"min_joints is {self.min_joints}; it must be {least} to {joints}, so that any two people have a "
                 "joint in common"
             )
         if not 1 <= self.margin <= 10:
-            raise InputError(
-                f"task.margin is {self.margin}; it must be 1 to 10, where 1 leaves no space around a person"
-            )
-        for name, value, low in (("side", self.side, 8), ("min_size", self.min_size, 1)):
-            if value < low:
-                raise InputError(f"task.{name} is {value}; it must be at least {low}")
+            raise InputError(f"margin is {self.margin}; it must be 1 to 10, where 1 leaves no space around a person")
+        check_at_least(8, side=self.side)
+        check_at_least(1, min_size=self.min_size)
 
 
 def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -> list[Person]:
@@ -79,16 +79,13 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
         options: what a person must have.
 
     Raises:
-        InputError: images are missing and task.missing is refuse, or nobody is left.
+        InputError: images are missing and missing is refuse, or nobody is left.
     """
-    files = _Files()
+    files = Files()
     checked = [person._replace(excluded=_reason(person, options, files)) for person in people]
-    away = [person.file for person in checked if person.excluded == _NO_IMAGE]
-    if away and options.missing == "refuse":
-        raise InputError(
-            f"{away[0]}: no such image ({len(set(away)):,} images of {source} are missing); check task.root and "
-            "the folders of images, or set task.missing=drop to leave out the people in them"
-        )
+    if options.missing == "refuse":
+        away = dict.fromkeys(person.file for person in checked if person.excluded == _NO_IMAGE)
+        refuse_absent([*away], len({person.file for person in people}), f"images of {source.name}")
     if not kept(checked):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in reasons_of(checked).items())
         raise InputError(f"{source}: none of its {len(people):,} people is left ({reasons or 'it lists nobody'})")
@@ -130,11 +127,7 @@ def make_crop_split(
     people = kept(people)
     if len(people) < 3:
         raise InputError(f"{source}: {len(people)} people are left; a split needs at least 3")
-    if not 0 <= queries <= len(people) - 2:
-        raise InputError(
-            f"task.queries is {queries}; {source} has {len(people):,} test people, so it must be 0 to "
-            f"{len(people) - 2:,}: two people must be left to find"
-        )
+    check_queries(queries, len(people))
     visible = np.stack([_visible(person, options) for person in people])
     squares = [_square(person, row, options) for person, row in zip(people, visible, strict=True)]
     pixels = "person scale" if options.normalize else "pixel"
@@ -168,22 +161,10 @@ def draw(group: str, seed: int) -> float:
     return int.from_bytes(hashlib.sha256(f"{seed}/{group}".encode()).digest()[:8], "big") / 2**64
 
 
-def data_folder(root: str) -> Path:
-    """The folder of a data set.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder of the data set")
-    return folder
-
-
 _NO_IMAGE = "without an image file"
 
 
-def _reason(person: Person, options: Options, files: _Files) -> str:
+def _reason(person: Person, options: Options, files: Files) -> str:
     visible = _visible(person, options)
     if visible.sum() < options.min_joints:
         return f"with fewer than {options.min_joints} of {len(visible)} joints"
@@ -205,18 +186,3 @@ def _square(person: Person, visible: Array, options: Options) -> Square:
     x, y, size = person.place
     side = options.margin * size
     return Square(x + 0.5 - side / 2, y + 0.5 - side / 2, side)
-
-
-class _Files:
-    """Which files exist. Each folder is listed once, which is faster than a question for each of many files."""
-
-    def __init__(self) -> None:
-        self._names: dict[Path, frozenset[str]] = {}
-
-    def has(self, path: Path) -> bool:
-        if path.parent not in self._names:
-            try:
-                self._names[path.parent] = frozenset(file.name for file in path.parent.iterdir())
-            except OSError:
-                self._names[path.parent] = frozenset()
-        return path.name in self._names[path.parent]

@@ -78,5 +78,5 @@ def _refuse_hidden(visible: Array, names: Sequence[str]) -> None:
         row = int(few.argmax())
         raise InputError(
             f"{names[row]}: {int(visible[row].sum())} of {visible.shape[1]} joints are visible "
-            f"({int(few.sum())} such items); a pose needs more than half: leave these out, or set task.hidden=drop"
+            f"({int(few.sum())} such items); a pose needs more than half: leave these out, or set hidden=drop"
         )

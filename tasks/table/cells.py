@@ -84,10 +84,10 @@ def no_number(where: str, column: str, cell: str, comma: bool) -> InputError:
     """The error of a cell that should be a number."""
     shown = f"'{cell.strip()[:60]}'"
     if re.fullmatch(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?", cell.strip()):
-        other = "" if comma else "; for a decimal comma set task.decimal=comma"
+        other = "" if comma else "; for a decimal comma set decimal=comma"
         return InputError(f"{where}: {column} is {shown}, no number: leave out thousands separators{other}")
     if not comma and _COMMA.fullmatch(cell.strip()):
-        return InputError(f"{where}: {column} is {shown}, no number: for a decimal comma set task.decimal=comma")
+        return InputError(f"{where}: {column} is {shown}, no number: for a decimal comma set decimal=comma")
     sign = "decimal comma" if comma else "decimal point"
     return InputError(
         f"{where}: {column} is {shown}, no number; it must be digits with a {sign}, without a unit, "

@@ -10,7 +10,7 @@ from contml._support.errors import did_you_mean
 from .cells import Decimal
 from .described import KINDS
 from .guess import Guess, Roles, guess_columns, guess_roles, pair_up
-from .paths import Files
+from .paths import CellFiles
 from .reading import Table
 
 
@@ -30,7 +30,7 @@ class Spec(NamedTuple):
 
 def choose(
     table: Table,
-    files: Files,
+    files: CellFiles,
     decimal: Decimal,
     labels: dict[str, str] | None,
     image: str | None,
@@ -44,18 +44,18 @@ def choose(
     """
     for column, option in ((image, "image"), (split, "split"), (group, "group")):
         if column is not None:
-            table.column(column, f"task.{option}")
+            table.column(column, option)
     if labels == {}:
-        raise InputError("task.labels is empty; name a label and its kind, {age: number}, or leave it out")
+        raise InputError("labels is empty; name a label and its kind, {age: number}, or leave it out")
     given = {_columns(table, name): _kind(name, text) for name, text in (labels or {}).items()}
     taken = {column for columns in given for column in columns}
     for column in (image, split):
         if column in taken:
-            raise InputError(f"task.labels: '{column}' is the column of {'images' if column == image else 'the split'}")
+            raise InputError(f"labels: '{column}' is the column of {'images' if column == image else 'the split'}")
     roles = guess_roles(table, files, decimal, image=image, split=split, taken=taken)
     if roles.image is None:
         raise InputError(
-            f"{table.path}: no column holds paths of images (it has {', '.join(table.columns)}); name it by task.image "
+            f"{table.path}: no column holds paths of images (it has {', '.join(table.columns)}); name it by image "
             "(--image); the first line of a table names its columns"
         )
     if not given:
@@ -70,13 +70,13 @@ def choose(
 def _columns(table: Table, name: str) -> tuple[str, ...]:
     """The columns of a label: one, or several with commas between."""
     if name in table.columns or name in table.opaque or "," not in name:
-        table.column(name, "task.labels")
+        table.column(name, "labels")
         return (name,)
     columns = tuple(column.strip() for column in name.split(","))
     for column in columns:
-        table.column(column, "task.labels")
+        table.column(column, "labels")
     if len(set(columns)) < len(columns):
-        raise InputError(f"task.labels: {name} names a column twice")
+        raise InputError(f"labels: {name} names a column twice")
     return columns
 
 
@@ -87,7 +87,7 @@ def _kind(name: str, text: str) -> tuple[str, float]:
     if kind not in KINDS and kind != "auto":
         hint = did_you_mean(kind.lower(), KINDS)
         raise InputError(
-            f"task.labels: {name}={text}: there is no kind '{kind}'; {hint}{' ' if hint else ''}"
+            f"labels: {name}={text}: there is no kind '{kind}'; {hint}{' ' if hint else ''}"
             f"Kinds: {', '.join(KINDS)}, auto"
         )
     try:
@@ -96,7 +96,7 @@ def _kind(name: str, text: str) -> tuple[str, float]:
         value = -1.0
     if not 0 < value < float("inf"):
         raise InputError(
-            f"task.labels: {name}={text}: the weight is '{weight}'; it must be a number above 0, as in {kind}:0.5"
+            f"labels: {name}={text}: the weight is '{weight}'; it must be a number above 0, as in {kind}:0.5"
         )
     return kind, value
 
@@ -125,5 +125,5 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
     first = next(iter(able))
     raise InputError(
         f"{table.path}: several columns can be the label: {listed}; choose with --label {first}={able[first].kind} "
-        f"(in a config task.labels: {{{first}: {able[first].kind}}})"
+        f"(in a config labels: {{{first}: {able[first].kind}}})"
     )

@@ -90,7 +90,7 @@ class MapLabel(Label):
         if self.paths[row] == self.options.files.place(""):
             return super().problem(row)
         root = self.options.files.root
-        return f"{self.name}: no such file {self.paths[row]}; paths are relative to {root}, task.root"
+        return f"{self.name}: no such file {self.paths[row]}; paths are relative to {root}, root"
 
     def usable(self, train: Array, test: Array) -> Array:
         """Rows of whose map more than half is labelled; reads the maps."""
@@ -105,7 +105,7 @@ class MapLabel(Label):
             if maps[-1].shape != maps[0].shape:
                 raise InputError(
                     f"{path}: is {list(maps[-1].shape)}, {paths[0]} is {list(maps[0].shape)}; maps of "
-                    "several sizes are compared at one: set task.side"
+                    "several sizes are compared at one: set side"
                 )
         found = to_classes(paths, np.stack(maps), self.options.classes, self.options.ignore, None)
         self.classes, self.ignore = found.classes, found.ignore

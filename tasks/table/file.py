@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
+from contml._support.validation import check_at_least
 from contml.data import Task
 
+from .._readers.folders import data_folder
 from .cells import Decimal
 from .chosen import choose
 from .items import read_items
 from .labels import Options, Scale
 from .overview import describe_columns, suggest_config
 from .parts import choose_queries
-from .paths import Files
+from .paths import CellFiles
 from .reading import read_table
 from .split import make_split
 
@@ -80,15 +82,16 @@ def file(
         seed: of the drawn split, the drawn queries, and word vectors that are trained.
     """
     if not 0 < test < 1:
-        raise InputError(f"task.test={test}: it is a share of the rows, between 0 and 1")
-    for option, value, least in (("seed", seed, 0), ("dim", dim, 1), ("side", side, 1)):
-        if value is not None and value < least:
-            raise InputError(f"task.{option}={value}: allowed are {least} and more")
+        raise InputError(f"test={test}: it is a share of the rows, between 0 and 1")
+    check_at_least(0, seed=seed)
+    check_at_least(1, dim=dim, side=1 if side is None else side)
     table = read_table(Path(data).expanduser(), delimiter, encoding)
-    files = Files(table.path.parent if root is None else _folder(root))
+    files = CellFiles(
+        table.path.parent if root is None else data_folder(root, "the images, where paths in the table start")
+    )
     order = {name: [str(level) for level in words] for name, words in (levels or {}).items()}
     for name in order:
-        table.column(name, "task.levels")
+        table.column(name, "levels")
     options = Options(*(files, scale, decimal, separator, order, classes, ignore, side, vectors, normalize, dim, seed))
     roles, specs = choose(table, files, decimal, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
@@ -98,10 +101,3 @@ def file(
     columns = describe_columns(table, roles, specs, items, test_split, given_image=image is not None, group=group)
     files.forget()
     return Task(train_split, test_split, columns=columns, suggested=suggest_config(roles, items, train_split))
-
-
-def _folder(root: str) -> Path:
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"task.root={root}: no such folder; give the folder that the paths in the table start from")
-    return folder

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._readers.splits import part_of
 from .cells import SEPARATORS, Decimal, decimal_comma, is_nothing, number, numbers, texts
 from .measured import LATITUDE, LONGITUDE
-from .parts import part_of
-from .paths import Files, looks_like_maps, looks_like_paths
+from .paths import CellFiles, looks_like_maps, looks_like_paths
 from .reading import Table
 
 #: Rows that are looked at, evenly spread.
@@ -49,7 +49,7 @@ class Roles(NamedTuple):
 
 
 def guess_roles(
-    table: Table, files: Files, decimal: Decimal, *, image: str | None, split: str | None, taken: Collection[str]
+    table: Table, files: CellFiles, decimal: Decimal, *, image: str | None, split: str | None, taken: Collection[str]
 ) -> Roles:
     """What every column could be for. `image` and `split` are the columns that were given, `taken` the labels."""
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
@@ -176,7 +176,7 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
     return {**{name: guess for name, guess in guesses.items() if name not in (*south, *west)}, **pair}
 
 
-def _existing(files: Files, cells: Sequence[str]) -> list[str]:
+def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
     """Up to three files of a column that exist."""
     places = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
     return [path for path in places if files.has(path)][:3]

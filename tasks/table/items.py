@@ -10,11 +10,12 @@ import numpy as np
 
 from contml import InputError
 
+from .._readers.splits import part_of
 from .chosen import Spec
 from .described import KINDS, CaptionsLabel, MapLabel
 from .guess import Roles
 from .labels import Label, Options
-from .parts import Parts, part_of, refuse_shared, split_by_column, split_by_draw
+from .parts import Parts, refuse_shared, split_by_column, split_by_draw
 from .reading import Table
 from .rows import Rows
 
@@ -75,7 +76,7 @@ def read_items(
         InputError: a row is wrong, or too few can be used.
     """
     files, column = options.files, str(roles.image)
-    paths = [files.place(cell) if cell.strip() else "" for cell in table.column(column, "task.image")]
+    paths = [files.place(cell) if cell.strip() else "" for cell in table.column(column, "image")]
     rows = Rows(table, missing)
     rows.drop_without_image(column, paths, files)
     labels = [KINDS[spec.kind](spec.columns, spec.weight, table, options) for spec in specs]
@@ -84,7 +85,7 @@ def read_items(
         rows.drop(~label.present, f"without {label.content} in '{label.name}'", problem)
     groups = paths
     if group is not None:
-        groups = [cell.strip() for cell in table.column(group, "task.group")]
+        groups = [cell.strip() for cell in table.column(group, "group")]
         rows.drop(np.array([not name for name in groups]), f"without a value in '{group}'", f"no {group}")
     shared = [c for label in labels if not isinstance(label, CaptionsLabel) for c in label.columns]
     rows.merge_captions(paths, labels, [*shared, *(c for c in (roles.split, group) if c is not None)])
@@ -154,5 +155,5 @@ def _mean_distance(label: Label, train: Array, seed: int) -> float:
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:
-        raise InputError(f"task.labels: all training rows have the same {label.name}; leave it out")
+        raise InputError(f"labels: all training rows have the same {label.name}; leave it out")
     return mean

@@ -13,7 +13,7 @@ from contml import InputError
 from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, TagLabels
 
 from .cells import Decimal, decimal_comma, is_nothing, number, separator, texts
-from .paths import Files
+from .paths import CellFiles
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -24,7 +24,7 @@ Scale = Literal["std", "range", "none"]
 class Options:
     """How labels are read: the options that all labels of a table share."""
 
-    files: Files
+    files: CellFiles
     scale: Scale = "std"
     decimal: Decimal = "auto"
     separator: str | None = None
@@ -63,7 +63,7 @@ class Label:
         if not least <= len(columns) <= (most or len(columns)):
             allowed = f"{least}" if most == least else f"{least} to {most}" if most else f"{least} or more"
             raise InputError(
-                f"task.labels: {self.name}={self.kind} names {len(columns)} columns; a {self.kind} takes {allowed}"
+                f"labels: {self.name}={self.kind} names {len(columns)} columns; a {self.kind} takes {allowed}"
             )
         self.present: Array = np.ones(len(table), dtype=bool)
         self._read([table.column(column, f"the label {self.name}") for column in columns])
@@ -141,14 +141,14 @@ class OrdinalLabel(Label):
             if any(found is None for found in order.values()):
                 raise InputError(
                     f"{self.table.path}: {self.name} has levels in words ({_some(used)}); give their order, from the "
-                    f"lowest: task.levels={{{self.name}: [{', '.join(sorted(used)[:5])}]}}"
+                    f"lowest: levels={{{self.name}: [{', '.join(sorted(used)[:5])}]}}"
                 )
             given = sorted(used, key=lambda value: order[value] or 0.0)
         self.levels = given
         for row, value in enumerate(self.values):
             if self.present[row] and value not in given:
                 raise InputError(
-                    f"{self.table.where(row)}: {self.name} is '{value}', which is no level; task.levels has "
+                    f"{self.table.where(row)}: {self.name} is '{value}', which is no level; levels has "
                     f"{', '.join(given)}"
                 )
         if len(given) < 2:

@@ -41,9 +41,9 @@ class NumberLabel(Label):
         flat = np.flatnonzero(~(self.scales > 0) | (same if len(self.columns) == len(same) else same.all()))
         if len(flat):
             what = self.columns[min(int(flat[0]), len(self.columns) - 1)]
-            more, hint = ("", "") if same[flat[0]] else ("nearly ", ", or set task.scale=std")
+            more, hint = ("", "") if same[flat[0]] else ("nearly ", ", or set scale=std")
             raise InputError(
-                f"task.labels: {what} is {_plain(self.low[flat[0]])} in {more}all of {len(train):,} training rows; "
+                f"labels: {what} is {_plain(self.low[flat[0]])} in {more}all of {len(train):,} training rows; "
                 f"leave it out{hint}"
             )
 
@@ -119,7 +119,7 @@ class PlaceLabel(Label):
         if len(cells) == 2:
             if LONGITUDE.fullmatch(self.columns[0]) and LATITUDE.fullmatch(self.columns[1]):
                 first, second = self.columns
-                raise InputError(f"task.labels: {first},{second}=place: latitude comes first; write {second},{first}")
+                raise InputError(f"labels: {first},{second}=place: latitude comes first; write {second},{first}")
             self.values = np.stack([_column(self, *pair) for pair in zip(self.columns, cells, strict=True)], 1)
         else:
             self.values = _lists(self, cells[0])

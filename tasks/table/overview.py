@@ -59,7 +59,7 @@ def describe_columns(
         if not {name, *name.split(",")} & used:
             lines.append([name, "not used", guess.why, f"could be {guess.kind}" if guess.kind else ""])
     if items.left_out:
-        lines.append(["", "left out", "task.missing=drop", items.left_out])
+        lines.append(["", "left out", "missing=drop", items.left_out])
     return lines
 
 

@@ -8,18 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from contml import InputError
+from contml.data import draw_queries
 
+from .._readers.splits import part_of
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: What the cells of a split column mean.
-_PARTS = {
-    **dict.fromkeys(("train", "training", "fit"), "train"),
-    **dict.fromkeys(("test", "testing", "gallery", "eval", "evaluation"), "test"),
-    **dict.fromkeys(("query", "queries"), "query"),
-    **dict.fromkeys(("val", "validation", "valid", "dev"), "val"),
-}
 #: Of more test rows than the first number, the second number are queries where nothing else is given.
 _MANY, _QUERIES = 5_000, 1_000
 
@@ -33,18 +28,13 @@ class Parts(NamedTuple):
     how: str
 
 
-def part_of(cell: str) -> str:
-    """What a cell of a split column means; "" where it means nothing."""
-    return _PARTS.get(cell.strip().lower(), "")
-
-
 def split_by_column(table: Table, column: str, rows: Array) -> Parts:
     """The parts that a column names; rows with an empty cell and validation rows are left out.
 
     Raises:
         InputError: a cell that is no part.
     """
-    cells = table.column(column, "task.split")
+    cells = table.column(column, "split")
     named = np.array([part_of(cells[row]) for row in rows])
     for row, part in zip(rows, named, strict=True):
         if not part and cells[row].strip():
@@ -92,7 +82,7 @@ def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
     count = len(parts.test)
     if len(parts.query):
         if queries is not None:
-            raise InputError(f"task.queries={queries}: the split names {len(parts.query)} queries; leave it out")
+            raise InputError(f"queries={queries}: the split names {len(parts.query)} queries; leave it out")
         if len(parts.query) > count - 2:
             raise InputError(
                 f"{len(parts.query)} of {count} test rows are queries; at least 2 others must be left to find: "
@@ -101,9 +91,4 @@ def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
         return np.flatnonzero(np.isin(parts.test, parts.query))
     if queries is None:
         queries = _QUERIES if count > _MANY else 0
-    if not 0 <= queries <= max(count - 2, 0):
-        raise InputError(
-            f"task.queries={queries}: allowed are 0 to {max(count - 2, 0)}, so that two of {count} test rows are left "
-            "to find; 0 makes every row a query against all others"
-        )
-    return np.sort(np.random.default_rng(seed).choice(count, queries, replace=False))
+    return np.sort(np.asarray(draw_queries(queries, count, seed), np.int64))

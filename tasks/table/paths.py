@@ -9,24 +9,26 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from .._readers.folders import IMAGE_SUFFIXES, Files
+
 #: How files of images end.
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
 #: A picture has more grey values than that, a label map seldom.
 _FEW_VALUES = 64
 
 
-class Files:
-    """Files by what cells say; every folder is listed once, which is faster than to ask for a million files.
+class CellFiles(Files):
+    """Files by what cells say.
 
     Args:
         root: the folder that relative paths start from.
     """
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.root = str(root)
         self._start = "" if self.root == "." else self.root
-        self._listed: dict[str, frozenset[str]] = {}
 
     def place(self, cell: str) -> str:
         """Where a cell's file is or should be."""
@@ -34,23 +36,6 @@ class Files:
         if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
             cell = cell.replace("\\", "/")
         return os.path.join(self._start, os.path.expanduser(cell) if cell.startswith("~") else cell)  # noqa: PTH111, PTH118
-
-    def has(self, path: str) -> bool:
-        """Whether there is a file."""
-        folder, name = os.path.split(path)
-        names = self._listed.get(folder)
-        if names is None:
-            try:
-                with os.scandir(folder or ".") as entries:
-                    names = frozenset(entry.name for entry in entries if entry.is_file())
-            except OSError:
-                names = frozenset()
-            self._listed[folder] = names
-        return name in names
-
-    def forget(self) -> None:
-        """Let go of the lists of folders."""
-        self._listed.clear()
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 from contml import InputError
 from contml._support.errors import closest
 
-from ..captions.reading import read_text
+from .._readers.folders import no_such_file
+from .._readers.text import csv_rows, read_text, text_lines
 
 _CSV, _PARQUET = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -78,7 +79,7 @@ def read_table(path: Path, delimiter: str | None = None, encoding: str = "utf-8"
         InputError: no such file, of neither form, damaged, a header with a name twice, or a row of another length.
     """
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; task.data is one file, .csv or .parquet")
+        raise InputError(f"{path}: is a folder; data is one file, .csv or .parquet")
     suffix = path.suffix.lower()
     if suffix in _PARQUET:
         table = _read_parquet(path)
@@ -92,59 +93,26 @@ def read_table(path: Path, delimiter: str | None = None, encoding: str = "utf-8"
 
 
 def _read_csv(path: Path, text: str, delimiter: str | None) -> Table:
-    if delimiter is not None and len(delimiter) != 1:
-        raise InputError(f"task.delimiter={delimiter!r}: it is one character")
-    if "\n" not in text:
-        text = text.replace("\r", "\n")  # as spreadsheets on old Macs write
     if not text.strip():
         raise InputError(f"{path}: is empty; the first line names the columns")
     delimiter = _sniffed(text) if delimiter is None else delimiter
-    rows = csv.reader(_lines(text), delimiter=delimiter, strict=True)
-    lines, line = array("q"), 1
-    try:
-        header = next(row for row in rows if any(cell.strip() for cell in row))
-        names = _names(path, header)
-        line = rows.line_num + 1
-        cells: list[list[str]] = [[] for _ in names]
-        shared: list[dict[str, str] | None] = [{} for _ in names]
-        chunk: list[list[str]] = []
-        for row in rows:
-            here, line = line, rows.line_num + 1  # a quoted cell may hold line breaks
-            if len(row) != len(names):
-                if not any(cell.strip() for cell in row):
-                    continue
-                raise InputError(
-                    f"{path}:{here}: {len(row)} cells, but the header has {len(names)}; "
-                    f"put cells that hold '{delimiter}' in double quotes, or set task.delimiter"
-                )
-            if not any(row) or not any(cell.strip() for cell in row):
-                continue
-            lines.append(here)
-            chunk.append(row)
-            if len(chunk) == _CHUNK:
-                _spread(chunk, cells, shared)
-                chunk = []
-        _spread(chunk, cells, shared)
-    except csv.Error as error:
-        raise InputError(f"{path}:{line}: not readable as CSV ({error}); is a double quote not closed?") from None
+    rows = csv_rows(path, text, delimiter)
+    names = _names(path, next(rows, (1, []))[1])
+    lines = array("q")
+    cells: list[list[str]] = [[] for _ in names]
+    shared: list[dict[str, str] | None] = [{} for _ in names]
+    while chunk := list(islice(rows, _CHUNK)):
+        lines.extend(line for line, _ in chunk)
+        _spread([row for _, row in chunk], cells, shared)
     form = f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"
     return Table(path, form, dict(zip(names, cells, strict=True)), lines, delimiter=delimiter)
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Lines with their ends; only line feeds end one: `str.splitlines` also cuts at characters that texts may hold."""
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start) + 1 or len(text)
-        yield text[start:end]
-        start = end
 
 
 def _sniffed(text: str) -> str:
     """The delimiter of which most rows have as many as the header, and of these that with the most columns."""
     best, found = (0.0, 1), ","
     for delimiter in _DELIMITERS:
-        rows = csv.reader(islice(_lines(text), _SNIFFED), delimiter=delimiter)
+        rows = csv.reader(islice(text_lines(text), _SNIFFED), delimiter=delimiter)
         try:
             widths = [len(row) for row in rows if any(row)]
         except csv.Error:
@@ -189,7 +157,7 @@ def _read_parquet(path: Path) -> Table:
     try:
         read = pyarrow.parquet.ParquetFile(path).read()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; task.data names a table") from None
+        raise no_such_file(path, "data") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not readable as Parquet ({' '.join(str(error).split())[:160]})") from None
     columns: dict[str, list[str]] = {}

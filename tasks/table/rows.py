@@ -11,7 +11,7 @@ from contml import InputError
 
 from .described import CaptionsLabel
 from .labels import Label
-from .paths import Files
+from .paths import CellFiles
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -48,12 +48,12 @@ class Rows:
         if self.missing == "refuse":
             raise InputError(
                 f"{self.table.where(rows[0])}: {problem} ({len(rows):,} such of {len(self.usable):,} rows); {hint}, or "
-                "set task.missing=drop to leave such rows out"
+                "set missing=drop to leave such rows out"
             )
         self._dropped[reason] = np.concatenate((self._dropped.get(reason, rows[:0]), rows))
         self.usable[rows] = False
 
-    def drop_without_image(self, column: str, paths: Sequence[str], files: Files) -> None:
+    def drop_without_image(self, column: str, paths: Sequence[str], files: CellFiles) -> None:
         """Leave out the rows without an image file."""
         absent = np.array([not (path and files.has(path)) for path in paths])
         if not absent.any():
@@ -65,7 +65,7 @@ class Rows:
                 "to files and give their paths"
             )
         problem = f"there is no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
-        hint = f"paths are relative to {files.root}: set task.root"
+        hint = f"paths are relative to {files.root}: set root"
         self.drop(absent, "without an image file", problem, hint)
 
     def merge_captions(self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str]) -> None:

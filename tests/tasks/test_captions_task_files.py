@@ -126,7 +126,7 @@ def read_lists(folder):
         ("a.jpg\tno number", "a key without '#' and a number"),
         ("a.jpg#x\tno number", "a key without '#' and a number"),
         ("#0\tno name", "a key without '#' and a number"),
-        ("a.jpg#0\tfirst\n\na.jpg#0\tagain", "6: repeats a.jpg#0 of line 4"),
+        ("a.jpg#0\tfirst\n\na.jpg#0\tagain", "6: a.jpg#0 appears twice, first in line 4"),
     ],
 )
 def test_the_error_of_a_bad_line_has_its_number(tmp_path, line, message):
@@ -134,7 +134,7 @@ def test_the_error_of_a_bad_line_has_its_number(tmp_path, line, message):
     path.write_text(f"\nb.jpg#0\tone\n\n{line}\n")
     with pytest.raises(InputError, match=message) as caught:
         read_tokens(path)
-    assert str(caught.value).startswith(f"{path}:4: " if "repeats" not in message else f"{path}:6: ")
+    assert str(caught.value).startswith(f"{path}:4: " if "twice" not in message else f"{path}:6: ")
 
 
 def test_a_token_file_is_read_exactly(tmp_path):
@@ -239,9 +239,36 @@ def test_files_that_are_not_there(flickr_folder, tmp_path):
     assert f"{TRAIN} of {TRAIN} training images" in message
 
 
+@pytest.mark.parametrize(
+    ("reader", "write", "first", "option", "options"),
+    [
+        (flickr, write_flickr, "Flicker8k_Dataset", "images", {}),
+        (files, write_csv, "images", "images", {}),
+        (coco, write_coco, "train2014", "train_images", {"queries": 4}),
+    ],
+)
+def test_images_in_several_folders(tmp_path, reader, write, first, option, options):
+    """A file is looked for in each folder in turn."""
+    write(tmp_path)
+    options = {"dim": 10, **options}
+    whole = reader(str(tmp_path), **options).train
+    (tmp_path / "rest").mkdir()
+    moved = sorted(Path(name) for name in whole.names)[::3]
+    for path in moved:
+        path.rename(tmp_path / "rest" / path.name)
+    rejected("no such image", reader, tmp_path, **options)
+    split = reader(str(tmp_path), **options, **{option: [first, "rest"]}).train
+    assert [Path(name).name for name in split.names] == [Path(name).name for name in whole.names]
+    assert {Path(name).parent.name for name in split.names} == {first, "rest"}
+    assert all(split.image(row).is_file() for row in range(len(split)))
+    assert torch.equal(split.labels.pairwise(), whole.labels.pairwise())
+    rejected(rf"{first}/{moved[0].name}: no such image", reader, tmp_path, **options, **{option: [first, "no"]})
+    rejected("names no folder", reader, tmp_path, **options, **{option: []})
+
+
 @pytest.mark.parametrize("option", ["queries", "dim", "seed"])
 def test_bad_options_are_refused(flickr_folder, option):
-    rejected(f"{option} is -1; it must be [01] or more", flickr, flickr_folder, **{option: -1})
+    rejected(f"{option} is -1; it must be at least [01]", flickr, flickr_folder, **{option: -1})
 
 
 @pytest.mark.parametrize("option", ["missing", "empty"])
@@ -377,24 +404,24 @@ def test_an_image_that_is_listed_again_and_again_counts_once(coco_folder):
     [
         (
             lambda data: data["images"][3].update(id=100),
-            "image id 100 has two file names, COCO_train2014_000000000100.jpg and",
+            "image id 100 is used for COCO_train2014_000000000100.jpg and for",
         ),
         (
             lambda data: data["images"].pop(2),
-            r"captions of image id 114, which 'images' does not list \(1 such ids\)",
+            r"it belongs to image id 114, which 'images' does not list \(5 such annotations\)",
         ),
         (
             lambda data: data["annotations"][5].pop("caption"),
-            "has no caption; is it a file of instances or keypoints",
+            r"has no 'caption'; train must be a captions_\*.json",
         ),
         (
             lambda data: data["annotations"].append(data["annotations"][5]),
-            "appears twice; every caption has an id",
+            "this id appears twice; every id is unique",
         ),
         (lambda data: data["annotations"][5].pop("image_id"), "an image or an annotation has no 'image_id'"),
-        (lambda data: data["images"][5].pop("file_name"), "an image or an annotation has no 'file_name'"),
-        (lambda data: data.pop("annotations"), "has no lists 'images' and 'annotations'"),
-        (lambda data: data.update(images="none"), "has no lists|not an annotation file"),
+        (lambda data: data["images"][5].pop("file_name"), r"an entry of 'images' \(id 135\) has no 'file_name'"),
+        (lambda data: data.pop("annotations"), "has no list 'annotations'"),
+        (lambda data: data.update(images="none"), "has no list|not an annotation file"),
     ],
 )
 def test_bad_files_of_coco(coco_folder, change, message):
@@ -421,7 +448,7 @@ def test_a_broken_file_of_coco(coco_folder):
     path.write_text("[1]")
     rejected("captions_val2014.json: not an annotation file of COCO", coco, coco_folder)
     path.unlink()
-    rejected("captions_val2014.json: no such file; set test to the official file", coco, coco_folder)
+    rejected("captions_val2014.json: no such file; set test to the name of the file", coco, coco_folder)
     rejected(
         "is in train and in test",
         coco,
@@ -467,10 +494,10 @@ def test_other_columns_and_delimiters(own_folder):
     assert len(task.test.queries) == 5
     path.write_text("\n".join(["image_name| comment_number| comment", *rows[:9], "9.png| 4   A dog runs .", *rows[9:]]))
     message = rejected(
-        "results.csv:11: 2 fields, but the header has 3", files, own_folder, lists="lists.json", **options
+        "results.csv:11: 2 cells, but the header has 3", files, own_folder, lists="lists.json", **options
     )
-    assert "put captions that hold '|' in double quotes" in message
-    rejected(r"delimiter is '\|\|'; it must be one character", files, own_folder, delimiter="||")
+    assert "the delimiter is '|': put cells that hold it in double quotes" in message
+    rejected(r"delimiter='\|\|': it must be one character", files, own_folder, delimiter="||")
 
 
 def names(rows):
@@ -507,18 +534,18 @@ def test_a_part_to_tune_on_is_left_out_and_other_names_of_parts_are_known(own_fo
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"captions.csv:1: no column 'image'; the header has nothing"),
+        ("", r"captions.csv:1: has no column 'image' \(it has nothing\)"),
         (
             "img,caption,split\n",
-            r"captions.csv:1: no column 'image'; the header has img, caption, split: set image",
+            r"captions.csv:1: has no column 'image' \(it has img, caption, split\); set image to",
         ),
-        ("image,caption,caption\n", "captions.csv:1: more than one column 'caption'"),
+        ("image,caption,caption\n", "captions.csv:1: has more than one column 'caption'"),
         ("image,caption,split\n", "captions.csv: has no captions"),
-        ("image,caption,split\n\n0.png,a red, big cat,train\n", "captions.csv:3: 4 fields, but the header has 3"),
-        ('image,caption,split\n0.png,"a\nb",train\n1.png,c\n', "captions.csv:4: 2 fields"),
+        ("image,caption,split\n\n0.png,a red, big cat,train\n", "captions.csv:3: 4 cells, but the header has 3"),
+        ('image,caption,split\n0.png,"a\nb",train\n1.png,c\n', "captions.csv:4: 2 cells"),
         ('image,caption,split\n0.png,"open,train\n', "captions.csv:2: not readable as CSV"),
         ("image,caption,split\n ,a cat,train\n", "captions.csv:2: no image is named"),
-        ("image,caption\n0.png,a cat\n", "0.png has no 'split'; give every image train, test, query or val"),
+        ("image,caption\n0.png,a cat\n", "0.png has no 'split'; give every item train, test or query"),
         (
             "image,caption,split\n0.png,a cat,learn\n",
             "0.png has split 'learn'; it must be one of train, test, query, val",
@@ -646,4 +673,4 @@ def test_real_coco():
     assert all(text == text.strip() for texts in task.test.renderer.captions for text in texts)
     form = coco(root, karpathy="dataset_coco.karpathy_form.json", queries=30, vectors=str(GLOVE))
     assert (len(form.train), len(form.test)) == (480, 120)
-    rejected("is it a file of instances or keypoints", coco, root, "annotations/instances_train2017.json")
+    rejected("has no 'caption'; train must be", coco, root, "annotations/instances_train2017.json")

@@ -116,7 +116,7 @@ def test_a_short_copy_of_birds(tmp_path, monkeypatch):
     root = write_cub(tmp_path)
     assert line_of(cub, root) == (
         "images.txt: lists 40 train images of 8 classes (without 9, 10, 11, ...); the published data set has "
-        "5,864 of 100; get the list again, or set task.missing=drop to take what it has"
+        "5,864 of 100; get the list again, or set missing=drop to take what it has"
     )
     published(monkeypatch, "cub")
     for file in ("images.txt", "image_class_labels.txt"):
@@ -204,7 +204,7 @@ def test_cars_without_the_labels_of_the_test_half(tmp_path, monkeypatch):
     write_cars_new(tmp_path, labelled=False)
     assert line_of(cars, tmp_path) == (
         "cars_test_annos_withlabels.mat: no such file; it has the classes of cars_test, which "
-        "devkit/cars_test_annos.mat does not have; get it, or set task.missing=drop to take only cars_train"
+        "devkit/cars_test_annos.mat does not have; get it, or set missing=drop to take only cars_train"
     )
     task = cars(str(tmp_path), missing="drop")
     assert (len(task.train), len(task.test)) == (24, 12)
@@ -264,7 +264,7 @@ def test_damaged_files_of_cars(tmp_path, monkeypatch):
     savemat(path, {"annotations": records(("fname", "class"), [("00001.jpg", 1)])})
     assert "its records have no field 'bbox_x1' (they have fname, class)" in line_of(cars, tmp_path)
     path.unlink()
-    assert "cars_train_annos.mat: no such file; Cars-196 needs it" in line_of(cars, tmp_path)
+    assert "cars_train_annos.mat: no such file; devkit holds cars_meta.mat" in line_of(cars, tmp_path)
     savemat(tmp_path / "devkit/cars_meta.mat", {"names": np.zeros(3)})
     assert "cars_meta.mat: has no cell array 'class_names' (it has names)" in line_of(cars, tmp_path)
 
@@ -274,7 +274,7 @@ def test_a_short_list_of_cars(tmp_path, monkeypatch):
     published(monkeypatch, "cars_old")
     assert line_of(cars, tmp_path) == (
         "cars_annos.mat: lists 35 train images of 7 classes (without 8); the published data set has 40 of 8; get the "
-        "list again, or set task.missing=drop to take what it has"
+        "list again, or set missing=drop to take what it has"
     )
     assert len(cars(str(tmp_path), missing="drop").train) == 35
 

@@ -85,7 +85,7 @@ def test_folders_inside_of_a_class_and_classes_two_deep(tmp_path):
     task = folder(str(deep), split="half", depth=2)
     assert list(classes_of(task.train)) == ["Greek/x", "Greek/y"]
     assert line_of(folder, deep, split="half", depth=3) == (
-        "Greek/x/0.jpg: is not in the folder of a class; with task.depth=3 images lie 3 folders below ROOT"
+        "Greek/x/0.jpg: is not in the folder of a class; with depth=3 images lie 3 folders below ROOT"
     )
 
 
@@ -115,13 +115,13 @@ def test_links_to_folders_are_followed(tmp_path):
     [
         (
             {},
-            "ROOT: has no folder train (it has a, b, c, d); make folders train and test, or set task.split to",
+            "ROOT: has no folder train (it has a, b, c, d); make folders train and test, or set split to",
         ),
-        ({"split": "none.csv"}, "none.csv: no such file; task.split is folders, half or the name of a CSV file"),
-        ({"split": "half", "depth": 0}, "task.depth=0: it must be at least 1: a class is named by at least 1 folder"),
+        ({"split": "none.csv"}, "none.csv: no such file; set split to the name of the file; ROOT holds a, b, c, d"),
+        ({"split": "half", "depth": 0}, "depth is 0; it must be at least 1"),
         (
             {"split": "half", "depth": 2},
-            "a/0.jpg: is not in the folder of a class; with task.depth=2 images lie 2 folders below",
+            "a/0.jpg: is not in the folder of a class; with depth=2 images lie 2 folders below",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_wrong_folders(tmp_path, options, message):
 
 def test_empty_folders(tmp_path):
     assert line_of(folder, tmp_path / "none") == (
-        "task.root=ROOT: no such folder; give the folder that holds your folders of images"
+        "root=ROOT: no such folder; give the folder of your folders of images"
     )
     assert "ROOT: has no folder train (it has no folder)" in line_of(folder, tmp_path)
     assert line_of(folder, tmp_path, split="half") == (
@@ -149,10 +149,10 @@ def test_empty_folders(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,split\na,train\n", "classes.csv: has no column 'class'; it needs class and split"),
-        ("", "classes.csv: has no column 'class'; it needs class and split"),
+        ("name,split\na,train\n", "classes.csv:1: has no column 'class' (it has "),
+        ("", "classes.csv:1: has no column 'class' (it has "),
         ("class,split\nx,train\n", "classes.csv:2: the class x has no folder x"),
-        ("class,split\na,train\na,test\n", "classes.csv:3: the class a appears twice"),
+        ("class,split\na,train\na,test\n", "classes.csv:3: a appears twice, first in line 2"),
         ("class,split\na,trian\n", "classes.csv:2: split is 'trian'; allowed are train, test and an empty field"),
         (
             "class,split\na,train\nb\n",
@@ -238,16 +238,16 @@ def test_missing_images_of_a_table(tmp_path):
     write_class_table(tmp_path)
     (tmp_path / "images/000_1.png").unlink()
     assert line_of(csv, tmp_path, **TABLE) == (
-        "images/000_1.png: no such image (1 of the 40 images in images.csv are missing); get the missing images, or "
-        "set task.missing=drop to leave them out"
+        "images/000_1.png: no such image (1 of 40 images of images.csv are missing); check root and the folders of "
+        "images, or set missing=drop to leave them out"
     )
     task = csv(str(tmp_path), **TABLE, missing="drop")
     assert (len(task.train), task.train.excluded) == (39, {"without an image file": 1})
     (tmp_path / "images").rename(tmp_path / "pictures")
     line = line_of(csv, tmp_path, **TABLE, missing="drop")
     assert line == (
-        "images/000_0.png: no such image (40 of the 40 images in images.csv are missing; there is no folder images); "
-        "get the missing images"
+        "images/000_0.png: no such image (40 of 40 images of images.csv are missing; there is no folder images); "
+        "check root and the folders of images"
     )
 
 
@@ -256,13 +256,13 @@ def test_missing_images_of_a_table(tmp_path):
     [
         (
             "file,class\n0.png,a\n",
-            "images.csv: has no column 'image' (it has file, class); name the column with task.image",
+            "images.csv:1: has no column 'image' (it has file, class); set image to the name of the column",
         ),
         (
             "image,kind\n0.png,a\n",
-            "images.csv: has no column 'class' (it has image, kind); name the column with task.label",
+            "images.csv:1: has no column 'class' (it has image, kind); set label to the name of the column",
         ),
-        ("", "images.csv: has no column 'image' (it has ); name the column with task.image"),
+        ("", "images.csv:1: has no column 'image' (it has nothing); set image to the name"),
         ("image,class\n", "images.csv: has no rows; write one row per image, with its class"),
         ("image,class\n0.png,a\n1.png\n", "images.csv:3: 'class' is empty; give every row an image and a class"),
         ("image,class\n,a\n", "images.csv:2: 'image' is empty; give every row an image and a class"),
@@ -293,12 +293,12 @@ def test_wrong_tables(tmp_path, text, message):
 
 
 def test_no_table(tmp_path):
-    assert line_of(csv, tmp_path / "x") == "task.root=ROOT: no such folder; give the folder of your images"
-    assert line_of(csv, tmp_path) == "images.csv: no such file; task.table names the CSV file of your images"
+    assert line_of(csv, tmp_path / "x") == "root=ROOT: no such folder; give the folder of your images"
+    assert line_of(csv, tmp_path).startswith("images.csv: no such file; set table to the name of the file; ROOT holds")
     (tmp_path / "images.csv").write_bytes(b"image,class\n\xff\xfe,a\n")
-    assert line_of(csv, tmp_path) == "images.csv: not UTF-8 text; save the file as UTF-8"
+    assert line_of(csv, tmp_path).startswith("images.csv:2: not utf-8 text (byte 0xff); save it as UTF-8")
     (tmp_path / "images.csv").write_text("image,class\n" + "x" * 200_000 + ",a\n")
-    assert line_of(csv, tmp_path).startswith("images.csv:2: not a row of a CSV file (field larger than")
+    assert line_of(csv, tmp_path).startswith("images.csv:2: not readable as CSV (field larger than")
     (tmp_path / "images.csv").unlink()
     (tmp_path / "images.csv").mkdir()
     assert line_of(csv, tmp_path) == "images.csv: cannot be read (Is a directory)"

@@ -126,12 +126,12 @@ def test_only_images_that_are_listed_need_a_map(folder):
     [
         ({"train": ["000"], "test": LISTS["test"]}, "the split has 1 train, 2 query, 8 test"),
         ({**LISTS, "train": ["000", "001", "010"]}, "010.png is in train and in test"),
-        ({**LISTS, "train": ["000", "001", "001"]}, "001 appears twice in train"),
+        ({**LISTS, "train": ["000", "001", "001"]}, "001.png appears twice in train"),
         ({**LISTS, "train": ["000", "001", "001.png"]}, "001.png appears twice in train"),
         ({**LISTS, "train": ["000", "001", "nobody"]}, "'nobody' of train is no image"),
-        ({"train": LISTS["train"]}, "not a JSON object with lists of names 'train' and 'test'"),
-        ({"train": "000", "test": []}, "not a JSON object with lists"),
-        ({"train": [0, 1], "test": []}, "not a JSON object with lists"),
+        ({"train": LISTS["train"]}, "'test' is no list of names; give an object of lists train, test, queries"),
+        ({"train": "000", "test": []}, "'train' is no list of names"),
+        ({"train": [0, 1], "test": []}, "'train' is no list of names"),
     ],
 )
 def test_bad_lists(folder, lists, message):
@@ -153,11 +153,20 @@ def test_a_name_that_two_images_have_is_not_clear(folder):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"image": "a.png", "label": "b.png", "split": "val"}], "a.png has split 'val'; it takes train, test, query"),
-        ([{"image": "a.png", "label": "b.png"}], "has no column 'split'"),
+        (
+            [{"image": "a.png", "label": "b.png", "split": "val"}],
+            "a.png has split 'val'; it must be one of train, test, query, nothing",
+        ),
+        (
+            [{"image": "a.png", "label": "b.png"}],
+            "a.png has no 'split'; give every item train, test or query, or name a file of lists",
+        ),
         ([{"image": "a.png", "split": "train"}], r"has no column 'label' \(it has image, split\)"),
-        ([{"image": "a.png", "label": "", "split": "train"}], "pairs.csv, line 2: has no label"),
-        ([{"image": "a.png", "label": "b.png", "split": "train"}] * 2, "line 3: a.png appears already in line 2"),
+        ([{"image": "a.png", "label": "", "split": "train"}], "pairs.csv:2: has no label"),
+        (
+            [{"image": "a.png", "label": "b.png", "split": "train"}] * 2,
+            "pairs.csv:3: a.png appears twice, first in line 2",
+        ),
         ([{"image": "a.png", "label": "b.png", "split": f"{p}"} for p in ("test",)], "the split has 0 train"),
     ],
 )
@@ -169,10 +178,10 @@ def test_bad_tables(folder, rows, message):
 
 def test_broken_tables(folder):
     (folder / "pairs.csv").write_text("image,label,split\na.png,b.png\n")
-    with pytest.raises(ValueError, match="line 2: does not have the 3 cells of the header"):
+    with pytest.raises(ValueError, match=r"pairs.csv:2: 2 cells, but the header has 3"):
         files(str(folder), pairs="pairs.csv")
     (folder / "pairs.csv").write_bytes(b"image,label\n\xff\xfe")
-    with pytest.raises(ValueError, match="not a readable CSV file"):
+    with pytest.raises(ValueError, match=r"pairs.csv:2: not utf-8 text"):
         files(str(folder), pairs="pairs.csv")
     (folder / "pairs.csv").write_text("\ufeffimage,label,split\n" + "a.png,b.png,\n" * 1, encoding="utf-8")
     with pytest.raises(ValueError, match="the split has 0 train"):
@@ -182,18 +191,18 @@ def test_broken_tables(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "nothing says which images are for training; name lists with task.split"),
-        ({"split": "nowhere"}, "nowhere: no such file or folder"),
-        ({"split": "images"}, r"train.txt: no such list"),
-        ({"split": "split.json", "images": "pictures"}, "pictures: no such folder; task.images and task.labels"),
+        ({}, "nothing says which images are for training; name lists with split"),
+        ({"split": "nowhere"}, "nowhere: no such file; set split to the name of the file"),
+        ({"split": "images"}, r"train.txt: no such file; .*images holds 000.png"),
+        ({"split": "split.json", "images": "pictures"}, "pictures: no such folder; images and labels"),
         ({"split": "split.json", "images": "."}, "000.png"),
         ({"pairs": "none.csv"}, "none.csv: no such file"),
-        ({"split": "split.json", "side": 0}, "task.side=0"),
-        ({"split": "split.json", "names": "classes.csv"}, "task.names, task.column and task.groups go together"),
-        ({"split": "split.json", "groups": ("a",)}, "task.names, task.column and task.groups go together"),
+        ({"split": "split.json", "side": 0}, "side is 0; it must be at least 1"),
+        ({"split": "split.json", "names": "classes.csv"}, "names, column and groups go together"),
+        ({"split": "split.json", "groups": ("a",)}, "names, column and groups go together"),
         (
             {"split": "split.json", "names": "classes.csv", "column": "name", "classes": 4},
-            "task.classes goes without task.names",
+            "classes goes without names",
         ),
     ],
 )
@@ -203,7 +212,7 @@ def test_bad_options(folder, options, message):
 
 
 def test_missing_files_are_named(folder):
-    with pytest.raises(ValueError, match=r"task.root=.*none: no such folder"):
+    with pytest.raises(ValueError, match=r"root=.*none: no such folder"):
         files(str(folder / "none"))
     (folder / "labels" / "003.png").unlink()
     with pytest.raises(ValueError, match=r"labels.003.png: no such label map$"):
@@ -213,6 +222,20 @@ def test_missing_files_are_named(folder):
     (folder / "images" / "001.png").unlink()
     with pytest.raises(ValueError, match=r"images.001.png: no such image \(pairs.csv, line 3\)"):
         files(str(folder), pairs="pairs.csv")
+
+
+def test_images_in_several_folders(folder):
+    whole = files(str(folder), split="split.json")
+    (folder / "rest").mkdir()
+    for path in sorted((folder / "images").iterdir())[::3]:
+        path.rename(folder / "rest" / path.name)
+    with pytest.raises(ValueError, match="'000' of train is no image"):
+        files(str(folder), split="split.json")
+    Image.new("RGB", (32, 24)).save(folder / "rest" / "001.png")  # the first folder has one of this name
+    task = files(str(folder), split="split.json", images=["images", "rest"])
+    assert [Path(name).parent.name for name in task.train.names[:4]] == ["rest", "images", "images", "rest"]
+    assert [Path(name).name for name in task.train.names] == [Path(name).name for name in whole.train.names]
+    assert (task.train.labels.pairwise() == whole.train.labels.pairwise()).all()
 
 
 def test_two_files_of_one_name(folder):
@@ -301,7 +324,7 @@ def test_maps_may_have_another_size_than_their_images(folder):
         replace(folder, name, labels_of(folder, name).repeat(3, 0).repeat(3, 1))
     task = files(str(folder), split="split.json", side=24)
     assert (task.train.labels.masks == plain.train.labels.masks).all()
-    with pytest.raises(ValueError, match=r"010.png: is \[24, 32\], .*000.png is \[72, 96\]; .* set task.side"):
+    with pytest.raises(ValueError, match=r"010.png: is \[24, 32\], .*000.png is \[72, 96\]; .* set side"):
         files(str(folder), split="split.json", side=None)
 
 
@@ -333,7 +356,7 @@ def test_maps_shrink_as_the_label_space_shrinks_them(shape, side):
 
 def test_the_number_of_classes_may_be_given(folder):
     assert files(str(folder), split="split.json", classes=20).train.labels.masks.shape[1] == 20
-    with pytest.raises(ValueError, match=r"0\d\d.png: has the class number 6; task.classes=6 allows 0 to 5; raise it"):
+    with pytest.raises(ValueError, match=r"0\d\d.png: has the class number 6; classes=6 allows 0 to 5; raise it"):
         files(str(folder), split="split.json", classes=6)
 
 
@@ -348,7 +371,7 @@ def test_a_usual_mark_of_no_class_is_asked_about(folder):
     labels = labels_of(folder, "005").copy()
     labels[:4] = 255
     replace(folder, "005", labels)
-    with pytest.raises(ValueError, match=r"005.png: has the class number 255.*set task.ignore=255"):
+    with pytest.raises(ValueError, match=r"005.png: has the class number 255.*set ignore=255"):
         files(str(folder), split="split.json")
     task = files(str(folder), split="split.json", ignore=255)
     assert task.train.labels.masks.shape[1] == 9
@@ -365,7 +388,7 @@ def test_maps_that_are_mostly_ignored_are_excluded(folder):
     assert len(task.test) == 9
     for name in LISTS["train"] + LISTS["test"]:
         replace(folder, name, np.full((24, 32), 255, np.uint8))
-    with pytest.raises(ValueError, match=r"all pixels of all label maps are 255, which task\.ignore leaves out"):
+    with pytest.raises(ValueError, match=r"all pixels of all label maps are 255, which ignore leaves out"):
         files(str(folder), split="split.json", ignore=255)
 
 
@@ -389,7 +412,7 @@ def test_groups_by_a_column(folder):
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (("wall", "walls"), r"task.groups: 'walls' is not in column 'surface' of .* \(void, wall, "),
+        (("wall", "walls"), r"groups: 'walls' is not in column 'surface' of .* \(void, wall, "),
         (("wall", "floor+wall"), "'wall' is in two groups"),
     ],
 )
@@ -405,12 +428,12 @@ def test_class_numbers_that_the_table_does_not_know(folder):
         files(str(folder), **options)
     assert files(str(folder), **options, ignore=77).train.excluded == {"without enough labelled pixels": 1}
     write_table(folder / "classes.csv", [{"id": "one", "surface": "wall"}])
-    with pytest.raises(ValueError, match="line 2: 'one' is not a class number"):
+    with pytest.raises(ValueError, match=r"classes.csv:2: 'one' is not a class number"):
         files(str(folder), **options)
     write_table(folder / "classes.csv", [{"id": 1, "surface": "wall"}] * 2)
-    with pytest.raises(ValueError, match="line 3: '1' appears twice"):
+    with pytest.raises(ValueError, match=r"classes.csv:3: '1' appears twice"):
         files(str(folder), **options)
-    with pytest.raises(ValueError, match=r"classes.csv: has no column 'kind' \(it has id, surface\)"):
+    with pytest.raises(ValueError, match=r"classes.csv:1: has no column 'kind' \(it has id, surface\)"):
         files(str(folder), **{**options, "column": "kind"})
 
 

@@ -209,7 +209,7 @@ def test_height_comes_first_in_the_resolution(tmp_path):
     name = table[0, 2]["image"][0]
     table[0, 2]["resolution"] = table[0, 2]["resolution"][:, ::-1]
     savemat(tmp_path / "training.mat", {"training": table})
-    message = rf"{name}.jpg: is \d+ x \d+ pixels, but its record says height .* task.missing=drop"
+    message = rf"{name}.jpg: is \d+ x \d+ pixels, but its record says height .* missing=drop"
     with pytest.raises(ValueError, match=message):
         lsun(str(tmp_path), missing="drop")
 
@@ -222,13 +222,15 @@ def publish(monkeypatch, training, validation):
 
 def test_a_whole_copy_is_asked_for(tmp_path, monkeypatch):
     write_lsun(tmp_path, train=5, validation=4)
-    with pytest.raises(ValueError, match=r"training.mat: 5 images, 4,000 were published; .*task.missing=drop"):
+    with pytest.raises(ValueError, match=r"training.mat: 5 images, 4,000 were published; .*missing=drop"):
         lsun(str(tmp_path))
     publish(monkeypatch, training=5, validation=4)
     assert len(lsun(str(tmp_path)).train) == 5
     for file in sorted((tmp_path / "images").glob("*.jpg"))[1:3]:
         file.unlink()
-    with pytest.raises(ValueError, match=r"images.sun_0\d+.jpg: no such file \(2 missing for the 5 images of train"):
+    with pytest.raises(
+        ValueError, match=r"images.sun_0\d+.jpg: no such file \(2 of 10 files for training.mat are missing"
+    ):
         lsun(str(tmp_path))
     task = lsun(str(tmp_path), missing="drop")
     assert (len(task.train), task.train.excluded) == (3, {"without an image file": 2})
@@ -240,7 +242,7 @@ def test_a_missing_map_is_named(tmp_path, monkeypatch, copy):
     publish(monkeypatch, training=4, validation=4)
     path = sorted((tmp_path / copy).rglob("*.mat"))[0]
     path.unlink()
-    with pytest.raises(ValueError, match=rf"{path.name}: no such file \(1 missing"):
+    with pytest.raises(ValueError, match=rf"{path.name}: no such file \(1 of 8 files for"):
         lsun(str(tmp_path))
     assert lsun(str(tmp_path), missing="drop").train.excluded == {"without a label map file": 1}
 
@@ -274,7 +276,7 @@ def halved(path, more=0.5):
         ),
         (
             lambda f: savemat(next((f / "layout_seg").glob("*.mat")), {"other": np.ones((4, 4))}),
-            r"has no 'layout' \(it has other\)",
+            r"has no variable 'layout' \(it has other\)",
         ),
         (
             lambda f: savemat(sorted((f / "layout_seg").glob("*.mat"))[0], {"layout": np.ones((4, 400))}),
@@ -295,8 +297,8 @@ def test_bad_files(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"queries": 9}, "task.queries=9: it must be 0 to 2"),
-        ({"side": 4}, "task.side=4"),
+        ({"queries": 9}, "queries is 9; it must be 0 to 2"),
+        ({"side": 4}, "side is 4"),
         ({"maps": "surface_relabel"}, "0 images|no such file"),
     ],
 )
@@ -307,7 +309,7 @@ def test_bad_options(tmp_path, options, message):
 
 
 def test_missing_folders(tmp_path):
-    with pytest.raises(ValueError, match=r"task.root=.*: no such folder"):
+    with pytest.raises(ValueError, match=r"root=.*: no such folder"):
         lsun(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="has neither surface_relabel/ nor layout_seg/"):
         lsun(str(tmp_path))

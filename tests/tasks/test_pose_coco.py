@@ -169,7 +169,9 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
 def test_missing_images(own):
     root = own(lambda content: None)
     (Path(root) / "train2017" / "000000000002.jpg").unlink()
-    message = r"train2017/000000000002.jpg: no such image \(1 images of .*train2017.json are missing\); .*missing=drop"
+    message = (
+        r"train2017/000000000002.jpg: no such image \(1 of 6 images of .*train2017.json are missing\); .*missing=drop"
+    )
     with pytest.raises(ValueError, match=message):
         coco(root, **SMALL)
     assert coco(root, missing="drop", **SMALL).train.excluded == {"without an image file": 2}
@@ -197,7 +199,7 @@ def all_zero_but(x, y, v):
         (of_note(3, id=10), "annotation 10: this id appears twice"),
         (
             of_note(3, image_id=99),
-            "annotation 11: it belongs to image id 99, which 'images' does not list; complete the file",
+            r"annotation 11: it belongs to image id 99, which 'images' does not list \(1 such annotations\); complete",
         ),
         (of_note(3, keypoints=[1, 2, 2]), r"annotation 11: keypoints are \[1, 2, 2\]; give 17 times x, y, v"),
         (of_note(3, keypoints=None), "annotation 11: keypoints are None; give 17 times"),
@@ -251,12 +253,12 @@ def test_people_of_unlisted_images_can_be_left_out(own):
 
 def test_other_files(own, tmp_path):
     root = own(lambda content: None)
-    with pytest.raises(ValueError, match=r"away.json: no such file; task.test names the file of keypoints"):
+    with pytest.raises(ValueError, match=r"away.json: no such file; set test to the name of the file"):
         coco(root, test="away.json", **SMALL)
     with pytest.raises(ValueError, match=r"0000.jpg is in train and in test \(6 such images\)"):
         coco(root, test=TRAIN, test_images="train2017", **SMALL)
     (tmp_path / TRAIN).write_text('{"images": [')
-    with pytest.raises(ValueError, match="not an annotation file of COCO, or not a complete one"):
+    with pytest.raises(ValueError, match="not an annotation file of COCO, or cut short"):
         coco(root, **SMALL)
 
 

@@ -286,7 +286,7 @@ def test_missing_images(tmp_path):
     truth = write_mpii(tmp_path, images=20)
     names = sorted({name for name, _ in truth})
     (tmp_path / "images" / names[0]).unlink()
-    message = rf"images/{names[0]}: no such image \(1 images of .*\.mat are missing\); check .* task.missing=drop"
+    message = rf"images/{names[0]}: no such image \(1 of 20 images of .*\.mat are missing\); check .* missing=drop"
     with pytest.raises(ValueError, match=message):
         mpii(str(tmp_path), **SMALL)
     task = mpii(str(tmp_path), missing="drop", **SMALL)
@@ -310,18 +310,18 @@ def test_a_broken_image_is_named(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_joints": 8}, "task.min_joints is 8; it must be 9 to 16, so that any two people have a joint in common"),
-        ({"min_joints": 17}, "task.min_joints is 17; it must be 9 to 16"),
-        ({"margin": 0.5}, "task.margin is 0.5; it must be 1 to 10"),
-        ({"side": 4}, "task.side is 4; it must be at least 8"),
-        ({"test": 1.0}, "task.test is 1.0; it must be above 0 and below 1: the probability that a video is drawn"),
+        ({"min_joints": 8}, "min_joints is 8; it must be 9 to 16, so that any two people have a joint in common"),
+        ({"min_joints": 17}, "min_joints is 17; it must be 9 to 16"),
+        ({"margin": 0.5}, "margin is 0.5; it must be 1 to 10"),
+        ({"side": 4}, "side is 4; it must be at least 8"),
+        ({"test": 1.0}, "test is 1.0; it must be above 0 and below 1: the probability that a video is drawn"),
         ({"test": 0.001}, "0 people are left; a split needs at least 3"),
-        ({"queries": 1919}, r"task.queries is 1919; .*\.mat has 3\d test people, so it must be 0 to 3\d: two people"),
+        ({"queries": 1919}, r"queries is 1919; it must be 0 to 3\d, so that two of 3\d test images"),
         (
             {"annotations": "mpii.mat"},
-            r"mpii.mat: no such file; task.annotations names .*human_pose_v1_u12_2/",
+            r"mpii.mat: no such file; set annotations to the name of the file; .* holds images, mpii_human_pose_v1",
         ),
-        ({"root": "/nowhere"}, "task.root=/nowhere: no such folder"),
+        ({"root": "/nowhere"}, "root=/nowhere: no such folder"),
     ],
 )
 def test_wrong_options(folder, options, message):

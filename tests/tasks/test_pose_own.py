@@ -62,7 +62,7 @@ def test_wrong_options_of_synthetic_people(options, message):
 
 def test_hidden_people_are_dropped_and_counted(folder):
     root, joints = folder(hidden=(4, 12, 19))
-    with pytest.raises(ValueError, match=r"04.png: 7 of 14 joints are visible \(1 such items\).*set task.hidden=drop"):
+    with pytest.raises(ValueError, match=r"04.png: 7 of 14 joints are visible \(1 such items\).*set hidden=drop"):
         files(root)
     task = files(root, hidden="drop")
     assert task.train.excluded == {"with too few visible joints": 1}
@@ -73,6 +73,18 @@ def test_hidden_people_are_dropped_and_counted(folder):
     assert list(task.test.images) == [ImageFile(task.test.image(row)) for row in range(6)]
     expected = ((joints[13] - joints[18]) ** 2).sum()
     assert task.test.labels.pairwise()[0, 5] == pytest.approx(expected, rel=1e-6)
+
+
+def test_images_in_several_folders(folder, tmp_path):
+    root, _ = folder()
+    (tmp_path / "rest").mkdir()
+    for path in sorted((tmp_path / "images").iterdir())[::3]:
+        path.rename(tmp_path / "rest" / path.name)
+    with pytest.raises(ValueError, match=r"images/00.png: no such image \(7 of 20 images of joints.npz are missing\)"):
+        files(root)
+    task = files(root, images=["images", "rest"])
+    assert [name[-6:] for name in task.train.names] == [f"{k:02}.png" for k in range(12)]
+    assert [path.parent.name for path in map(task.train.image, range(4))] == ["rest", "images", "images", "rest"]
 
 
 def test_queries_that_are_all_dropped_are_refused(folder):

@@ -171,15 +171,15 @@ def test_kinds_are_guessed(folder, name, kind):
 
 
 def test_levels_in_words_need_their_order(folder, rows):
-    with pytest.raises(InputError, match=r"levels in words \(.*\); give their order.*task.levels=\{size: \["):
+    with pytest.raises(InputError, match=r"levels in words \(.*\); give their order.*levels=\{size: \["):
         table(folder, {"size": "ordinal"})
     task = table(folder, {"size": "ordinal"}, levels={"size": list(SIZES)})
     places = [SIZES.index(rows[number]["size"]) for number in numbers_of(task.test)]
     want = torch.tensor([[abs(a - b) / 2 for b in places] for a in places])
     torch.testing.assert_close(task.test.labels.pairwise(), want)
-    with pytest.raises(InputError, match=r"items.csv:\d+: size is '\w+', which is no level; task.levels has small"):
+    with pytest.raises(InputError, match=r"items.csv:\d+: size is '\w+', which is no level; levels has small"):
         table(folder, {"size": "ordinal"}, levels={"size": ["small", "tall"]})
-    with pytest.raises(InputError, match=r"no column 'sizes' \(task.levels\); did you mean 'size'"):
+    with pytest.raises(InputError, match=r"no column 'sizes' \(levels\); did you mean 'size'"):
         table(folder, {"size": "ordinal"}, levels={"sizes": ["small", "tall"]})
 
 
@@ -265,7 +265,7 @@ def test_a_split_column_is_found_and_tells_queries(folder, rows):
     assert task.test.queries.tolist() == [0, 1, 2]
     assert task.test.gallery.tolist() == list(range(3, 13))
     assert "7 rows in neither part" in split_line(task)[2]
-    with pytest.raises(InputError, match=r"task.queries=4: the split names 3 queries"):
+    with pytest.raises(InputError, match=r"queries=4: the split names 3 queries"):
         own(folder, told, queries=4)
     told[5]["subset"] = "trial"
     with pytest.raises(InputError, match=r"own.csv:7: subset is 'trial'; it must be train, test, query"):
@@ -281,7 +281,7 @@ def test_queries_are_drawn(folder):
     assert task.test.queries.tolist() == again.test.queries.tolist()
     assert sorted([*task.test.queries.tolist(), *task.test.gallery.tolist()]) == list(range(12))
     assert table(folder, {"reading": "number"}).test.queries is None
-    with pytest.raises(InputError, match=r"task.queries=11: allowed are 0 to 10"):
+    with pytest.raises(InputError, match=r"queries is 11; it must be 0 to 10"):
         table(folder, {"reading": "number"}, queries=11)
 
 
@@ -318,7 +318,7 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
     some = [dict(row) for row in rows]
     some[3]["reading"], some[5]["reading"], some[6]["colour"], some[8]["image"] = "", "n/a", "", "img/none.png"
     told = {"labels": {"reading": "number", "colour": "class"}, "image": "image"}
-    with pytest.raises(InputError, match=r"own.csv:10: there is no image .*none.png \(1 such of 60 rows\).*task.root"):
+    with pytest.raises(InputError, match=r"own.csv:10: there is no image .*none.png \(1 such of 60 rows\).*root"):
         own(folder, some, **told)
     task = own(folder, some, missing="drop", **told)
     assert len(task.train) + len(task.test) == 56
@@ -329,10 +329,10 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
     }
     assert task.test.excluded == {}  # the split was drawn afterwards
     words = "1 without an image file, 2 without a value in 'reading', 1 without a value in 'colour'"
-    assert task.columns[-1] == ["", "left out", "task.missing=drop", words]
+    assert task.columns[-1] == ["", "left out", "missing=drop", words]
     some[8]["image"] = rows[8]["image"]
     with pytest.raises(
-        InputError, match=r"own.csv:5: no reading \(2 such of 60 rows\); complete the table, or set task"
+        InputError, match=r"own.csv:5: no reading \(2 such of 60 rows\); complete the table, or set missing=drop"
     ):
         own(folder, some, **told)
 
@@ -354,7 +354,7 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     empty[:3] = 1
     Image.fromarray(empty).save(folder / "maps/empty.png")
     some[9]["map"] = "maps/empty.png"
-    with pytest.raises(InputError, match=r"set task.ignore=255 if it means no class, else task.classes=256"):
+    with pytest.raises(InputError, match=r"set ignore=255 if it means no class, else classes=256"):
         own(folder, some, labels={"map": "map"}, image="image")
     with pytest.raises(InputError, match=r"own.csv:11: 'map' has at most half of its pixels labelled \(1 such"):
         own(folder, some, labels={"map": "map"}, image="image", ignore=255)
@@ -377,7 +377,7 @@ def test_what_was_left_out_counts_for_the_part_that_the_split_names(folder, rows
     assert task.train.excluded == {"without an image file": 1, word: 1}
     assert task.test.excluded == {"without an image file": 1, "without a caption in 'text'": 1, word: 2}
     total = f"3 without an image file, 1 without a caption in 'text', 3 {word}"
-    assert task.columns[-1] == ["", "left out", "task.missing=drop", total]
+    assert task.columns[-1] == ["", "left out", "missing=drop", total]
 
 
 # Pictures, and what passes on
@@ -442,7 +442,7 @@ def test_parquet_is_the_same_as_csv(folder, rows):
         two = table(folder, {name: kind})
         assert one.test.names == two.test.names
         torch.testing.assert_close(one.test.labels.pairwise(), two.test.labels.pairwise())
-    with pytest.raises(InputError, match=r"column 'bytes' \(task.labels\) holds bytes or structures"):
+    with pytest.raises(InputError, match=r"column 'bytes' \(labels\) holds bytes or structures"):
         file(str(folder / "items.parquet"), {"bytes": "class"})
     columns["reading"][7] = None
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "gap.parquet")

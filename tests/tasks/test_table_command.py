@@ -125,7 +125,7 @@ def test_a_config_of_ones_own_and_a_sampler_of_ones_own(contml, tmp_path):
             "item.csv: no such file; set data to the name of the file; . holds img, items.csv, maps",
         ),
         (["--data", "items.csv"], "several columns can be the label: reading (number)"),
-        (["--data", "items.csv", "--label", "redding=number"], "no column 'redding' (task.labels); did you mean 'read"),
+        (["--data", "items.csv", "--label", "redding=number"], "no column 'redding' (labels); did you mean 'read"),
         (["--data", "items.csv", "--label", "reading=nummer"], "there is no kind 'nummer'; did you mean 'number'?"),
         (["--data", "items.csv", "--label", "reading", "--label", "reading=class"], "--label names 'reading' twice"),
         (["--data", "items.csv", "--label", "reading", "--image", "colours"], "did you mean 'colour'?"),

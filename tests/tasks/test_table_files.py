@@ -109,12 +109,12 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
         ("old", r"own.csv:3: age is 'old', no number; it must be digits with a decimal point, without a unit"),
         ("12 kg", r"own.csv:3: age is '12 kg', no number"),
         ('"1,234"', r"own.csv:3: age is '1,234', no number: leave out thousands separators; for a decimal comma"),
-        ('"30,5"', r"own.csv:3: age is '30,5', no number: for a decimal comma set task.decimal=comma"),
+        ('"30,5"', r"own.csv:3: age is '30,5', no number: for a decimal comma set decimal=comma"),
         ("inf", r"own.csv:3: age is 'inf', no number"),
         ("1e999", r"own.csv:3: age is '1e999', no number"),
         ("", r"own.csv:3: no age \(1 such of 20 rows\)"),
         ("NaN", r"own.csv:3: no age \(1 such of 20 rows\)"),
-        ("3,4", r"own.csv:3: 3 cells, but the header has 2; put cells that hold ',' in double quotes"),
+        ("3,4", r"own.csv:3: 3 cells, but the header has 2; the delimiter is ',': put cells"),
         ('"3', r"own.csv:3: not readable as CSV \(unexpected end of data\); is a double quote not closed\?"),
     ],
 )
@@ -152,16 +152,16 @@ def test_decimal_commas(write):
         ("image,age,age\na,1,2\n", "columns 2 and 3 are both called 'age'; rename one"),
         (lines(count=1), r"own.csv: has 1 rows that can be used; a split needs 6 or more, 3 of them for testing"),
         (lines(count=5), r"own.csv: has 5 rows that can be used; a split needs 6 or more"),
-        ("a,age\n1,2\n3,4\n", r"no column holds paths of images \(it has a, age\); name it by task.image \(--image\)"),
-        (lines(head="image,ages"), r"no column 'age' \(task.labels\); did you mean 'ages'\? \(it has image, ages\)"),
-        (lines(head="image,Age"), r"no column 'age' \(task.labels\); did you mean 'Age'\?"),
+        ("a,age\n1,2\n3,4\n", r"no column holds paths of images \(it has a, age\); name it by image \(--image\)"),
+        (lines(head="image,ages"), r"no column 'age' \(labels\); did you mean 'ages'\? \(it has image, ages\)"),
+        (lines(head="image,Age"), r"no column 'age' \(labels\); did you mean 'Age'\?"),
         (
             lines().replace("img/", "pics/"),
             r"own.csv:2: there is no image .*pics/000.png \(20 such of 20 rows\); paths",
         ),
         (lines().replace("img/000.png", ""), r"own.csv:2: the cell of 'image' is empty \(1 such of 20 rows\)"),
         (lines().replace("img/", "https://x.org/"), r"own.csv:2: the image is an address; nothing is downloaded"),
-        (lines(*["7"] * 20), r"task.labels: age is 7 in all of 16 training rows; leave it out"),
+        (lines(*["7"] * 20), r"labels: age is 7 in all of 16 training rows; leave it out"),
     ],
 )
 def test_tables_that_cannot_be_used(write, text, message):
@@ -181,7 +181,7 @@ def test_splits_that_cannot_be_used(write):
     message = r"3 of 4 test rows are queries; at least 2 others must be left to find: mark fewer"
     rejected(message, parts("query", "query", "query", "test"), {"age": "number"})
     rejected(r"all 20 rows have one split; a split needs at least two", parts(), {"age": "number"}, group="split")
-    rejected(r"no column 'person' \(task.group\)", parts(), {"age": "number"}, group="person")
+    rejected(r"no column 'person' \(group\)", parts(), {"age": "number"}, group="person")
 
 
 @pytest.mark.parametrize(
@@ -189,19 +189,19 @@ def test_splits_that_cannot_be_used(write):
     [
         (
             {"age": "numbr"},
-            r"task.labels: age=numbr: there is no kind 'numbr'; did you mean 'number'\? Kinds: class, num",
+            r"labels: age=numbr: there is no kind 'numbr'; did you mean 'number'\? Kinds: class, num",
         ),
         ({"age": "number:heavy"}, r"age=number:heavy: the weight is 'heavy'; it must be a number above 0"),
         ({"age": "number:0"}, r"the weight is '0'; it must be a number above 0, as in number:0.5"),
         ({"age": "number:-1"}, r"the weight is '-1'"),
         ({"image": "class"}, r"'image' is the column of images"),
-        ({"age,old": "number"}, r"there is no column 'old' \(task.labels\)"),
+        ({"age,old": "number"}, r"there is no column 'old' \(labels\)"),
         ({"age,size": "number"}, r"age,size=number names 2 columns; a number takes 1"),
         ({"age,age": "vector"}, r"age,age names a column twice"),
-        ({}, r"task.labels is empty"),
+        ({}, r"labels is empty"),
         (
             {"age": "map"},
-            r"own.csv:2: age: no such file .*/20; paths are relative to .*, task.root \(20 such",
+            r"own.csv:2: age: no such file .*/20; paths are relative to .*, root \(20 such",
         ),
         ({"age": "place"}, r"own.csv: age holds lists of 1 numbers; a place is two"),
     ],
@@ -285,7 +285,7 @@ def test_paths_absolute_windows_and_in_another_folder(folder, write, tmp_path):
     (tmp_path / "t.csv").write_text(lines())
     rejected(r"there is no image", str(tmp_path / "t.csv"), {"age": "number"})
     assert len(file(str(tmp_path / "t.csv"), root=str(folder)).train) == 16
-    rejected(r"task.root=nowhere: no such folder", str(tmp_path / "t.csv"), root="nowhere")
+    rejected(r"root=nowhere: no such folder", str(tmp_path / "t.csv"), root="nowhere")
 
 
 def test_an_index_that_was_saved_along_has_a_name(write):
@@ -299,7 +299,7 @@ def test_an_index_that_was_saved_along_has_a_name(write):
     [
         ("none.csv", r"none.csv: no such file; set data to the name of the file; .* holds"),
         ("items.xlsx", r"items.xlsx: a table is read from .csv, .tsv, .txt, .parquet, .pq; save it as one of these"),
-        ("img", r"img: is a folder; task.data is one file, .csv or .parquet"),
+        ("img", r"img: is a folder; data is one file, .csv or .parquet"),
     ],
 )
 def test_what_is_no_table(folder, name, message):
@@ -309,12 +309,12 @@ def test_what_is_no_table(folder, name, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test": 1.0}, r"task.test=1.0: it is a share of the rows, between 0 and 1"),
-        ({"seed": -1}, r"task.seed=-1: allowed are 0 and more"),
-        ({"delimiter": "||"}, r"task.delimiter='\|\|': it is one character"),
+        ({"test": 1.0}, r"test=1.0: it is a share of the rows, between 0 and 1"),
+        ({"seed": -1}, r"seed is -1; it must be at least 0"),
+        ({"delimiter": "||"}, r"delimiter='\|\|': it must be one character"),
         ({"encoding": "klingon"}, r"encoding is 'klingon', which is unknown; give utf-8, latin-1 or utf-16"),
-        ({"image": "imag"}, r"no column 'imag' \(task.image\); did you mean 'image'"),
-        ({"split": "splt"}, r"no column 'splt' \(task.split\)"),
+        ({"image": "imag"}, r"no column 'imag' \(image\); did you mean 'image'"),
+        ({"split": "splt"}, r"no column 'splt' \(split\)"),
     ],
 )
 def test_options_that_cannot_be(write, options, message):

@@ -1,0 +1,58 @@
+"""MATLAB files, through scipy: structs are arrays of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from contml import InputError
+
+from .folders import no_such_file
+
+
+def read_mat(path: Path, option: str = "") -> dict[str, Any]:
+    """The variables of a MATLAB file; `option` is the task's option that names the file.
+
+    Raises:
+        InputError: no such file, or scipy cannot read it.
+    """
+    try:
+        from scipy.io import loadmat
+
+        found: dict[str, Any] = loadmat(str(path), appendmat=False)
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_such_file(path, option) from None
+    except NotImplementedError:
+        raise InputError(f"{path}: a MATLAB 7.3 (HDF5) file; save it with '-v7'") from None
+    except Exception as error:  # on damaged files, scipy raises nearly anything
+        raise InputError(f"{path}: not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
+    return {name: value for name, value in found.items() if not name.startswith("__")}
+
+
+def read_variable(path: Path, name: str, option: str = "") -> Any:
+    """One variable of a MATLAB file.
+
+    Raises:
+        InputError: the file cannot be read, or has no such variable.
+    """
+    found = read_mat(path, option)
+    if name not in found:
+        raise InputError(f"{path}: has no variable '{name}' (it has {', '.join(found) or 'nothing'})")
+    return found[name]
+
+
+def read_records(path: Path, variables: dict[str, Any], name: str, fields: Sequence[str], hint: str = "") -> list[Any]:
+    """The records of a struct array; their fields are found by name, for copies have them in another order.
+
+    Raises:
+        InputError: there is no such struct array, or its records lack a field.
+    """
+    table = variables.get(name)
+    if table is None or table.dtype.names is None:
+        raise InputError(f"{path}: has no struct array '{name}' (it has {', '.join(variables) or 'nothing'})")
+    if absent := [field for field in fields if field not in table.dtype.names]:
+        raise InputError(
+            f"{path}: its records have no field '{absent[0]}' (they have {', '.join(table.dtype.names)}){hint}"
+        )
+    return list(table.ravel())

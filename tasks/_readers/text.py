@@ -1,0 +1,150 @@
+"""Text files: lines, lists of names, JSON, and the rows of CSV files; an error names the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from contml import InputError
+
+from .folders import no_such_file
+
+
+def read_text(path: Path, option: str = "", encoding: str = "utf-8") -> str:
+    """The text of a file; a byte-order mark is left out. `option` is the task's option that names the file."""
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_such_file(path, option) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}:{line}: not {encoding} text (byte 0x{content[error.start]:02x}); "
+            "save it as UTF-8, or, where the task has it, set encoding to what it is (latin-1, utf-16)"
+        ) from None
+    except LookupError:
+        raise InputError(f"encoding is {encoding!r}, which is unknown; give utf-8, latin-1 or utf-16") from None
+
+
+def read_lines(path: Path, option: str = "", encoding: str = "utf-8") -> list[tuple[int, str]]:
+    """Lines that are not blank, with their numbers from 1.
+
+    Only line feeds end a line: `str.splitlines` also cuts at U+2028, U+0085 and control characters, and captions have
+    these.
+    """
+    lines = read_text(path, option, encoding).split("\n")
+    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def read_names(path: Path, option: str = "") -> list[str]:
+    """A list of names, one per line, each once; at least one."""
+    first: dict[str, int] = {}
+    for number, line in read_lines(path, option):
+        add_once(first, line.strip(), path, number)
+    if not first:
+        raise InputError(f"{path}: names no images; give one name per line")
+    return list(first)
+
+
+def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
+    """Note the line of a name, or refuse a name that an earlier line has."""
+    if name in lines:
+        raise InputError(f"{path}:{line}: {name} appears twice, first in line {lines[name]}")
+    lines[name] = line
+
+
+def read_json(path: Path, option: str = "", encoding: str = "utf-8") -> Any:
+    """The content of a JSON file."""
+    text = read_text(path, option, encoding)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON, or cut short ({error})") from None
+
+
+def csv_rows(path: Path, text: str, delimiter: str = ",", *, uneven: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file that are not blank, with the lines where they begin; the first is the header.
+
+    Args:
+        path: the file, for errors.
+        text: its content.
+        delimiter: between cells.
+        uneven: rows may be shorter or longer than the header.
+
+    Raises:
+        InputError: a delimiter of several characters, a row that is not CSV, or one of another length than the header.
+    """
+    if len(delimiter) != 1:
+        raise InputError(f"delimiter={delimiter!r}: it must be one character")
+    rows = csv.reader(text_lines(text), delimiter=delimiter, strict=True)
+    line, width = 1, 0
+    try:
+        for row in rows:
+            here, line = line, rows.line_num + 1  # a quoted cell may hold line breaks
+            if not any(row) or not any(cell.strip() for cell in row):
+                continue
+            width = width or len(row)
+            if len(row) != width and not uneven:
+                raise InputError(
+                    f"{path}:{here}: {len(row)} cells, but the header has {width}; the delimiter is '{delimiter}': put "
+                    "cells that hold it in double quotes"
+                )
+            yield here, row
+    except csv.Error as error:
+        raise InputError(f"{path}:{line}: not readable as CSV ({error}); is a double quote not closed?") from None
+
+
+def read_csv(
+    path: Path,
+    option: str,
+    columns: Mapping[str, str],
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    *,
+    uneven: bool = False,
+) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns of a CSV file, and its rows with their lines; cells are stripped of white space.
+
+    Args:
+        path: the file.
+        option: the task's option that names it.
+        columns: what the file must have, each once, and the option that names it or "".
+        delimiter: between cells.
+        encoding: of the file.
+        uneven: rows may be shorter or longer than the header; what is missing is empty, what is more is ignored.
+
+    Raises:
+        InputError: no such file, not a CSV file, or a column is missing.
+    """
+    rows = csv_rows(path, read_text(path, option, encoding), delimiter, uneven=uneven)
+    line, header = next(rows, (1, []))
+    names = [cell.strip() for cell in header]
+    for name, named_by in columns.items():
+        if names.count(name) != 1:
+            hint = f"; set {named_by} to the name of the column" if named_by else ""
+            raise InputError(
+                f"{path}:{line}: has {'no' if name not in names else 'more than one'} column '{name}' "
+                f"(it has {', '.join(names) or 'nothing'}){hint}"
+            )
+    empty = dict.fromkeys(names, "")
+    return names, [
+        (line, empty | {name: cell.strip() for name, cell in zip(names, row, strict=False)}) for line, row in rows
+    ]
+
+
+def text_lines(text: str) -> Iterator[str]:
+    """Lines with their ends; only line feeds end one: `str.splitlines` also cuts at characters that texts may hold."""
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # as spreadsheets on old Macs write
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
