@@ -1,4 +1,4 @@
-"""What a cell holds: a number, a list of numbers or texts, or nothing."""
+"""What a cell holds: a number, a date, a list of numbers or texts, or nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from contml import InputError
@@ -34,6 +35,16 @@ def number(cell: str, comma: bool) -> float | None:
         return None
     value = float(cell.replace(",", ".") if comma else cell)
     return value if abs(value) != float("inf") else None
+
+
+def date_in_days(cell: str) -> float | None:
+    """The days from 1970-01-01 to an ISO date, with the part of the day where a time follows; None: it is no date."""
+    try:
+        found = datetime.fromisoformat(cell.strip())
+    except ValueError:
+        return None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
 
 
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None) -> bool:

@@ -81,9 +81,12 @@ def _columns(table: Table, name: str) -> tuple[str, ...]:
 
 
 def _kind(name: str, text: str) -> tuple[str, float]:
-    """A kind and a weight: "number", "number:0.5", "auto"."""
+    """A kind and a weight: "number", "number:0.5", "number:log", "number:log:0.5", "auto"."""
     kind, colon, weight = text.strip().partition(":")
     kind = kind.strip() or "auto"
+    form, second_colon, rest = weight.partition(":")
+    if f"{kind}:{form.strip()}" in KINDS:
+        kind, colon, weight = f"{kind}:{form.strip()}", second_colon, rest
     if kind not in KINDS and kind != "auto":
         hint = did_you_mean(kind.lower(), KINDS)
         raise InputError(

@@ -16,7 +16,7 @@ from ..layout.class_numbers import to_classes
 from ..layout.maps import check_shape, read_image_map
 from .cells import texts
 from .labels import Array, ClassLabel, Label, OrdinalLabel, TagsLabel
-from .measured import NumberLabel, PlaceLabel, VectorLabel
+from .measured import DateLabel, LogNumberLabel, NumberLabel, PlaceLabel, VectorLabel
 
 #: Maps of which more is labelled always have pixels in common: with less, a label distance may not exist.
 _LABELLED = 0.5
@@ -145,7 +145,7 @@ class MapLabel(Label):
 KINDS: dict[str, type[Label]] = {
     kind.kind: kind
     for kind in (
-        *(ClassLabel, NumberLabel, VectorLabel, PlaceLabel),
+        *(ClassLabel, NumberLabel, LogNumberLabel, DateLabel, VectorLabel, PlaceLabel),
         *(OrdinalLabel, TagsLabel, CaptionsLabel, MapLabel),
     )
 }

@@ -29,6 +29,7 @@ def file(
     split: str | None = None,
     test: float = 0.2,
     group: str | None = None,
+    exclude_group: bool = False,
     queries: int | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
     scale: Scale = "std",
@@ -47,10 +48,11 @@ def file(
 ) -> Task:
     """A CSV or Parquet file with a column of image paths and columns of labels: a task without code.
 
-    `contml train --data items.csv --label age=number` needs no config. Kinds of labels: class, number, vector (several
-    columns, or lists), place (latitude and longitude), ordinal, tags, captions, map (paths of label maps); a kind that
-    is not given is guessed, and shown with the reason. The label distances of several labels are added up, each divided
-    by its mean over training rows and times its weight. Everything else: docs/table.md.
+    `contml train --data items.csv --label age=number` needs no config. Kinds of labels: class, number, number:log
+    (ratios count, as of prices), date, vector (several columns, or lists), place (latitude and longitude), ordinal,
+    tags, captions, map (paths of label maps); a kind that is not given is guessed, and shown with the reason. The label
+    distances of several labels are added up, each divided by its mean over training rows and times its weight.
+    Everything else: docs/table.md.
 
     Args:
         data: the table: .csv, .tsv, .txt or .parquet.
@@ -61,6 +63,8 @@ def file(
         split: the column of train, test, query, val; null: found, or else the split is drawn.
         test: the share of rows for testing where the split is drawn.
         group: a column, such as the person, of which no value may be in training and in test.
+        exclude_group: leave the other rows of a query's own group out of its gallery: the other photographs of a house
+            would be found by the house. For labels that are not classes.
         queries: how many test rows, drawn at random, are queries; 0: every row is a query against all others; null:
             1,000 of more than 5,000 test rows, else 0.
         missing: what to do with rows without an image file or without a label: "refuse", or "drop" and count them.
@@ -83,6 +87,8 @@ def file(
     """
     if not 0 < test < 1:
         raise InputError(f"test={test}: it is a share of the rows, between 0 and 1")
+    if exclude_group and group is None:
+        raise InputError("exclude_group needs group, the column whose rows are left out")
     check_at_least(0, seed=seed)
     check_at_least(1, dim=dim, side=1 if side is None else side)
     table = read_table(Path(data).expanduser(), delimiter, encoding)
@@ -97,7 +103,11 @@ def file(
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
     parts = items.parts
     train_split = make_split(items, parts.train, parts.train[:0], items.excluded["train"])
-    test_split = make_split(items, parts.test, choose_queries(parts, queries, seed), items.excluded["test"])
+    query_rows = choose_queries(parts, queries, seed)
+    groups = None if group is None or not exclude_group else [cell.strip() for cell in table.columns[group]]
+    test_split = make_split(items, parts.test, query_rows, items.excluded["test"], groups)
+    if exclude_group and test_split.labels.class_ids is not None:
+        raise InputError(f"exclude_group is for labels that are not classes, but {items.labels[0].name} is a class")
     columns = describe_columns(table, roles, specs, items, test_split, given_image=image is not None, group=group)
     files.forget()
     return Task(train_split, test_split, columns=columns, suggested=suggest_config(roles, items, train_split))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._readers.splits import part_of
-from .cells import SEPARATORS, Decimal, decimal_comma, is_nothing, number, numbers, texts
+from .cells import SEPARATORS, Decimal, date_in_days, decimal_comma, is_nothing, number, numbers, texts
 from .measured import LATITUDE, LONGITUDE
 from .paths import CellFiles, looks_like_maps, looks_like_paths
 from .reading import Table
@@ -112,7 +112,9 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
             return Guess("place", "two numbers a cell, and its name")
         return Guess("vector", f"{length} numbers a cell")
     if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MOST:
-        return Guess("", "dates are no label; give numbers")
+        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MOST:
+            return Guess("date", "its cells are dates")
+        return Guess("", "its dates are not written year first, as in 2026-11-22")
     for mark in SEPARATORS:
         parts = [part.strip() for cell in cells for part in cell.split(mark) if part.strip()]
         if (

@@ -1,16 +1,17 @@
-"""The kinds of labels that are numbers: a number, a vector, a place on the earth."""
+"""The kinds of labels that are numbers: a number, its logarithm, a date, a vector, a place on the earth."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
 from contml import InputError
 from contml.labels import LabelSpace, PlaceLabels, VectorLabels
 
-from .cells import decimal_comma, is_nothing, no_number, number, numbers
+from .cells import date_in_days, decimal_comma, is_nothing, no_number, number, numbers
 from .labels import Array, Label, Scale
 
 LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
@@ -43,7 +44,7 @@ class NumberLabel(Label):
             what = self.columns[min(int(flat[0]), len(self.columns) - 1)]
             more, hint = ("", "") if same[flat[0]] else ("nearly ", ", or set scale=std")
             raise InputError(
-                f"labels: {what} is {_plain(self.low[flat[0]])} in {more}all of {len(train):,} training rows; "
+                f"labels: {what} is {self._text(self.low[flat[0]])} in {more}all of {len(train):,} training rows; "
                 f"leave it out{hint}"
             )
 
@@ -58,12 +59,21 @@ class NumberLabel(Label):
     def unit(self) -> str:
         """What a label distance of 1 is."""
         if self.options.scale == "none":
-            return f"difference of {self.name}"
-        return f"difference of {self.name} by {self.scales[0]:.4g}, {_SCALES[self.options.scale]}"
+            return f"difference of {self._quantity}"
+        return f"difference of {self._quantity} by {self.scales[0]:.4g}, {_SCALES[self.options.scale]}"
+
+    @property
+    def _quantity(self) -> str:
+        """What is compared."""
+        return self.name
+
+    def _text(self, value: float) -> str:
+        """A value as it stands in the table."""
+        return _plain(value)
 
     def lines(self, row: int) -> list[str]:
         """The label of a row, to be written under its picture."""
-        return [f"{self.name}: {_plain(self.values[row, 0])}"]
+        return [f"{self.name}: {self._text(self.values[row, 0])}"]
 
     def describe(self) -> str:
         """The values in words: their range, or examples."""
@@ -71,6 +81,79 @@ class NumberLabel(Label):
         by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
         sign = "; decimal comma" if self.comma else ""
         return f"{values}{sign}; a label distance of 1 is {self.scales[0]:.4g}{by}"
+
+
+class LogNumberLabel(NumberLabel):
+    """A number above 0 of which ratios count, such as a price: the label distance is the difference of logarithms."""
+
+    kind = "number:log"
+
+    def _read(self, cells: list[list[str]]) -> None:
+        super()._read(cells)
+        wrong = np.flatnonzero(self.values[:, 0] <= 0)
+        if len(wrong):
+            raise InputError(
+                f"{self.table.where(wrong[0])}: {self.name} is {_plain(self.values[wrong[0], 0])}, which has no "
+                "logarithm; number:log takes numbers above 0"
+            )
+        self.values = np.log(self.values)
+
+    @property
+    def _quantity(self) -> str:
+        """What is compared."""
+        return f"log({self.name})"
+
+    def _text(self, value: float) -> str:
+        """A value as it stands in the table."""
+        return _plain(float(f"{np.exp(value):.12g}"))
+
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
+        by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]} of the logarithms"
+        sign = "; decimal comma" if self.comma else ""
+        return (
+            f"{self._text(self.low[0])} to {self._text(self.high[0])}, geometric mean {np.exp(self.middle[0]):.4g}"
+            f"{sign}; a label distance of 1 is a factor of {np.exp(self.scales[0]):.4g}{by}"
+        )
+
+
+class DateLabel(NumberLabel):
+    """A date, or a date with a time: the label distance is the difference in days, in units of their spread."""
+
+    kind = "date"
+
+    def _read(self, cells: list[list[str]]) -> None:
+        self.values = np.full((len(cells[0]), 1), np.nan)
+        for row, cell in enumerate(cells[0]):
+            days = date_in_days(cell)
+            if days is not None:
+                self.values[row] = days
+            elif not is_nothing(cell):
+                raise InputError(
+                    f"{self.table.where(row)}: {self.name} is '{cell.strip()[:60]}', no date; it must be written "
+                    "year first, as in 2026-11-22 or 2026-11-22T15:30"
+                )
+        self.present = ~np.isnan(self.values[:, 0])
+
+    @property
+    def unit(self) -> str:
+        """What a label distance of 1 is."""
+        if self.options.scale == "none":
+            return f"difference of {self.name} in days"
+        return f"difference of {self.name} by {self.scales[0]:.4g} days, {_SCALES[self.options.scale]}"
+
+    def _text(self, value: float) -> str:
+        """A value as it stands in the table."""
+        day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(value))
+        return f"{day:%Y-%m-%d}" if float(value).is_integer() else f"{day:%Y-%m-%d %H:%M}"
+
+    def describe(self) -> str:
+        """The values in words: their range, or examples."""
+        by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
+        return (
+            f"{self._text(self.low[0])} to {self._text(self.high[0])}; "
+            f"a label distance of 1 is {self.scales[0]:.4g} days{by}"
+        )
 
 
 class VectorLabel(NumberLabel):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
 from contml._support.text import number
 from contml.data import ImageFile, Split, query_split
@@ -23,7 +24,9 @@ from .items import Items
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
-def make_split(items: Items, rows: Array, queries: Array, excluded: Mapping[str, int]) -> Split:
+def make_split(
+    items: Items, rows: Array, queries: Array, excluded: Mapping[str, int], groups: Sequence[str] | None = None
+) -> Split:
     """A split of some rows of a table.
 
     Args:
@@ -31,6 +34,7 @@ def make_split(items: Items, rows: Array, queries: Array, excluded: Mapping[str,
         rows: the rows of the table that are in the split.
         queries: which of these rows are queries, by their positions; none: every row is a query.
         excluded: how many rows were left out, by reason.
+        groups: the group of each row of the table, where a query's own group is left out of its gallery.
     """
     names = [items.paths[row] for row in rows]
     space = _label_space(items, rows)
@@ -42,9 +46,14 @@ def make_split(items: Items, rows: Array, queries: Array, excluded: Mapping[str,
         queries=query_rows,
         gallery=gallery,
         excluded=excluded,
+        groups=None if groups is None else _numbered([groups[row] for row in rows]),
         renderer=_renderer(items, rows, space),
         explainer=_explainer(items, rows, names),
     )
+
+
+def _numbered(groups: Sequence[str]) -> torch.Tensor:
+    return torch.from_numpy(np.unique(groups, return_inverse=True)[1])
 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -459,3 +461,74 @@ def test_parquet_without_its_reader_says_what_to_install(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"read by pyarrow, which is not installed: pip install 'contml\[table\]'"):
         file(str(folder / "any.parquet"))
+
+
+@pytest.mark.parametrize("scale", ["none", "std"])
+def test_number_log_compares_logarithms(folder, rows, scale):
+    prices = [f"{10 ** (1 + float(row['reading']) / 40):.2f}" for row in rows]
+    task = own(
+        folder,
+        [{**row, "price": price} for row, price in zip(rows, prices, strict=True)],
+        labels={"price": "number:log"},
+        scale=scale,
+        image="image",
+    )
+    by_image = {row["image"]: math.log(float(price)) for row, price in zip(rows, prices, strict=True)}
+
+    def logs(split):
+        return np.array([by_image[str(Path(name).relative_to(folder))] for name in split.names])
+
+    unit = logs(task.train).std() if scale == "std" else 1
+    expected_distances = np.abs(logs(task.test)[:, None] - logs(task.test)) / unit
+    np.testing.assert_allclose(task.test.labels.pairwise().double(), expected_distances, atol=1e-5)
+    assert "log(price)" in task.test.labels.unit
+    used_as, _, values = column(task, "price")
+    assert used_as == "number:log"
+    assert "a label distance of 1 is a factor of" in values
+
+
+def test_number_log_takes_a_weight_beside_other_labels(folder):
+    task = table(folder, {"reading": "number:log:0.5", "colour": "class"})
+    assert column(task, "reading")[0] == "number:log x 0.5"
+    assert json.loads(task.suggested[1][0].removeprefix("task.labels="))["reading"] == "number:log:0.5"
+
+
+def test_number_log_refuses_what_has_no_logarithm(folder, rows):
+    with pytest.raises(InputError, match=r"own\.csv:2: price is 0, which has no logarithm; number:log takes numbers above"):
+        own(folder, [{**row, "price": number} for number, row in enumerate(rows)], labels={"price": "number:log"})
+
+
+def test_dates_are_days(folder, rows):
+    taken = [f"2026-01-{1 + number % 28:02}" + ("T12:00" if number % 2 else "") for number in range(len(rows))]
+    dated = [{**row, "taken": day} for row, day in zip(rows, taken, strict=True)]
+    by_image = {row["image"]: int(day[8:10]) + 0.5 * ("T" in day) for row, day in zip(rows, taken, strict=True)}
+    for kind in ("date", "auto"):
+        task = own(folder, dated, labels={"taken": kind}, scale="none", image="image")
+        days = np.array([by_image[str(Path(name).relative_to(folder))] for name in task.test.names])
+        np.testing.assert_allclose(task.test.labels.pairwise(), np.abs(days[:, None] - days), atol=1e-6)
+        assert task.test.labels.unit == "difference of taken in days"
+        assert "2026-01-" in column(task, "taken")[2]
+
+
+def test_a_date_in_another_form_is_refused(folder, rows):
+    with pytest.raises(InputError, match=r"own\.csv:2: taken is '22\.11\.2026', no date; it must be written year first"):
+        own(folder, [{**row, "taken": "22.11.2026"} for row in rows], labels={"taken": "date"})
+    with pytest.raises(InputError, match="its dates are not written year first"):
+        own(
+            folder,
+            [{**row, "taken": f"{1 + n % 28}.11.2026"} for n, row in enumerate(rows)],
+            labels={"taken": "auto"},
+        )
+
+
+def test_a_group_can_be_left_out_of_the_gallery(folder, rows):
+    task = table(folder, {"reading": "number"}, group="maker", exclude_group=True)
+    maker = {row["image"]: row["maker"] for row in rows}
+    makers = [maker[str(Path(name).relative_to(folder))] for name in task.test.names]
+    groups = task.test.groups.tolist()
+    assert [[a == b for a in makers] for b in makers] == [[a == b for a in groups] for b in groups]
+    assert table(folder, {"reading": "number"}, group="maker").test.groups is None
+    with pytest.raises(InputError, match="exclude_group needs group"):
+        table(folder, {"reading": "number"}, exclude_group=True)
+    with pytest.raises(InputError, match="exclude_group is for labels that are not classes, but colour is a class"):
+        table(folder, {"colour": "class"}, group="maker", exclude_group=True)

@@ -257,7 +257,8 @@ def test_lists_of_numbers(write):
         ("tags", ["['a', 'b']", "['b']", "[]"], "tags"),
         ("text", ["a dog runs on grass", "two men at a bar", "the sea in the sun"], "captions"),
         ("text", ['["a dog runs on grass", "x y z w"]', '["two men at a bar, one old"]'], "captions"),
-        ("day", ["2021-03-04", "2022-01-01", "2021-03-04"], ""),
+        ("day", ["2021-03-04", "2022-01-01T09:30", "2021-03-04"], "date"),
+        ("day", ["04.03.2021", "01.01.2022", "04.03.2021"], ""),
         ("same", ["x", "x", "x"], ""),
         ("nothing", [], ""),
         ("age", [*(str(k + 0.5) for k in range(30)), "old"], "number"),
@@ -270,9 +271,9 @@ def test_guesses(name, cells, kind):
 
 
 def test_a_kind_that_cannot_be_guessed_is_asked_for(write):
-    text = "image,name,day\n" + "".join(f"img/{k:03}.png,N{k},2021-01-0{k % 9 + 1}\n" for k in range(20))
+    text = "image,name,day\n" + "".join(f"img/{k:03}.png,N{k},0{k % 9 + 1}.01.2021\n" for k in range(20))
     message = rejected(
-        r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: d", write(text)
+        r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: its dates", write(text)
     )
     assert "--label NAME=KIND" in message
     message = r"the kind of 'name' cannot be guessed \(nearly every row.*\); give it as name=KIND, with one of class"
