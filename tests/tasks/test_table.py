@@ -494,7 +494,7 @@ def test_number_log_takes_a_weight_beside_other_labels(folder):
 
 
 def test_number_log_refuses_what_has_no_logarithm(folder, rows):
-    with pytest.raises(InputError, match=r"own\.csv:2: price is 0, which has no logarithm; number:log takes numbers above"):
+    with pytest.raises(InputError, match=r"own\.csv:2: price is 0, which has no logarithm; number:log takes"):
         own(folder, [{**row, "price": number} for number, row in enumerate(rows)], labels={"price": "number:log"})
 
 
@@ -511,7 +511,7 @@ def test_dates_are_days(folder, rows):
 
 
 def test_a_date_in_another_form_is_refused(folder, rows):
-    with pytest.raises(InputError, match=r"own\.csv:2: taken is '22\.11\.2026', no date; it must be written year first"):
+    with pytest.raises(InputError, match=r"own\.csv:2: taken is '22\.11\.2026', no date; it must be written"):
         own(folder, [{**row, "taken": "22.11.2026"} for row in rows], labels={"taken": "date"})
     with pytest.raises(InputError, match="its dates are not written year first"):
         own(

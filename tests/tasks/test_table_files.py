@@ -273,7 +273,8 @@ def test_guesses(name, cells, kind):
 def test_a_kind_that_cannot_be_guessed_is_asked_for(write):
     text = "image,name,day\n" + "".join(f"img/{k:03}.png,N{k},0{k % 9 + 1}.01.2021\n" for k in range(20))
     message = rejected(
-        r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: its dates", write(text)
+        r"no column can be guessed to be a label \(name: nearly every row has a text of its own; day: its dates",
+        write(text),
     )
     assert "--label NAME=KIND" in message
     message = r"the kind of 'name' cannot be guessed \(nearly every row.*\); give it as name=KIND, with one of class"
