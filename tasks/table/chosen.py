@@ -98,8 +98,10 @@ def _kind(name: str, text: str) -> tuple[str, float]:
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
+        hint = did_you_mean(f"{kind}:{weight.strip()}", (known for known in KINDS if ":" in known))
         raise InputError(
             f"labels: {name}={text}: the weight is '{weight}'; it must be a number above 0, as in {kind}:0.5"
+            f"{'; ' if hint else ''}{hint}"
         )
     return kind, value
 

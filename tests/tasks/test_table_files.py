@@ -192,6 +192,7 @@ def test_splits_that_cannot_be_used(write):
             r"labels: age=numbr: there is no kind 'numbr'; did you mean 'number'\? Kinds: class, num",
         ),
         ({"age": "number:heavy"}, r"age=number:heavy: the weight is 'heavy'; it must be a number above 0"),
+        ({"age": "number:lgo"}, r"it must be a number above 0, as in number:0.5; did you mean 'number:log'\?"),
         ({"age": "number:0"}, r"the weight is '0'; it must be a number above 0, as in number:0.5"),
         ({"age": "number:-1"}, r"the weight is '-1'"),
         ({"image": "class"}, r"'image' is the column of images"),
