@@ -25,14 +25,14 @@ class Prepared:
         images: how many images were looked at.
         broken: name and cause of those that cannot be decoded.
         kept: bytes of the cache, 0 where there is none.
-        told: what the task says of its files, and the words: who was left out, and why.
+        notes: remarks of the task on its files, a title and a text each: who was left out, and why.
     """
 
     facts: list[list[str]]
     images: int
     broken: list[tuple[str, str]]
     kept: int = 0
-    told: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
 
 def prepare(

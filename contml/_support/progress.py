@@ -26,22 +26,22 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
     bar = Progress(TextColumn("{task.description}"), *columns, console=console)
     task = bar.add_task(text, total=total)
     start = time.monotonic()
-    told, then = start, 0  # when the last line was written, and how many were finished
+    written, then = start, 0  # when the last line was written, and how many were finished
 
     def tell(finished: int) -> None:
-        nonlocal told, then
+        nonlocal written, then
         now = time.monotonic()
         bar.update(task, completed=finished)
         if console.is_terminal:
             if now - start >= _SOON and not bar.live.is_started:
                 bar.start()
         elif finished == total:
-            if told > start:
+            if written > start:
                 console.print(f"{text}: all {total:,} after {(now - start) / 60:.1f} min", soft_wrap=True, markup=False)
-        elif now - told >= _BETWEEN and finished > then:
+        elif now - written >= _BETWEEN and finished > then:
             # The speed since the last line: what a cache had came at once.
-            left = (now - told) / (finished - then) * (total - finished) / 60
-            told, then = now, finished
+            left = (now - written) / (finished - then) * (total - finished) / 60
+            written, then = now, finished
             console.print(f"{text}: {finished:,} of {total:,}, {left:.1f} min left", soft_wrap=True, markup=False)
 
     try:

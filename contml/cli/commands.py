@@ -265,8 +265,8 @@ def check(
     chosen = _chosen(config, overrides, data, label, image)
     facts = experiment.check(chosen, described=columns.extend)
     if as_json:
-        told = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
-        print(json.dumps({**dict(facts), **told}))  # noqa: T201
+        table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
+        print(json.dumps({**dict(facts), **table}))  # noqa: T201
         return
     if columns:
         show(columns, words=len(columns[0]))
@@ -331,7 +331,7 @@ def prepare(
     if as_json:
         print(json.dumps(asdict(found)))  # noqa: T201
     else:
-        for what, words in found.told:
+        for what, words in found.notes:
             print(f"{what}: {words}")  # noqa: T201
         show(found.facts)
     if found.broken:

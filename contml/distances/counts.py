@@ -64,14 +64,16 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Ten
     one_block = torch.empty(min(rows, len(q)) * max(min(columns, len(g)), min(rows, len(g))), device=g.device)
     for start in range(0, len(q), rows):
         part = slice(start, min(start + rows, len(q)))
-        for those in _columns(part, len(g), columns, mutual):
-            block = one_block[: (part.stop - start) * (those.stop - those.start)].view(part.stop - start, -1)
-            torch.mm(scores.queries[part], scores.gallery[those].T, out=block)
-            at, which = _count(block, scores, part, those, copies[those], counts.nearer)
-            found_pairs = [(at + start, which + those.start)]
-            if mutual and those.start > start:
-                which, at = _count_columns(block, scores, part, those, counts.nearer)
-                found_pairs.append((at + those.start, which + start))
+        for block_columns in _columns(part, len(g), columns, mutual):
+            block = one_block[: (part.stop - start) * (block_columns.stop - block_columns.start)].view(
+                part.stop - start, -1
+            )
+            torch.mm(scores.queries[part], scores.gallery[block_columns].T, out=block)
+            at, which = _count(block, scores, part, block_columns, copies[block_columns], counts.nearer)
+            found_pairs = [(at + start, which + block_columns.start)]
+            if mutual and block_columns.start > start:
+                which, at = _count_columns(block, scores, part, block_columns, counts.nearer)
+                found_pairs.append((at + block_columns.start, which + start))
             for at, which in found_pairs:
                 _decide(counts, q, g, radii, at, which, copies)
     if itself is not None:
@@ -150,10 +152,10 @@ def _rounded_inputs(device: torch.device) -> float:
 
 
 def _count(
-    block: Tensor, scores: _Scores, part: slice, those: slice, weights: Tensor, nearer: Tensor
+    block: Tensor, scores: _Scores, part: slice, block_columns: slice, weights: Tensor, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Add what is surely nearer to `nearer` of these queries; rows and columns of the block that are unsure."""
-    offset, low, high, above = scores.offset[those], scores.low[part], scores.high[part], nearer[part]
+    offset, low, high, above = scores.offset[block_columns], scores.low[part], scores.high[part], nearer[part]
     if block.is_cuda:
         block += offset
         sure = block > high[:, None]
@@ -176,11 +178,13 @@ def _count(
     return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
-def _count_columns(block: Tensor, scores: _Scores, part: slice, those: slice, nearer: Tensor) -> tuple[Tensor, Tensor]:
+def _count_columns(
+    block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
+) -> tuple[Tensor, Tensor]:
     """The same for the columns as queries and the rows as gallery."""
     from contml.distances._block_counts import count_columns, unsure_of_columns
 
-    levels = scores.offset[part], scores.low[those], scores.high[those]
+    levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]
     products, own, lowest, highest = (x.numpy() for x in (block, *levels))
     counted: list[np.ndarray[Any, np.dtype[np.int32]]] = []
 
@@ -191,7 +195,7 @@ def _count_columns(block: Tensor, scores: _Scores, part: slice, those: slice, ne
 
     in_threads(work, -(-products.size // _THREAD))
     sure, maybe = sum(counted[1:], counted[0])
-    nearer[those] += torch.from_numpy(sure)
+    nearer[block_columns] += torch.from_numpy(sure)
     total = int((maybe - sure).sum())
     found = np.empty((2, total), dtype=np.int64)
     if total:

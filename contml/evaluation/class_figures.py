@@ -78,7 +78,7 @@ class ClassFigures:
         cut = cut_off(found.values, ties)
         rows = ties.rows[cut]
         classes, own = self.query_class[part][rows], self.own[part][rows]
-        for those, equal in members_beyond(
+        for cut_positions, equal in members_beyond(
             self.queries[part][rows],
             self._whole,
             found.values[rows],
@@ -86,8 +86,8 @@ class ClassFigures:
             lambda some: own[some, None] == torch.arange(len(self.gallery)),
             len(self.gallery),
         ):
-            ties.beyond[cut[those]] = equal.sum(1)
-            beyond[cut[those]] = (equal & (self.gallery_class == classes[those, None])).sum(1).double()
+            ties.beyond[cut[cut_positions]] = equal.sum(1)
+            beyond[cut[cut_positions]] = (equal & (self.gallery_class == classes[cut_positions, None])).sum(1).double()
         self._precision[part] = precision_at_r(same, relevant)
         self._average[part] = average_precision_at_r(same, relevant)
         distance = (~same).double()

@@ -56,7 +56,7 @@ def evaluate(
         missing: rows without an embedding (images that could not be read): they neither query nor are ranked.
         exclude_singletons: where labels are classes, leave out the queries that are alone in theirs: no embedding can
             find anything for them, and they count as misses.
-        recall_at: the K at which Recall@K is told, where labels are classes; of any size: items beyond the 100th place
+        recall_at: the K of Recall@K, where labels are classes; of any size: items beyond the 100th place
             are counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
         clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
             they have classes.
@@ -67,8 +67,8 @@ def evaluate(
         InputError: another number of embeddings than of labels, one that is not finite, fewer than one query or two
             gallery items, or a K below 1.
     """
-    told = sorted(set(RECALL_AT if recall_at is None else recall_at))
-    if not told or told[0] < 1:
+    recall_ks = sorted(set(RECALL_AT if recall_at is None else recall_at))
+    if not recall_ks or recall_ks[0] < 1:
         raise InputError(f"recall_at is {list(recall_at or [])}; give whole numbers from 1 on, such as [1, 10, 100]")
     classes = None if labels.class_ids is None else labels.class_ids.cpu()
     embeddings = embeddings.detach().cpu()
@@ -91,7 +91,7 @@ def evaluate(
         found = _by_degree(sides, labels, k, pair_query, pair_item)
     else:
         found, figures = _by_class(sides, classes, k, pair_query, pair_item, labels.device)
-        largest = min(max(k, told[-1]), sides.available)
+        largest = min(max(k, recall_ks[-1]), sides.available)
         curves["recall"], scores = figures.recall(largest), figures.scores()
         if clusters:
             members = torch.unique(torch.cat((sides.q, sides.g)))
@@ -102,7 +102,7 @@ def evaluate(
     pairs = torch.stack((found.pair_labels.double(), apart), 1)
     skipped = 0 if missing is None else len(missing)
     correlation = spearman(pairs[:, 1], pairs[:, 0])
-    evaluation = Evaluation(labels.unit, len(sides.q), len(sides.g), curves, correlation, skipped, scores, told)
+    evaluation = Evaluation(labels.unit, len(sides.q), len(sides.g), curves, correlation, skipped, scores, recall_ks)
     ranking = Ranking(
         sides.q, sides.g[found.model], sides.g[found.best], found.retrieved, found.oracle, pairs, embeddings
     )
@@ -233,10 +233,10 @@ def _by_degree(sides: _Sides, labels: LabelSpace, k: int, pair_query: Tensor, pa
         beyond = torch.zeros(2, len(ties.rows), dtype=torch.float64)
         vectors = sides.queries[part][rows]
         tied = distances[part][rows], positions[part][rows], out[rows].__getitem__
-        for those, equal in members_beyond(vectors, whole, *tied, len(g)):
-            ties.beyond[cut[those]] = equal.sum(1)
-            beyond[0, cut[those]] = (d[rows[those]] * equal).double().sum(1)
-            beyond[1, cut[those]] = (gains(d[rows[those]]) * equal).sum(1)
+        for cut_positions, equal in members_beyond(vectors, whole, *tied, len(g)):
+            ties.beyond[cut[cut_positions]] = equal.sum(1)
+            beyond[0, cut[cut_positions]] = (d[rows[cut_positions]] * equal).double().sum(1)
+            beyond[1, cut[cut_positions]] = (gains(d[rows[cut_positions]]) * equal).sum(1)
         for values, past in zip((expected, gain), beyond, strict=True):
             values[ties.rows] = ties.sums(values[ties.rows], past) / ties.size
         best = smallest(d, torch.arange(len(g)), k, excluded=out)

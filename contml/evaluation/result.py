@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-#: The K at which Recall@K is told unless the data or the caller say which.
+#: The K at which Recall@K is reported unless the data or the caller say which.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
 
 

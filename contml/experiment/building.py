@@ -163,9 +163,9 @@ def experiment(document: Document, name: str) -> Experiment:
         config.parts["published"].build()
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
-        those = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
+        names = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
         raise InputError(
             f"{document.where(('miner',))}: the loss '{loss.name}' takes no miner; leave out 'miner', or choose one "
-            f"of {those}"
+            f"of {names}"
         )
     return Experiment(name, config, document)

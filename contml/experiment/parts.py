@@ -7,7 +7,7 @@ from contml.data import TRANSFORMS, Images
 from contml.data.transforms import torchvision_transform
 from contml.evaluation.published import Published
 from contml.experiment.names import task_table
-from contml.labels import VIEWS
+from contml.labels import BINARY_LABELS
 from contml.losses import LOSSES
 from contml.losses.memory import CrossBatchMemory
 from contml.losses.pml import pml_loss
@@ -21,7 +21,7 @@ def schema() -> dict[str, Section | Scalar]:
     """What a config holds, in reading order."""
     return {
         "task": Section(task_table()),
-        "labels": Section(VIEWS, required=False),
+        "labels": Section(BINARY_LABELS, required=False),
         "model": Section(EmbeddingModel),
         "images": Section(Images),
         "transform": Section(TRANSFORMS, default="crop", others=torchvision_transform),

@@ -33,11 +33,11 @@ LABELS = {
 }
 
 #: Label spaces as 0 / 1: how class losses train on continuous labels, and the only place of thresholds.
-VIEWS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
+BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
+    "BINARY_LABELS",
     "LABELS",
-    "VIEWS",
     "CaptionLabels",
     "ClassLabels",
     "LabelSpace",

@@ -133,9 +133,9 @@ def markdown(comparison: Comparison) -> str:
         parts.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
         if remarks(group):
             parts.append("\n".join(f"- {_escaped(line)}" for line in remarks(group)))
-    for name, told in (("Notes:", comparison.notes), ("Not in the table:", comparison.left_out)):
-        if told:
-            parts += [name, "\n".join(f"- {_escaped(line)}" for line in told)]
+    for name, entries in (("Notes:", comparison.notes), ("Not in the table:", comparison.left_out)):
+        if entries:
+            parts += [name, "\n".join(f"- {_escaped(line)}" for line in entries)]
     return "\n\n".join(parts) + "\n"
 
 

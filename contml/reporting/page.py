@@ -76,12 +76,12 @@ def write_report(
     inline["gallery"] = [(_base64(encode(strip.picture)), strip.words) for strip in strips]
     if match is not None:
         inline["match"] = [(inline["match"][0][0], match.words)]
-    told = _captions(len(strips), classes)
+    captions = _captions(len(strips), classes)
     if pair is not None:
-        told = [_CHOSEN if section[0] == "match" else section for section in told]
+        captions = [_CHOSEN if section[0] == "match" else section for section in captions]
     sections = [
         Section(name, heading, caption, [(data, words or heading) for data, words in inline[name]])
-        for name, heading, caption in told
+        for name, heading, caption in captions
         if name in inline
     ]
     table = summary(evaluation)

@@ -53,9 +53,9 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
     flat, metadata = _read(path)
     if "contml" not in metadata:
         raise InputError(f"{path}: holds weights, not the state of a training")
-    told = json.loads(metadata["contml"])
+    saved = json.loads(metadata["contml"])
     tensors: dict[str, dict[str, Tensor]] = {}
-    state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in told["optimizer"]["state"].items()}
+    state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
     for name, tensor in flat.items():
         part, rest = name.split(".", 1)
         if part == "optimizer":
@@ -63,7 +63,7 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
             state.setdefault(int(parameter), {})[key] = tensor
         else:
             tensors.setdefault(part, {})[rest] = tensor
-    return tensors, {"state": state, "param_groups": told["optimizer"]["param_groups"]}, told["numbers"]
+    return tensors, {"state": state, "param_groups": saved["optimizer"]["param_groups"]}, saved["numbers"]
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

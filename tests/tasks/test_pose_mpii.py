@@ -165,7 +165,7 @@ def test_people_who_are_left_out_are_counted_by_reason(folder):
     assert excluded(task, "with fewer than 16 of 16 joints") == few
     assert facts["without joints"] == "1 people in these images; 2 official test images"
     prepared = prepare("pose/mpii", folder[0], ["task.queries=4", "task.side=32"], size=32)
-    assert dict(prepared.told) == facts
+    assert dict(prepared.notes) == facts
     assert (prepared.images, prepared.broken) == (80 - few, [])
     seen = mpii(str(folder[0]), min_joints=13, occluded=False, **SMALL)
     fewer = sum((marked & seen).sum() < 13 for _, marked, seen in folder[1].values())
