@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import numpy as np
 import pytest
-from caption_sets import write_coco, write_csv, write_flickr
-from class_layouts import write_cars_old, write_class_table, write_cub, write_folders, write_inshop, write_sop
-from layouts import write_label_maps, write_lsun
-from PIL import Image
-from pose_sets import write_keypoints, write_lsp, write_mpii
-from tables import write_items
+from support.caption_sets import write_coco, write_csv, write_flickr
+from support.class_layouts import write_cars_old, write_class_table, write_cub, write_folders, write_inshop, write_sop
+from support.layouts import write_label_maps, write_lsun
+from support.paths import ROOT
+from support.pose_sets import pose_files, write_keypoints, write_lsp, write_mpii
+from support.tables import write_items
 
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
@@ -65,19 +63,9 @@ OWN = {
 }
 
 
-def miniature_pose_files(folder):
-    random = np.random.default_rng(0)
-    (folder / "images").mkdir(parents=True)
-    names = [f"{i}.png" for i in range(60)]
-    for name in names:
-        Image.fromarray(random.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(folder / "images" / name)
-    split = ["train"] * 40 + ["query"] * 5 + ["test"] * 15
-    np.savez(folder / "joints.npz", names=names, joints=random.uniform(0, 20, (60, 14, 2)), split=split)
-
-
 #: What writes that data, where it is read from files.
 FILES = {
-    "pose/files": miniature_pose_files,
+    "pose/files": pose_files,
     "pose/mpii": lambda folder: write_mpii(folder, images=40, frames_a_video=3),
     "pose/coco": lambda folder: write_keypoints(folder, train=20),
     "pose/lsp": write_lsp,
@@ -142,12 +130,12 @@ def test_every_task_has_a_config():
 
 
 def test_configs_of_the_checkout_are_those_that_are_installed():
-    folder = Path(__file__).parent.parent / "configs"
+    folder = ROOT / "configs"
     assert config_names() == sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.glob("*/*.yaml"))
 
 
 def test_readme_code_runs(tmp_path, monkeypatch):
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     assert len(blocks) >= 2
     monkeypatch.chdir(tmp_path)
@@ -157,6 +145,6 @@ def test_readme_code_runs(tmp_path, monkeypatch):
 
 
 def test_readme_names_only_configs_that_exist():
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     for name in re.findall(r"contml (?:train|check|copy) (\w+/\w+)", readme):
         assert name in config_names()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from support.paths import ROOT
 
 from contml.experiment import check, config_text, load
-
-ROOT = Path(__file__).parent.parent
 
 
 def example():

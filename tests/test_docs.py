@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from contml.config import options
 from contml.experiment import config_names, load
@@ -14,7 +14,7 @@ from contml.labels import LABELS
 from contml.losses import LOSSES
 from contml.mining import MINERS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "losses.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
 #: The rows of the family's tables: | `name` (options) | value | weight | paper | paper against code |
 ROWS = {
     match[1]: (match[2], match[0].strip("|").split("|"))
@@ -53,7 +53,7 @@ def test_what_is_your_label_names_every_loss_and_label_space():
 
 
 def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_figure():
-    page = (Path(__file__).parents[1] / "docs" / "classes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "classes.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `(classes/\w+_\w+)` \| [^|]+ \| ([\d.]+|to be looked up)", page, re.MULTILINE))
     published = {}
     for name in config_names():

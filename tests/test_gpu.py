@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from miniature import Flat, small_trainer
+from support.miniature import Flat, small_trainer
 
 from contml.config import data_arguments
 from contml.distances import cosine, euclidean, squared_euclidean

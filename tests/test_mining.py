@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from strategies import CLASS_CASES, class_batches, class_distances, seeds
+from support.strategies import CLASS_CASES, class_batches, class_distances, seeds
 
 from contml import InputError
 from contml.losses import Block, MarginLoss, TripletMarginLoss

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
+from support.paths import ROOT
 
 
 def test_every_package_is_found(monkeypatch):

@@ -6,11 +6,11 @@ import itertools
 from collections import Counter
 
 import pytest
-import reference
 import torch
 from hypothesis import given, settings, strategies as st
-from miniature import TINY
-from strategies import label_vectors
+from support import reference
+from support.miniature import TINY
+from support.strategies import label_vectors
 
 from contml import InputError
 from contml.experiment import load

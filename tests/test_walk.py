@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
+
+from support.paths import ROOT
 
 from contml._support.progress import TrainingProgress
 from contml.experiment import load
 
-ROOT = Path(__file__).parent.parent
 STEPS = 12
 
 

@@ -1,0 +1,445 @@
+"""The cache of decoded images: batches as without it, whatever was killed, changed, broken or full meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
+from support.miniature import augmented
+from support.paths import ROOT
+from support.pose_sets import pose_files
+
+from contml import InputError
+from contml.data import BoxCrop, Images, cache
+from contml.data.kept import Kept
+from contml.experiment import check, load, resume, train
+
+SIDE = AUGMENTED["resize"]
+BYTES = SIDE * SIDE * 3
+PIXELS, INDEX = f"resized-{SIDE}.pixels", f"resized-{SIDE}.index"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files of every kind: wide, high, small, large enough for a JPEG to be decoded at a fraction, turned by EXIF."""
+    pictures = [Image.fromarray(p) for p in noise(12, 50, 60)]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    kinds = [
+        ("a.jpg", pictures[0].resize((400, 300)), {}),
+        ("b.jpg", pictures[1].resize((90, 200)), {"exif": exif}),
+        ("c.jpg", pictures[2].convert("L"), {}),
+        ("d.jpg", pictures[3].convert("CMYK"), {}),
+        ("e.png", pictures[4].quantize(16), {"transparency": 3}),
+        ("f.png", pictures[5].convert("LA"), {}),
+        ("g.png", pictures[6].resize((SIDE, SIDE)), {}),
+        ("h.webp", pictures[7], {}),
+        ("i.png", pictures[8].resize((7, 5)), {}),
+        ("j.gif", pictures[9], {}),
+        ("k.bmp", pictures[10], {}),
+        ("l.jpg", pictures[11].resize((90, 91)), {"exif": exif}),
+    ]
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, picture, options in kinds:
+        picture.save(folder / name, **options)
+    return [folder / name for name, _, _ in kinds]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "kept" / "here"
+
+
+def batches(files, folder=None, workers=0, broken="fail", epochs=2, **options):
+    images = augmented(**{**AUGMENTED, **options}, workers=workers, broken=broken, cache=folder)
+    split = split_of(files)
+    found = [b for epoch in range(epochs) for b in images.train_batches(split, Shuffled(12, 4), epoch=epoch)]
+    found += images.test_batches(split, None, 5)
+    images.close()
+    return found
+
+
+def fill(files, folder, **options):
+    return Images(SIDE, SIDE, cache=folder, **options).fill(split_of(files))
+
+
+def message(call, *arguments, **options):
+    with pytest.raises(InputError) as error:
+        call(*arguments, **options)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def no_decoding(monkeypatch):
+    def refuse(item, name, side):
+        raise AssertionError(f"{name} is decoded")
+
+    monkeypatch.setattr("contml.data.batch.resized", refuse)
+
+
+# -- the same batches --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"scale_jitter": 0}, {"scale_jitter": 0, "shift": 0, "flip": "none"}])
+def test_batches_are_the_same_bit_for_bit(files, folder, workers, options, monkeypatch):
+    plain = batches(files, **options)
+    assert_same(batches(files, folder, workers, **options), plain)
+    if not workers:  # a decoder replaced here is not replaced in processes that are spawned
+        no_decoding(monkeypatch)
+    assert_same(batches(files, folder, workers, **options), plain)
+
+
+def test_what_the_folder_holds(files, folder):
+    report = fill(files, folder)
+    assert (report.images, report.added, report.broken, report.size) == (12, 12, [], 12 * BYTES)
+    pixels = np.fromfile(folder / PIXELS, np.uint8).reshape(12, SIDE, SIDE, 3)
+    for image, file in zip(pixels, files, strict=True):
+        (batch,) = Images(SIDE, SIDE).test_batches(split_of([file]), None, 1)
+        np.testing.assert_array_equal(image, batch.images[0].permute(1, 2, 0).numpy())
+    lines = [json.loads(line) for line in (folder / INDEX).read_text().splitlines()]
+    assert [line[0] for line in lines] == [str(file) for file in files]
+    assert [line[4] for line in lines] == list(range(12))
+    assert fill(files, folder).added == 0
+
+
+def test_splits_share_a_folder(files, folder):
+    assert fill(files[:8], folder).added == 8
+    assert fill(files[4:], folder).added == 4
+    assert fill(files[::-1] + files, folder).added == 0
+    assert (folder / PIXELS).stat().st_size == 12 * BYTES
+
+
+def test_rows_that_share_a_file_are_kept_once(files, folder):
+    report = fill([*files, *files], folder)
+    assert (report.images, report.added, report.size) == (24, 12, 12 * BYTES)
+
+
+def test_another_size_has_files_of_its_own(files, folder):
+    plain = batches(files), batches(files, resize=50)
+    for _ in range(2):
+        assert_same(batches(files, folder), plain[0])
+        assert_same(batches(files, folder, resize=50), plain[1])
+    assert (folder / PIXELS).stat().st_size == 12 * BYTES
+    assert (folder / "resized-50.pixels").stat().st_size == 12 * 50 * 50 * 3
+
+
+def test_ranks_and_resume(files, folder):
+    images = augmented(**AUGMENTED, cache=folder)
+    split, sampler = split_of(files), Shuffled(12, 4)
+    assert_same(
+        images.train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
+        augmented(**AUGMENTED).train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
+    )
+
+
+def test_a_reader_travels_to_a_worker_without_its_pixels(files, folder):
+    fill(files, folder)
+    reader = Kept(folder / PIXELS, SIDE, np.arange(12))
+    first = reader.get(3).copy()
+    content = pickle.dumps(reader)
+    assert len(content) < 1000
+    np.testing.assert_array_equal(pickle.loads(content).get(3), first)
+    reader.get(3)[:] = 0  # even so
+    np.testing.assert_array_equal(Kept(folder / PIXELS, SIDE, np.arange(12)).get(3), first)
+
+
+# -- files that change -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_changed_is_decoded_again(files, folder):
+    before = batches(files, folder)
+    reader = Kept(folder / PIXELS, SIDE, np.arange(12))
+    old = reader.get(2).copy()
+    Image.new("RGB", (30, 40), (200, 30, 30)).save(files[2])
+    report = fill(files, folder)
+    assert (report.added, report.size) == (1, 13 * BYTES)
+    after = batches(files, folder)
+    assert_same(after, batches(files))
+    assert not all(torch.equal(a.images, b.images) for a, b in zip(before, after, strict=True))
+    np.testing.assert_array_equal(reader.get(2), old)  # who reads already sees what it saw
+    assert fill(files, folder).added == 0
+
+
+def test_a_newer_time_is_a_change_even_if_the_size_is_the_same(files, folder):
+    fill(files, folder)
+    Image.fromarray(noise(1, 50, 60, seed=5)[0]).save(files[10])  # a bitmap: as many bytes as before
+    assert fill(files, folder).added == 1
+    assert_same(batches(files, folder), batches(files))
+
+
+def test_a_file_that_goes_and_comes(files, folder):
+    plain = batches(files)
+    away = files[3].rename(files[3].with_suffix(".away"))
+    report = fill(files, folder)
+    assert report.broken == [("images/d.jpg", "No such file or directory")]
+    assert report.added == 11
+    away.rename(files[3])
+    assert fill(files, folder).added == 1
+    assert_same(batches(files, folder), plain)
+
+
+# -- broken images -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["truncated", "text", "missing", "empty", "folder"])
+def test_broken_images_are_left_out_as_without_a_cache(files, folder, kind, workers, monkeypatch):
+    spoil(files[1], kind, monkeypatch)
+    images = augmented(**AUGMENTED, broken="skip", workers=workers, cache=folder)
+    for _ in range(2):
+        found = batches(files, folder, workers, "skip")
+        assert_same(found, batches(files, broken="skip"))
+        assert sum(batch.skipped for batch in found) == 3
+    list(images.test_batches(split_of(files), None, 5))
+    assert list(images.left_out) == ["images/b.jpg"]
+    images.close()
+    assert fill(files, folder).added == 0
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_a_broken_image_fails_before_the_first_batch(files, folder, filled, monkeypatch):
+    spoil(files[11], "truncated", monkeypatch)
+    expected = message(batches, files)
+    assert expected.startswith("images/l.jpg: cannot be decoded (")
+    if filled:
+        report = fill(files, folder)
+        assert [name for name, _ in report.broken] == ["images/l.jpg"]
+        assert "truncated" in report.broken[0][1]
+    images = augmented(**AUGMENTED, cache=folder)
+    assert message(next, images.train_batches(split_of(files), Shuffled(12, 4), epoch=0)) == expected
+
+
+def test_an_image_that_was_repaired_is_read(files, folder, monkeypatch):
+    whole = files[0].read_bytes()
+    spoil(files[0], "text", monkeypatch)
+    assert len(fill(files, folder).broken) == 1
+    files[0].write_bytes(whole)
+    assert fill(files, folder).broken == []
+    assert_same(batches(files, folder), batches(files))
+
+
+def test_nothing_but_broken_images(tmp_path, folder):
+    (tmp_path / "a.jpg").write_text("none")
+    images = Images(40, 32, broken="skip", cache=folder)
+    (batch,) = images.test_batches(split_of([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
+    assert batch.skipped == 2
+    assert (folder / PIXELS).stat().st_size == 0
+
+
+def test_filling_without_a_cache_only_checks(files, monkeypatch):
+    spoil(files[2], "text", monkeypatch)
+    report = Images(SIDE, 32).fill(split_of(files))
+    assert (report.images, report.size) == (12, 0)
+    assert [name for name, _ in report.broken] == ["images/c.jpg"]
+
+
+# -- crashes, several processes, full disks ----------------------------------------------------------------------------
+
+SCRIPT = """
+import resource, sys
+from pathlib import Path
+sys.path[:0] = {folders!r}
+from support.images import split_of
+import contml.data.cache as cache
+from contml import InputError
+
+if __name__ == "__main__":
+    folder, limit, gate, *files = sys.argv[1:]
+    if int(limit):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+    cache.CHUNK, cache._SECONDS = 1, 0.0
+    import contml.data.loader as loader
+    loader.CHUNK = 1
+    before = cache.Cache._name
+    def name(self, *arguments):
+        before(self, *arguments)
+        print("named", flush=True)
+        gate and sys.stdin.readline()
+    cache.Cache._name = name
+    try:
+        print(loader.Images(40, 40, cache=Path(folder)).fill(split_of([Path(file) for file in files])).added)
+    except InputError as error:
+        print(error)
+"""
+
+
+def other_process(tmp_path, files, folder, limit=0, gate=""):
+    """Fills a folder, image by image; with a gate, it waits for a line after each."""
+    script = tmp_path / "fill.py"
+    script.write_text(SCRIPT.format(folders=[str(ROOT), str(ROOT / "tests")]))
+    command = [sys.executable, script, folder, str(limit), gate, *files]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, **pipes, text=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_killed_half_way_it_goes_on(files, folder, tmp_path):
+    process = other_process(tmp_path, files, folder, gate="closed")
+    for _ in range(4):
+        assert process.stdout.readline() == "named\n"
+        process.stdin.write("on\n")
+        process.stdin.flush()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with (folder / INDEX).open("ab") as index, (folder / PIXELS).open("ab") as pixels:
+        index.write(b'["half a li')
+        pixels.write(bytes(BYTES // 3))
+    done = (folder / INDEX).read_bytes().count(b"\n")
+    assert 4 <= done < 12
+    assert fill(files, folder).added == 12 - done
+    assert (folder / PIXELS).stat().st_size == 12 * BYTES
+    assert_same(batches(files, folder), batches(files))
+
+
+def test_two_processes_fill_one_folder(files, folder, tmp_path):
+    plain = batches(files)
+    first = other_process(tmp_path, files, folder, gate="closed")
+    assert first.stdout.readline() == "named\n"
+    second = other_process(tmp_path, files, folder)
+    assert second.stderr.readline() == f"waiting for another process that adds images to {folder}\n"
+    out, err = first.communicate("on\n" * 20, timeout=60)
+    assert out.splitlines()[-1] == "12"
+    assert second.communicate(timeout=60)[0].splitlines()[-1] == "0"
+    assert f"decoding 12 images of {SIDE} x {SIDE} pixels into {folder}" in err
+    assert (folder / PIXELS).stat().st_size == 12 * BYTES
+    assert_same(batches(files, folder), plain)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
+@pytest.mark.parametrize("limit", [BYTES * 5 // 2, 200])
+def test_a_disk_that_fills_up(files, folder, tmp_path, limit):
+    """The kernel refuses to write more, in the middle of an image, or of a line of the index."""
+    out, err = other_process(tmp_path, files, folder, limit=limit).communicate(timeout=60)
+    assert out.splitlines()[-1] == (
+        f"cache {folder}: cannot be written (File too large); make room there, or name another folder"
+    )
+    assert "Traceback" not in err
+    done = (folder / INDEX).read_bytes().count(b"\n") if (folder / INDEX).exists() else 0
+    assert done == (2 if limit > BYTES else 0)
+    assert fill(files, folder).added == 12 - done
+    assert_same(batches(files, folder), batches(files))
+
+
+def test_a_disk_without_room_is_told_before_anything_is_decoded(files, folder, monkeypatch):
+    no_decoding(monkeypatch)
+    usage = shutil.disk_usage("/")._replace(free=12 * BYTES - 1)
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: usage)
+    assert message(fill, files, folder) == (
+        f"cache {folder}: 12 images of 40 x 40 pixels take 0.1 MB, and 0.1 MB are free there; make room, or "
+        "name another folder"
+    )
+
+
+def test_interrupted_it_keeps_what_is_done(files, folder, monkeypatch):
+    monkeypatch.setattr(cache, "CHUNK", 4)
+    monkeypatch.setattr("contml.data.loader.CHUNK", 4)
+    write, calls = cache._write, []
+
+    def interrupted(file, content):
+        calls.append(0)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        write(file, content)
+
+    monkeypatch.setattr(cache, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fill(files, folder)
+    monkeypatch.setattr(cache, "_write", write)
+    assert fill(files, folder).added == 4
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_a_file(files, tmp_path):
+    (tmp_path / "file").touch()
+    assert message(fill, files, tmp_path / "file") == f"cache {tmp_path}/file: is a file; name a folder"
+    text = message(fill, files, tmp_path / "file" / "in it")
+    assert text.endswith("cannot be written (Not a directory); make room there, or name another folder")
+
+
+def test_a_damaged_index(files, folder):
+    fill(files, folder)
+    lines = (folder / INDEX).read_bytes().splitlines(keepends=True)
+    (folder / INDEX).write_bytes(b"".join([*lines[:4], b"rubbish\n", *lines[4:]]))
+    assert message(fill, files, folder) == (
+        f"{folder / INDEX}:5: not an image's line; delete {folder}, and it is filled anew"
+    )
+
+
+def test_pixels_that_were_cut_short(files, folder):
+    fill(files, folder)
+    os.truncate(folder / PIXELS, 11 * BYTES)
+    assert message(batches, files, folder) == (
+        f"{folder / PIXELS}: has {11 * BYTES:,} bytes where its index names {12 * BYTES:,}; delete {folder}, and it is "
+        "filled anew"
+    )
+
+
+def test_images_that_come_from_no_file(folder):
+    text = message(next, augmented(**AUGMENTED, cache=folder).test_batches(split_of(noise(3)), None, 2))
+    assert text == (
+        "cache: row 0 comes from no file, but is made by the data set, so that a change would not be seen; leave out "
+        "the cache"
+    )
+
+
+# -- splits that cut images from files ---------------------------------------------------------------------------------
+
+
+def test_images_cut_from_files(files, folder):
+    first, last = BoxCrop(files[7], (0, 0, 30, 30)), BoxCrop(files[8], (0, 0, 5, 5))
+    split = split_of([first, BoxCrop(files[7], (5, 9, 40, 40)), last])
+    expected = list(Images(SIDE, 32).test_batches(split, None, 2))
+    images = Images(SIDE, 32, cache=folder)
+    assert images.fill(split).added == 3
+    assert_same(images.test_batches(split, None, 2), expected)
+    split = split_of([first, BoxCrop(files[7], (6, 9, 40, 40)), last])
+    assert Images(SIDE, 32, cache=folder).fill(split).added == 1
+    assert fill(files, folder).added == 12  # and whole
+
+
+# -- in a config -------------------------------------------------------------------------------------------------------
+
+CONFIG = """
+task: {name: pose/files, root: own}
+model: {backbone: small_cnn, dim: 4}
+images: {resize: 24, crop: 20, flip: batch}
+transform: {scale_jitter: 2, shift: 2}
+sampler: {name: dense, batch_size: 8, anchors_per_batch: 2, neighbours: 2, batches: 3}
+loss: log_ratio
+training: {epochs: 1}
+"""
+
+
+def test_a_training_with_a_cache_is_the_same_and_resumes_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pose_files(tmp_path / "own")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    plain = train(load("config.yaml"), tmp_path / "runs")
+    kept = load("config.yaml", ["images.cache=kept", "task.split=null"])
+    check(kept)
+    assert not (tmp_path / "kept").exists()  # one batch needs no cache
+    run = train(load("config.yaml", ["images.cache=kept"]), tmp_path / "runs")
+    last = [(r.checkpoints / "last.safetensors").read_bytes() for r in (plain, run)]
+    assert last[0] == last[1]
+    assert (tmp_path / "kept" / "resized-24.pixels").stat().st_size == 60 * 24 * 24 * 3
+    text = run.config.read_text()
+    assert "cache: kept" in text
+    run.config.write_text(text.replace("cache: kept", "cache: null", 1))
+    assert resume(run.folder).folder == run.folder
+    with pytest.raises(InputError, match=r"cache config\.yaml: is a file; name a folder$"):
+        train(load("config.yaml", ["images.cache=config.yaml"]), tmp_path / "other")
+    assert not (tmp_path / "other").exists()  # no run is begun

@@ -1,0 +1,266 @@
+"""Distances of embeddings and labels against single-pair loops, at every scale; blocks and nearest neighbours."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support import reference
+from support.strategies import batches, label_matrices
+
+from contml import InputError
+from contml.distances import cosine, dot, euclidean, pose_distance, search, squared_euclidean
+from contml.distances.euclidean import pair_by_pair, pairs
+from contml.labels import ClassLabels, LabelSpace, NearestLabels, PoseLabels, VectorLabels, nearest
+
+PAIRWISE = {
+    "squared_euclidean": (squared_euclidean, reference.squared_euclidean),
+    "euclidean": (euclidean, reference.euclidean),
+    "cosine": (cosine, reference.cosine),
+    "dot": (dot, lambda x, y: (x * y).sum()),
+}
+
+
+def loop(one_pair, x, y):
+    return torch.stack([torch.stack([one_pair(a, b) for b in y]) for a in x])
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+@settings(max_examples=20, deadline=None)
+@given(batch=batches(max_size=6))
+def test_equals_the_loop_in_float64(name, batch):
+    function, one_pair = PAIRWISE[name]
+    embeddings, _ = batch
+    expected = loop(one_pair, embeddings, embeddings)
+    torch.testing.assert_close(function(embeddings, embeddings), expected, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [2, 128, 2048])
+@pytest.mark.parametrize("norm", [30.0, 1.0, 1e-3])
+@pytest.mark.parametrize("share", [1e-7, 1e-5, 1e-3, 1e-1, 1.0])
+def test_relative_error_is_below_a_thousandth_at_every_scale(dim, norm, share):
+    torch.manual_seed(0)
+    x = norm * torch.nn.functional.normalize(torch.randn(20, dim))
+    y = x + share * norm * torch.nn.functional.normalize(torch.randn(20, dim))
+    both = torch.cat((x, y))
+    exact = (both.double()[:, None] - both.double()[None]).square().sum(2)
+    ours = squared_euclidean(both, both).double()
+    apart = exact > 0
+    assert ((ours - exact).abs()[apart] <= 1e-3 * exact[apart]).all()
+    assert (ours[~apart] == 0).all()
+    for moved in (both + 1000 * norm, torch.cat((both, both + 1000 * norm))):  # a common offset; a cluster far away
+        exact = (moved.double()[:, None] - moved.double()[None]).square().sum(2)
+        apart = exact > 0
+        assert ((squared_euclidean(moved, moved).double() - exact).abs()[apart] <= 1e-3 * exact[apart]).all()
+
+
+def test_the_logarithm_that_a_plain_product_gets_wrong():
+    torch.manual_seed(0)
+    x = 30 * torch.nn.functional.normalize(torch.randn(1, 128))
+    y = x + 1e-2 * torch.nn.functional.normalize(torch.randn(1, 128))
+    z = -x  # keeps the mean away from the pair
+    ours = squared_euclidean(x, torch.cat((y, z)))[0, 0]
+    exact = (x.double() - y.double()).square().sum()
+    assert abs(ours.double().log() - exact.log()) < 1e-3
+
+
+@pytest.mark.parametrize("items", [20, 200])  # 200: enough identical pairs for the dense path
+def test_gradients_are_finite_and_right_at_identical_embeddings(items):
+    for function in (squared_euclidean, euclidean, cosine):
+        x = torch.full((items, 3), 7.0, requires_grad=True)
+        function(x, x).sum().backward()
+        assert torch.isfinite(x.grad).all()
+    zero = torch.zeros(3, 4, requires_grad=True)
+    cosine(zero, torch.randn(2, 4)).sum().backward()
+    assert torch.equal(zero.grad, torch.zeros(3, 4))
+
+
+def test_dense_and_sparse_subtraction_agree_with_autograd_of_the_difference():
+    torch.manual_seed(0)
+    x = (5 + 1e-4 * torch.randn(160, 3)).requires_grad_()
+    y = torch.cat((5 + 1e-4 * torch.randn(150, 3), 1e3 * torch.ones(10, 3)))
+    weight = torch.rand(160, 160)
+    (ours,) = torch.autograd.grad((squared_euclidean(x, y) * weight).sum(), x)
+    (exact,) = torch.autograd.grad(((x.double()[:, None] - y.double()[None]).square().sum(2) * weight).sum(), x)
+    torch.testing.assert_close(ours, exact, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_gradcheck_twice(name):
+    function, _ = PAIRWISE[name]
+    torch.manual_seed(0)
+    x, y = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(function, (x, y))
+    assert torch.autograd.gradgradcheck(function, (x, y))
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_half_precision_and_autocast_are_computed_in_float32(name):
+    function, _ = PAIRWISE[name]
+    x = torch.randn(5, 8).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = function(x, x)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, function(x.double(), x.double()).float(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["squared_euclidean", "euclidean"])
+def test_going_backward_inside_autocast_changes_nothing(kind):
+    torch.manual_seed(0)
+    x = torch.randn(12, 2)
+    x[1] = x[0] + 1e-3  # a pair that a matrix product cancels
+    x.requires_grad_()
+    for other in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            (inside,) = torch.autograd.grad(pairs(kind, x, x * 1 if other else x).sum(), x)
+        (outside,) = torch.autograd.grad(pairs(kind, x, x * 1 if other else x).sum(), x)
+        assert inside.dtype == torch.float32
+        assert torch.equal(inside, outside)
+
+
+@pytest.mark.parametrize("offset", [30.0, 3000.0])
+def test_gradients_under_an_offset_that_all_share(offset):
+    torch.manual_seed(0)
+    x = (offset + torch.randn(100, 16)).requires_grad_()
+    weight = torch.rand(100, 100)
+    for y in (x, x[:100] * 1):
+        (ours,) = torch.autograd.grad((squared_euclidean(x, y) * weight).sum(), x)
+        wide = x.double()
+        (exact,) = torch.autograd.grad(((wide[:, None] - wide[None]).square().sum(2) * weight).sum(), x)
+        torch.testing.assert_close(ours, exact, rtol=1e-4, atol=1e-3)
+
+
+def test_an_infinite_embedding_spoils_its_own_distances_alone():
+    x = torch.randn(5, 3)
+    x[2, 1] = torch.inf
+    finite = squared_euclidean(x, x)[[0, 1, 3, 4]][:, [0, 1, 3, 4]]
+    assert finite.isfinite().all()
+
+
+def test_pairs_in_parts(monkeypatch):
+    monkeypatch.setattr(sys.modules["contml.distances.euclidean"], "_PAIRS", 2)
+    rows = torch.cat((torch.arange(10.0).reshape(5, 2) * -2, torch.zeros(5, 2)), 1)
+    i, j = torch.tensor([0, 1, 2, 3, 4]), torch.tensor([4, 3, 2, 1, 0])
+    cols = torch.cat((torch.arange(10.0).reshape(5, 2), torch.zeros(5, 2)), 1)
+    assert pair_by_pair(rows, cols, i, j).tolist() == [128, 32, 0, 32, 128]
+
+
+@st.composite
+def poses(draw):
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    items, joints = draw(st.integers(2, 6)), draw(st.integers(1, 7))
+    xy = torch.rand(items, joints, 2, generator=generator, dtype=torch.float64) * draw(st.sampled_from([1.0, 300.0]))
+    if draw(st.booleans()):
+        xy[-1] = xy[0]
+    visible = torch.rand(items, joints, generator=generator) < draw(st.sampled_from([0.7, 1.0]))
+    visible[visible.sum(1) * 2 <= joints] = True
+    return xy, visible
+
+
+@pytest.mark.parametrize("squared", [True, False])
+@settings(max_examples=30, deadline=None)
+@given(pose=poses())
+def test_pose_distance_equals_the_loop(squared, pose):
+    xy, visible = pose
+    expected = torch.stack(
+        [
+            torch.stack(
+                [reference.pose_distance(xy[i], xy[j], visible[i], visible[j], squared) for j in range(len(xy))]
+            )
+            for i in range(len(xy))
+        ]
+    )
+    ours = pose_distance(xy, xy, visible, visible, squared=squared)
+    torch.testing.assert_close(ours, expected.float(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(ours, ours.T)
+    assert (ours.diagonal() == 0).all()
+    same = (xy[0] == xy[-1]).all() and (visible[0] == visible[-1]).all()
+    assert not same or ours[0, -1] == 0
+
+
+def test_hidden_coordinates_are_never_read():
+    xy = torch.rand(3, 5, 2)
+    visible = torch.ones(3, 5, dtype=torch.bool)
+    visible[1, 2] = False
+    garbage = xy.clone()
+    garbage[1, 2] = torch.tensor([torch.nan, 1e30])
+    assert torch.equal(PoseLabels(garbage, visible).pairwise(), PoseLabels(xy, visible).pairwise())
+
+
+class Matrix(LabelSpace):
+    """Label distances from a matrix: what the driver is tested with."""
+
+    def __init__(self, matrix):
+        super().__init__(row=torch.arange(len(matrix)))
+        self.matrix = matrix
+
+    def distances(self, x, y):
+        return self.matrix[x.row][:, y.row]
+
+
+@settings(max_examples=40, deadline=None)
+@given(matrix=st.integers(2, 12).flatmap(label_matrices), data=st.data())
+def test_nearest_equals_the_loop_with_ties_to_the_lower_row(matrix, data):
+    k = data.draw(st.integers(1, len(matrix) - 1))
+    found = nearest(Matrix(matrix), k, memory=data.draw(st.sampled_from([1, 1000, 1 << 28])))
+    expected = reference.nearest(matrix, k)
+    assert torch.equal(found.rows, expected)
+    assert torch.equal(found.distances, matrix.float().gather(1, expected))
+
+
+def test_nearest_in_blocks_of_columns(monkeypatch):
+    torch.manual_seed(0)
+    vectors = VectorLabels(torch.randint(0, 9, (300, 2)))
+    space = Matrix(vectors.pairwise())  # it knows no faster way than blocks
+    whole = nearest(space, 20)
+    asked, original = [], min
+
+    def distances(self, x, y):
+        asked.append((len(x), len(y)))
+        return self.matrix[x.row][:, y.row]
+
+    monkeypatch.setattr(Matrix, "distances", distances)
+    monkeypatch.setattr(search, "min", lambda *a: 64 if a == (300, 1 << 14) else original(*a), raising=False)
+    blocks = nearest(space, 20, memory=5000)
+    assert {cols for _, cols in asked} == {64, 300 % 64}
+    for other in (blocks, nearest(vectors, 20)):
+        assert torch.equal(other.rows, whole.rows)
+        assert torch.equal(other.distances, whole.distances)
+
+
+def test_nearest_among_a_gallery():
+    space = VectorLabels(torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0]))
+    steps = []
+    found = nearest(space, 2, [0, 1], among=[2, 3, 4], progress=steps.append)
+    assert found.rows.tolist() == [[2, 3], [2, 3]]
+    assert steps == [2]
+    assert nearest(space, 2, [3], among=[3, 4, 0]).rows.tolist() == [[4, 0]]
+
+
+@pytest.mark.parametrize("memory", [1, 500, 1 << 28])
+def test_pairwise_in_any_memory(memory):
+    torch.manual_seed(0)
+    space = PoseLabels(torch.rand(30, 4, 2))
+    rows, cols = [3, 1, 29], torch.arange(5, 20)
+    assert torch.equal(space.pairwise(rows, cols, memory=memory), space.pairwise(rows, cols))
+    assert torch.equal(space[rows].pairwise(memory=memory), space.pairwise(rows, rows))
+    assert torch.equal(space.pairwise(memory=memory), torch.stack([space.pairwise([row])[0] for row in range(30)]))
+    assert space.pairwise([], cols, memory=memory).shape == (0, 15)
+    assert space.pairwise(rows, [], memory=memory).shape == (3, 0)
+    assert space[[]].pairwise(memory=memory).shape == (0, 0)
+
+
+def test_bad_input():
+    space = ClassLabels([0, 0, 1])
+    with pytest.raises(InputError, match="k is 3, but there are 2 items to choose neighbours from; k must be 1 to 2"):
+        nearest(space, 3)
+    with pytest.raises(InputError, match="k is 0"):
+        NearestLabels(0, space=space)
+    with pytest.raises(InputError, match="row 3 does not exist; rows are 0 to 2"):
+        space.pairwise([3])
+    with pytest.raises(InputError, match=r"a label distance is nan \(row 0, column 1 of the block\)"):
+        Matrix(torch.tensor([[0, torch.nan], [1, 0]])).pairwise()
+    with pytest.raises(InputError, match=r"a label distance is -1\.0"):
+        nearest(Matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), 1)

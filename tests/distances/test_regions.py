@@ -1,0 +1,229 @@
+"""Distances of label maps against a confusion matrix a pair: random, real, ignored pixels, absent classes, bad maps."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from PIL import Image
+from support.paths import DATA_ROOT
+
+from contml import InputError
+from contml.distances import region_distance
+from contml.distances.regions import PackedRegions, _by_product, pack_regions, packed_region_distance
+from contml.labels import RegionLabels, nearest
+
+DATA = DATA_ROOT
+
+
+def confusion(a, b, classes, ignore=None):
+    """1 - mIoU pixel by pixel, or NaN without a common pixel."""
+    matrix = np.zeros((classes, classes), dtype=np.int64)
+    for p, q in zip(np.asarray(a).flatten().tolist(), np.asarray(b).flatten().tolist(), strict=True):
+        if ignore not in (p, q):
+            matrix[p, q] += 1
+    ious = []
+    for c in range(classes):
+        union = matrix[c].sum() + matrix[:, c].sum() - matrix[c, c]
+        if union:
+            ious.append(matrix[c, c] / union)
+    return 1 - sum(ious) / len(ious) if ious else float("nan")
+
+
+def loop(x, y, classes, ignore=None):
+    return torch.tensor([[confusion(a, b, classes, ignore) for b in y] for a in x], dtype=torch.float64)
+
+
+@st.composite
+def label_maps(draw):
+    """Maps `[N, H, W]`, classes, ignore: few classes of many, copies, all one class, ignored regions of any size."""
+    random = np.random.default_rng(draw(st.integers(0, 2**16)))
+    classes, n = draw(st.integers(1, 7)), draw(st.integers(2, 6))
+    shape = n, draw(st.integers(1, 13)), draw(st.integers(1, 13))
+    maps = random.integers(0, classes, shape)
+    if draw(st.booleans()):  # each map has few classes
+        maps = maps % random.integers(1, classes + 1, (n, 1, 1))
+    if draw(st.booleans()):
+        maps[-1] = maps[0]
+    ignore = draw(st.sampled_from([None, 255, -1, 0]))
+    if ignore is not None:
+        maps[random.random(shape) < draw(st.sampled_from([0.0, 0.1, 0.5]))] = ignore
+        maps[0, 0, 0] = classes - 1
+    return maps, classes, ignore
+
+
+@settings(max_examples=80, deadline=None)
+@given(drawn=label_maps(), cached=st.sampled_from([1, 1 << 18]))
+def test_equals_the_confusion_matrix(drawn, cached):
+    maps, classes, ignore = drawn
+    expected = loop(maps, maps, classes, ignore)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["contml.distances.regions"], "_CACHED", cached)
+        patch.setattr(sys.modules["contml.distances.regions"], "_ALONE", 1)
+        if bool(expected.isnan().any()):
+            with pytest.raises(InputError, match="have no pixel that neither ignores"):
+                region_distance(maps, maps, classes, ignore)
+            return
+        ours = region_distance(maps, maps, classes, ignore)
+    torch.testing.assert_close(ours.double(), expected, rtol=0, atol=1e-6)
+    assert ours.dtype == torch.float32
+    assert torch.equal(ours, ours.T)
+    assert (ours.diagonal() == 0).all()
+    assert ((ours == 0) == (expected == 0)).all()
+    assert torch.equal(region_distance(maps, maps.copy(), classes, ignore), ours)  # not told that they are the same
+    packed = pack_regions(maps, classes, ignore)
+    assert torch.equal(_by_product(packed, packed), ours)
+    assert torch.equal(region_distance(maps[1:], maps[:2], classes, ignore), ours[1:, :2])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**16))
+def test_triangle_inequality_of_one_class_against_the_rest(seed):
+    # 1 - IoU of one class is the Jaccard distance, a metric; the mean over classes that come and go is none.
+    maps = np.random.default_rng(seed).integers(0, 2, (6, 4, 4))
+    maps[:, 0, 0] = 1
+    d = region_distance(maps, maps, 2, ignore=None).double()
+    jaccard = torch.tensor([[1 - (a & b).sum() / (a | b).sum() for b in maps] for a in maps])
+    back = torch.tensor(
+        [[1 - ((1 - a) & (1 - b)).sum() / max(((1 - a) | (1 - b)).sum(), 1) for b in maps] for a in maps]
+    )
+    both = torch.tensor([[1.0 if (a & b).all() else 2.0 for b in maps] for a in maps])
+    expected = torch.where(both == 1, jaccard, (jaccard + back) / 2)
+    torch.testing.assert_close(d, expected, rtol=0, atol=1e-6)
+    assert (jaccard[:, :, None] <= jaccard[:, None, :] + jaccard.T[None] + 1e-12).all()
+
+
+def test_a_gpu_sees_the_same(monkeypatch):
+    maps = np.random.default_rng(0).integers(0, 5, (40, 30, 30))
+    maps[:20, :10] = 9
+    x = pack_regions(maps, 5, 9)
+    parts = [_by_product(x, PackedRegions(x.masks[part], x.areas[part])) for part in (slice(0, 7), slice(7, 40))]
+    assert torch.equal(torch.cat(parts, 1), packed_region_distance(x, x))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu():
+    maps = np.random.default_rng(0).integers(0, 5, (40, 60, 60))
+    maps[:20, :10] = 9
+    space = RegionLabels(maps, 5, 9, side=None)
+    for tf32 in (False, True):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        assert torch.equal(space.to("cuda").pairwise().cpu(), space.pairwise())
+
+
+@pytest.mark.parametrize("name", ["labelmaps_camvid", "rooms_nyuv2"])
+def test_real_maps(name):
+    files = sorted((DATA / name / "labels").glob("*.png"))
+    if not files:
+        pytest.skip(f"no {name} in {DATA}")
+    classes, ignore = {"labelmaps_camvid": (11, 11), "rooms_nyuv2": (40, 0)}[name]
+    maps = [np.asarray(Image.open(file)) for file in files[:: len(files) // 8]]
+    expected = [resized(m, 48) for m in maps]
+    space = RegionLabels(maps, classes, ignore, side=48)
+    torch.testing.assert_close(space.pairwise().double(), loop(expected, expected, classes, ignore), rtol=0, atol=1e-6)
+    whole = RegionLabels(maps, classes, ignore, side=None).pairwise([0, 3], [5])
+    torch.testing.assert_close(whole.double(), loop([maps[0], maps[3]], [maps[5]], classes, ignore), rtol=0, atol=1e-6)
+
+
+def resized(one, side):
+    """Nearest neighbour in whole numbers: Pillow's sums of floats go either way where a centre lies on a border."""
+    rows, cols = ([floor((Fraction(i) + Fraction(1, 2)) * n / side) for i in range(side)] for n in one.shape)
+    return one[rows][:, cols]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (8, 8), (160, 120), (112, 113)])
+@pytest.mark.parametrize("side", [1, 8, 112])
+def test_resized_by_nearest_neighbour(size, side):
+    maps = np.random.default_rng(0).integers(0, 9, (2, *size), dtype=np.uint8)
+    expected = np.stack([resized(one, side) for one in maps])
+    if size in ((8, 8), (7, 5)) and side > 1:
+        pillow = np.asarray(Image.fromarray(maps[0]).resize((side, side), Image.Resampling.NEAREST))
+        assert np.array_equal(expected[0], pillow)
+    for ours, theirs in zip(pack_regions(maps, 9, None, side), pack_regions(expected, 9), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "maps",
+    [
+        np.zeros((3, 4, 4), dtype=np.uint8),
+        torch.zeros(3, 4, 4, dtype=torch.int64),
+        [np.zeros((4, 4), dtype=np.int16)] * 3,
+        [torch.zeros(4, 4, dtype=torch.uint8)] * 3,
+    ],
+    ids=["array", "tensor", "arrays", "tensors"],
+)
+def test_maps_of_any_kind(maps):
+    space = RegionLabels(maps, 2)
+    assert (len(space), space.kind, space.unit) == (3, "graded", "1 - mIoU")
+    assert torch.equal(space.pairwise(), torch.zeros(3, 3))
+    assert space[[2, 1]].rows.tolist() == [2, 1]
+
+
+def test_more_maps_than_are_packed_at_a_time(monkeypatch):
+    maps = np.random.default_rng(0).integers(0, 3, (10, 6, 6))
+    whole = RegionLabels(maps, 3)
+    monkeypatch.setattr(sys.modules["contml.distances.regions"], "_PACKED", 3)
+    assert torch.equal(RegionLabels(maps, 3).masks, whole.masks)
+    maps[7, 1, 2] = 3
+    raises("label map 7 has the value 3 at row 1, column 2; classes are 0 to 2", lambda: RegionLabels(maps, 3))
+
+
+def test_nearest_maps():
+    maps = np.random.default_rng(0).integers(0, 2, (30, 3, 3))  # coarse: many ties
+    space = RegionLabels(maps, 2, side=None)
+    d = space.pairwise().double().fill_diagonal_(torch.inf)
+    assert torch.equal(nearest(space, 8, memory=2000).rows, d.sort(dim=1, stable=True).indices[:, :8])
+
+
+def raises(message, make):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message
+
+
+def test_bad_maps():
+    maps = np.zeros((3, 4, 6), dtype=np.int64)
+    raises("there are no label maps; give [items, height, width]", lambda: RegionLabels(maps[:0], 2))
+    raises(
+        "label map 1 is [5, 6], but label map 0 is [4, 6]; give maps of one size",
+        lambda: RegionLabels([maps[0], np.zeros((5, 6), dtype=np.int64)], 2),
+    )
+    raises("label map 0 is float64; label maps are whole numbers", lambda: RegionLabels(maps.astype(float), 2))
+    raises(
+        "label map 0 is [6], packed at 0 x 0; give [height, width] of 1 to 16777216 pixels",
+        lambda: RegionLabels(maps[0], 2),
+    )
+    raises("classes is 0; it must be at least 1", lambda: RegionLabels(maps, 0))
+    raises("side is 0; it must be at least 1 pixel", lambda: RegionLabels(maps, 2, side=0))
+    bad = maps.copy()
+    bad[2, 3, 1] = 7
+    raises(
+        "label map 2 has the value 7 at row 3, column 1; classes are 0 to 1, and 255 is ignored",
+        lambda: RegionLabels(bad, 2, ignore=255),
+    )
+    bad[2, 3, 1] = -1
+    raises("label map 2 has the value -1 at row 3, column 1; classes are 0 to 1", lambda: RegionLabels(bad, 2))
+    bad[1:] = 255
+    raises(
+        "label map 1 has no pixel that is not ignored (2 such maps); leave these out",
+        lambda: RegionLabels(bad, 2, ignore=255),
+    )
+    raises("maps of x are [4, 6], of y [4, 5]; give maps of one size", lambda: region_distance(maps, maps[:, :, 1:], 2))
+    raises("y holds no label maps; give [items, height, width]", lambda: region_distance(maps, maps[:0], 2))
+
+
+def test_the_pair_without_a_common_pixel_is_named():
+    maps = np.zeros((4, 2, 2), dtype=np.uint8)
+    maps[1, 0], maps[3, 1] = 255, 255
+    space = RegionLabels(maps, 2, ignore=255)
+    message = "label maps 1 and 3 have no pixel that neither ignores; leave maps out that are mostly ignored"
+    raises(message, space.pairwise)
+    raises(message, lambda: space[[2, 1, 3]].pairwise([1], [0, 2]))
+    assert space.pairwise([0], [1, 3]).tolist() == [[0, 0]]

@@ -1,0 +1,307 @@
+"""Recall@K and MAP@R against explicit loops: ties, duplicates, classes of one; their place in report and training."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support import reference_metrics
+from support.miniature import small_trainer, squares
+from support.strategies import retrieval_cases
+
+from contml import InputError
+from contml.evaluation import protocol
+from contml.evaluation.class_metrics import average_precision_at_r_by_chance, recall_by_chance
+from contml.evaluation.protocol import evaluate
+from contml.evaluation.result import Evaluation, Score
+from contml.labels import ClassLabels, VectorLabels
+from contml.losses import TripletMarginLoss
+from contml.reporting import sentence, summary, unit_words
+from contml.runs import create
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=retrieval_cases())
+def test_recall_and_map_at_r_equal_their_loops(case):
+    embeddings, classes, queries, gallery = case
+    rows = (torch.tensor(queries), torch.tensor(gallery))
+    found, ranked = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
+    curve, score = found.curves["recall"], found.scores["map_at_r"]
+    case = (embeddings.tolist(), classes, queries, gallery)
+    assert len(curve.model) == len(curve.random) == len(curve.oracle) == ranked.model.shape[1]
+    possible = sum(any(classes[r] == classes[q] for r in gallery if r != q) for q in queries) / len(queries)
+    for k in range(1, len(curve.model) + 1):
+        assert curve.model[k - 1] == pytest.approx(reference_metrics.recall_at_k(*case, k), abs=1e-12)
+        assert curve.oracle[k - 1] == pytest.approx(possible)
+    assert score.model == pytest.approx(reference_metrics.map_at_r(*case), abs=1e-12)
+    assert found.scores["r_precision"].model == pytest.approx(reference_metrics.r_precision(*case), abs=1e-12)
+    assert score.oracle == pytest.approx(possible)
+
+
+@settings(max_examples=20, deadline=None)
+@given(case=retrieval_cases(), entries=st.sampled_from([1, 20]))
+def test_parts_change_nothing(case, entries):
+    embeddings, classes, queries, gallery = case
+    rows = (torch.tensor(queries), torch.tensor(gallery))
+    whole, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "_ENTRIES", entries)
+        parts, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
+    assert repr(parts) == repr(whole)
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=retrieval_cases())
+def test_label_distance_at_1_is_what_recall_at_1_misses(case):
+    embeddings, classes, queries, gallery = case
+    found, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), torch.tensor(queries), torch.tensor(gallery))
+    # Mean label distance@1 is 1 - precision@1; at K = 1 precision is recall, lone classes or not.
+    assert found.curves["label_distance"].model[0] == pytest.approx(1 - found.curves["recall"].model[0])
+    if found.curves["recall"].oracle[0] == 1:
+        assert found.curves["label_distance"].oracle[0] == 0
+
+
+def test_by_hand():
+    embeddings = torch.tensor([[0.0], [0.1], [5.0], [5.2], [0.3], [9.0]])
+    found, _ = evaluate(embeddings, ClassLabels(["a", "a", "b", "b", "b", "lone"]))
+    # Nearest others: 1, 0, 3, 2, 1, 3: the fifth is wrong, the last is alone in its class.
+    assert found.curves["recall"].model == pytest.approx([4 / 6, 4 / 6, 5 / 6, 5 / 6, 5 / 6])
+    assert found.curves["recall"].oracle == pytest.approx([5 / 6] * 5)
+    # R = 1, 1, 2, 2, 2, 0: hits at rank 1 alone of rows 0 to 3; rows 2 and 3 have row 4 at rank 3 or later.
+    assert found.scores["map_at_r"].model == pytest.approx((1 + 1 + 0.5 + 0.5) / 6)
+
+
+def test_singletons_may_be_left_out():
+    embeddings, labels = torch.tensor([[0.0], [0.1], [5.0], [5.2], [9.0]]), ClassLabels([0, 0, 1, 1, 2])
+    with_it, _ = evaluate(embeddings, labels)
+    without, ranked = evaluate(embeddings, labels, exclude_singletons=True)
+    assert (with_it.queries, with_it.curves["recall"].model[0]) == (5, pytest.approx(0.8))
+    assert (without.queries, without.gallery) == (4, 5)  # still there to be found by mistake
+    assert without.curves["recall"].model == without.curves["recall"].oracle == [1.0] * 4
+    assert ranked.queries.tolist() == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="there are 0 queries"):
+        evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
+    degrees, _ = evaluate(embeddings, VectorLabels(embeddings), exclude_singletons=True)
+    assert degrees.queries == 5
+
+
+def test_missing_rows_are_no_relevant_items():
+    embeddings, labels = torch.randn(8, 3), ClassLabels([0, 0, 1, 1, 1, 2, 2, 2])
+    found, _ = evaluate(embeddings, labels, missing=torch.tensor([1, 5]))
+    kept = torch.tensor([0, 2, 3, 4, 6, 7])
+    expected, _ = evaluate(embeddings[kept], labels[kept])
+    assert (found.curves, found.scores) == (expected.curves, expected.scores)
+    assert found.curves["recall"].oracle[0] == pytest.approx(5 / 6)  # the other item of class 0 is missing
+
+
+@pytest.mark.parametrize("split", [None, 5])
+def test_the_random_column_is_the_mean_of_many_random_rankings(split):
+    torch.manual_seed(0)
+    labels = ClassLabels(torch.tensor([0, 1, 2, 0, 0, 1, 3, 0, 0, 1, 1, 0, 4, 0]))
+    rows = (None, None) if split is None else (torch.arange(split), torch.arange(split, 14))
+    rounds, recall, precision = 200, 0.0, 0.0
+    for _ in range(rounds):
+        found, _ = evaluate(torch.randn(14, 8), labels, *rows, clusters=False)
+        recall = recall + torch.tensor(found.curves["recall"].model)
+        precision += found.scores["map_at_r"].model
+    by_chance = torch.tensor(found.curves["recall"].random)
+    torch.testing.assert_close(recall / rounds, by_chance, rtol=0.06, atol=0)
+    assert precision / rounds == pytest.approx(found.scores["map_at_r"].random, rel=0.06)
+    # At the whole gallery every ranking finds what there is.
+    assert found.curves["recall"].model[-1] == pytest.approx(float(by_chance[-1]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(relevant=st.integers(0, 5), others=st.integers(0, 5))
+def test_expectations_equal_the_mean_over_all_orders(relevant, others):
+    n = relevant + others
+    if n == 0:
+        return
+    order, shuffled = [True] * relevant + [False] * others, random.Random(0)
+    orders = [shuffled.sample(order, n) for _ in range(1500)]
+    counts = (torch.tensor([relevant]), torch.tensor([others]))
+    found = recall_by_chance(*counts, n).tolist()
+    for k in range(1, n + 1):
+        assert found[k - 1] == pytest.approx(1 - math.comb(others, k) / math.comb(n, k))
+    by_order = [sum(sum(o[:i]) / i for i in range(1, relevant + 1) if o[i - 1]) / max(relevant, 1) for o in orders]
+    expected = sum(by_order) / len(orders)
+    assert float(average_precision_at_r_by_chance(*counts)) == pytest.approx(expected, abs=0.04)
+
+
+def test_classes_larger_than_the_curves_still_have_their_map_at_r(monkeypatch):
+    monkeypatch.setattr(protocol, "LARGEST_K", 3)
+    torch.manual_seed(0)
+    embeddings, classes = torch.randint(0, 9, (30, 2)).double(), torch.randint(0, 2, (30,))
+    found, ranked = evaluate(embeddings, ClassLabels(classes))
+    assert ranked.model.shape == (30, 3)
+    everyone = list(range(30))
+    case = embeddings.tolist(), classes.tolist(), everyone, everyone
+    assert found.scores["map_at_r"].model == pytest.approx(reference_metrics.map_at_r(*case))
+
+
+@pytest.mark.parametrize("split", [None, 6])
+def test_the_order_of_items_changes_no_figure(split):
+    generator = torch.Generator().manual_seed(0)
+    x, values = torch.randint(0, 2, (25, 2), generator=generator).float(), torch.randn(25, 2, generator=generator)
+    order = torch.randperm(25, generator=generator)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(25)
+    rows = (None, None) if split is None else (torch.arange(split), torch.arange(split, 25))
+    moved = (None, None) if split is None else (place[:split].sort().values, place[split:].flip(0))
+    for labels in (VectorLabels(values), ClassLabels(torch.arange(25) % 4)):
+        found, _ = evaluate(x, labels, *rows)
+        again, _ = evaluate(x[order], labels[order], *moved)
+        for name, curve in found.curves.items():
+            assert curve.model == pytest.approx(again.curves[name].model, rel=1e-9)
+            assert curve.random == pytest.approx(again.curves[name].random, rel=1e-6)
+        for name, score in found.scores.items():
+            assert score.model == pytest.approx(again.scores[name].model, rel=1e-9)
+
+
+def test_one_point_is_chance_for_labels_of_any_degree():
+    found, _ = evaluate(torch.ones(30, 2), VectorLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
+    for curve in found.curves.values():
+        assert curve.model == pytest.approx(curve.random)
+
+
+def test_queries_without_a_positive_in_the_gallery_are_misses():
+    x = torch.tensor([[0.0], [5.0], [0.1], [5.1], [9.0]])
+    sides = torch.tensor([0, 1]), torch.tensor([2, 3, 4])
+    found, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *sides)
+    assert found.curves["recall"].model == found.curves["recall"].oracle == [0.5] * 3
+    assert found.scores["map_at_r"].model == found.scores["r_precision"].model == 0.5
+    without, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *sides, exclude_singletons=True)
+    assert without.queries == 1
+    assert without.curves["recall"].model == [1.0] * 3
+
+
+def test_solved_and_collapsed_embeddings():
+    classes = torch.arange(40) % 8
+    centres = 10 * torch.eye(8)
+    solved, _ = evaluate(centres[classes], ClassLabels(classes))
+    assert solved.curves["recall"].model == [1.0] * 39
+    assert solved.scores["map_at_r"] == Score("MAP@R", "higher", 1.0, solved.scores["map_at_r"].random, 1.0)
+    assert solved.scores["map_at_r"].fraction() == 1
+    # All in one point is no better than chance, whatever the order of the items.
+    collapsed, _ = evaluate(torch.ones(40, 3), ClassLabels(classes))
+    for figure in (*collapsed.curves.values(), collapsed.scores["map_at_r"], collapsed.scores["r_precision"]):
+        assert figure.model == pytest.approx(figure.random)
+
+
+def test_other_labels_have_no_recall():
+    found, _ = evaluate(torch.randn(9, 2), VectorLabels(torch.randn(9)))
+    assert set(found.curves) == {"label_distance", "ndcg"}
+    assert found.scores == {}
+    assert found.headline == ("label_distance", 8)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# where they are shown
+
+
+def evaluation(items=60):
+    torch.manual_seed(0)
+    classes = torch.arange(items) % 6
+    return evaluate(torch.eye(6)[classes] + 0.5 * torch.randn(items, 6), ClassLabels(classes))[0]
+
+
+def test_an_evaluation_goes_through_json_and_old_ones_are_read():
+    found = evaluation()
+    values = json.loads(json.dumps(found.to_dict()))
+    assert Evaluation.from_dict(values) == found
+    del values["scores"]
+    assert Evaluation.from_dict(values).scores == {}
+
+
+def test_table_and_sentence_begin_with_recall():
+    found = evaluation()
+    table = summary(found)
+    assert [line[:2] for line in table[1:8]] == [["Recall", k] for k in ("1", "2", "4", "8", "10", "20", "50")]
+    assert table[8][:2] == ["mean label distance", "1"]
+    assert [line[0] for line in table[-5:-1]] == ["MAP@R", "R-precision", "NMI", "F1"]
+    assert float(table[-5][2]) == pytest.approx(found.scores["map_at_r"].model, rel=0.01)
+    assert found.curves["recall"].random[0] == pytest.approx(9 / 59)
+    assert sentence(found) == (
+        f"Recall@1 is {table[1][2]}; a random ranking's is {table[1][3]}, the oracle's {table[1][4]}."
+    )
+    assert unit_words(found) == "0 within a class, 1 between classes"
+
+
+def test_the_data_say_at_which_k_recall_is_told(tmp_path):
+    run = create(tmp_path, "squares")
+    made = trainer(run, epochs=1)
+    made.test = replace(class_squares(150, seed=1), recall_at=(1, 10, 120))
+    made.fit()
+    for row in run.rows():
+        if row["event"] == "evaluation":
+            assert [name for name in row if name.startswith("recall")] == ["recall@1", "recall@10", "recall@120"]
+            assert {"map_at_r", "r_precision", "nmi", "f1"} <= set(row)
+    found = made.result[0]
+    assert len(found.curves["recall"].model) == 120
+    assert len(found.curves["ndcg"].model) == 100
+    assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
+    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def class_squares(items=30, seed=0):
+    """Squares whose label is the quarter that they are in."""
+    split = squares(items, seed)
+    return replace(split, labels=ClassLabels([f"{x // 6} {y // 6}" for x, y in split.labels.values.long().tolist()]))
+
+
+def trainer(run, **options):
+    made = small_trainer(run, loss=TripletMarginLoss(), split=class_squares(), batches=3, **options)
+    made.test = class_squares(20, seed=1)
+    return made
+
+
+def test_training_logs_recall_and_keeps_the_best(tmp_path):
+    run = create(tmp_path, "squares")
+    made = trainer(run, epochs=3)
+    made.fit()
+    rows = [row for row in run.rows() if row["event"] == "evaluation"]
+    assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
+    for row in rows:
+        assert {"recall@1", "recall@2", "recall@4", "recall@8", "recall@10", "map_at_r", "label_distance@1"} <= set(row)
+        assert row["label_distance@1"] == pytest.approx(1 - row["recall@1"])
+    assert made.best == max(row["recall@1"] for row in rows)
+    again = trainer(run, epochs=3)
+    again.resume()
+    assert again.best == made.best
+    assert (run.checkpoints / "best.safetensors").exists()
+
+
+def test_the_best_weights_are_those_of_the_highest_recall(tmp_path, monkeypatch):
+    run = create(tmp_path, "squares")
+    made, figures, saved = trainer(run, epochs=4), iter([0.3, 0.5, 0.5, 0.2, 0.6]), []
+    real = made.evaluate
+
+    def pretend():
+        found, ranked = real()
+        found.curves["recall"].model[0] = next(figures)
+        return found, ranked
+
+    monkeypatch.setattr(made, "evaluate", pretend)
+    monkeypatch.setattr(
+        "contml.training.trainer.save_weights", lambda path, _: saved.append((Path(path).stem, made.epoch))
+    )
+    made.fit()
+    assert [epoch for name, epoch in saved if name == "best"] == [0, 1, 4]
+    assert made.best == 0.6
+
+
+def test_the_line_of_an_epoch_tells_recall(capsys):
+    made = trainer(None, epochs=1)
+    made.quiet = False
+    made.fit()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("after epoch")]
+    assert len(lines) == 2
+    for line, epoch in zip(lines, (0, 1), strict=True):
+        assert line.startswith(f"after epoch {epoch}: Recall@1 0")
+        assert "random" not in line

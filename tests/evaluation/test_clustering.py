@@ -1,0 +1,169 @@
+"""k-means, NMI and F1: against loops, scikit-learn and pytorch-metric-learning; copies and order."""
+
+from __future__ import annotations
+
+import itertools
+from statistics import fmean
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support import reference_metrics
+
+from contml.evaluation import clustering
+from contml.evaluation.class_figures import cluster_scores
+from contml.evaluation.clustering import (
+    cluster,
+    f1_by_chance,
+    nmi_by_chance,
+    normalized_mutual_information,
+    pairwise_f1,
+)
+
+
+@st.composite
+def labellings(draw, max_items=12):
+    items = draw(st.integers(1, max_items))
+    return tuple(draw(st.lists(st.integers(0, 4), min_size=items, max_size=items)) for _ in range(2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(both=labellings())
+def test_nmi_and_f1_equal_their_definitions(both):
+    classes, clusters = both
+    given_ids = torch.tensor(classes), torch.tensor(clusters)
+    nmi, f1 = normalized_mutual_information(*given_ids), pairwise_f1(*given_ids)
+    assert nmi == pytest.approx(reference_metrics.normalized_mutual_information(*both), abs=1e-9)
+    assert f1 == pytest.approx(reference_metrics.pairwise_f1(*both), abs=1e-12)
+    # Symmetric, and names of groups mean nothing.
+    renamed = given_ids[0] * -7 + 1000, given_ids[1] * 3
+    assert normalized_mutual_information(*renamed) == pytest.approx(nmi)
+    assert pairwise_f1(*reversed(renamed)) == pytest.approx(f1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(both=labellings())
+def test_nmi_equals_scikit_learn(both):
+    metrics = pytest.importorskip("sklearn.metrics")
+    classes, clusters = both
+    found = normalized_mutual_information(torch.tensor(classes), torch.tensor(clusters))
+    assert found == pytest.approx(metrics.normalized_mutual_info_score(classes, clusters), abs=1e-9)
+
+
+def test_the_way_from_chance_is_adjusted_mutual_information():
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.randint(0, 12, (400,), generator=generator)
+    clusters = torch.where(torch.rand(400, generator=generator) < 0.4, classes, torch.randint(0, 30, (400,)))
+    nmi, chance = normalized_mutual_information(classes, clusters), nmi_by_chance(classes, clusters)
+    expected = metrics.adjusted_mutual_info_score(classes, clusters)
+    assert 0.05 < chance < nmi < 1
+    assert (nmi - chance) / (1 - chance) == pytest.approx(expected, rel=1e-9)
+
+
+def test_chance_is_the_mean_over_all_permutations():
+    classes, clusters = [0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 1, 2]
+    given_ids = torch.tensor(classes), torch.tensor(clusters)
+    shuffled = list(itertools.permutations(clusters))
+    nmi = fmean(reference_metrics.normalized_mutual_information(classes, list(order)) for order in shuffled)
+    f1 = fmean(reference_metrics.pairwise_f1(classes, list(order)) for order in shuffled)
+    assert nmi_by_chance(*given_ids) == pytest.approx(nmi)
+    assert f1_by_chance(*given_ids) == pytest.approx(f1)
+
+
+@pytest.mark.parametrize("items", [1, 2, 5])
+def test_one_class_and_classes_of_one(items):
+    one, each = torch.zeros(items, dtype=torch.int64), torch.arange(items)
+    for metric, chance in ((normalized_mutual_information, nmi_by_chance), (pairwise_f1, f1_by_chance)):
+        assert metric(one, one) == metric(each, each) == 1
+        assert [chance(one, one), chance(each, each)] == pytest.approx([1, 1])
+    if items > 1:
+        assert normalized_mutual_information(one, each) == pytest.approx(0)
+        assert pairwise_f1(one, each) == 0
+
+
+def blobs(classes=30, per_class=12, dim=16, spread=0.05):
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.arange(classes).repeat_interleave(per_class)[torch.randperm(classes * per_class, generator=generator)]
+    centres = torch.randn(classes, dim, generator=generator)
+    return centres[ids] + spread * torch.randn(len(ids), dim, generator=generator), ids
+
+
+@pytest.mark.parametrize("run", ["_faiss", "_torch"])
+def test_blobs_are_found(run, monkeypatch):
+    monkeypatch.setattr(clustering, "_faiss", getattr(clustering, run))
+    x, ids = blobs()
+    for shift, scale in ((0, 1), (1e4, 1), (0, 1e-6)):
+        scores = cluster_scores(x.double() * scale + shift, ids)
+        assert scores["nmi"].model > 0.97
+        assert scores["f1"].model > 0.9
+        assert scores["nmi"].oracle == scores["f1"].oracle == 1
+        assert scores["nmi"].random < 0.5
+        assert scores["f1"].random < 0.05
+
+
+def test_both_backends_reach_about_the_same_spread():
+    x, _ = blobs(spread=1.0)
+
+    def spread(clusters):
+        centres = torch.stack([x[clusters == number].mean(0) for number in clusters.unique()])
+        return float((x - centres[clusters.unique(return_inverse=True)[1]]).square().sum())
+
+    by_faiss = spread(cluster(x, 30))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clustering, "_faiss", clustering._torch)
+        by_torch = spread(cluster(x, 30))
+    assert by_torch == pytest.approx(by_faiss, rel=0.03)
+    assert by_faiss < 0.9 * float((x - x.mean(0)).square().sum())
+
+
+@pytest.mark.parametrize("run", ["_faiss", "_torch"])
+@pytest.mark.parametrize("k", [7, 200])
+def test_a_seed_gives_the_same_clusters_in_any_order(run, k, monkeypatch):
+    monkeypatch.setattr(clustering, "_faiss", getattr(clustering, run))
+    x, _ = blobs(spread=1.0)
+    x[5], x[77], x[300] = x[200], x[200], x[8]
+    found = cluster(x, k, seed=3)
+    assert torch.equal(found, cluster(x, k, seed=3))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(found[order], cluster(x[order], k, seed=3))
+    assert found[5] == found[77] == found[200]
+    assert found[300] == found[8]
+    assert found.min() >= 0
+    assert found.max() < k
+    others = [cluster(x, k, seed=seed) for seed in range(4, 7)]
+    assert any(not torch.equal(found, other) for other in others)
+
+
+@pytest.mark.parametrize("run", ["_faiss", "_torch"])
+def test_fewer_points_than_clusters(run, monkeypatch, capfd):
+    monkeypatch.setattr(clustering, "_faiss", getattr(clustering, run))
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))[torch.tensor([0, 1, 1, 2, 0, 0])]
+    assert len(cluster(x, 5).unique()) == 3
+    assert pairwise_f1(cluster(x, 3), torch.tensor([0, 1, 1, 2, 0, 0])) == 1
+    assert cluster(torch.ones(9, 4), 4).tolist() == [0] * 9
+    assert len(cluster(x, 2).unique()) == 2
+    assert len(cluster(torch.randn(40, 4), 39).unique()) >= 38
+    assert capfd.readouterr() == ("", "")  # FAISS warns of few points on the terminal
+
+
+def test_all_in_one_point_is_chance():
+    scores = cluster_scores(torch.zeros(12, 3), torch.arange(12) % 4)
+    assert scores["nmi"].model == pytest.approx(scores["nmi"].random) == pytest.approx(0)
+    assert scores["f1"].model == pytest.approx(scores["f1"].random)
+
+
+def test_nmi_equals_pytorch_metric_learning_of_the_same_clusters():
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    x, ids = blobs(spread=1.0)
+    calculator = calculators.AccuracyCalculator(
+        include=("NMI",), kmeans_func=lambda points, k: cluster(points, k), device=torch.device("cpu")
+    )
+    assert cluster_scores(x, ids)["nmi"].model == pytest.approx(calculator.get_accuracy(x, ids)["NMI"], abs=1e-9)
+
+
+def test_clusters_are_no_worse_than_those_of_faiss_and_its_random_start():
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    x, ids = blobs(classes=60, spread=0.3)
+    theirs = calculators.AccuracyCalculator(include=("NMI",), device=torch.device("cpu")).get_accuracy(x, ids)["NMI"]
+    assert cluster_scores(x, ids)["nmi"].model > theirs

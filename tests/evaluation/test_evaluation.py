@@ -1,0 +1,412 @@
+"""Rankings against brute force, metrics against the slow loops, the random column against many random rankings."""
+
+from __future__ import annotations
+
+import json
+import math
+from operator import mul
+from statistics import fmean
+
+import faiss
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support import reference, reference_metrics
+from support.strategies import label_matrices
+
+from contml import InputError
+from contml.distances import vectors
+from contml.evaluation import protocol
+from contml.evaluation.metrics import spearman
+from contml.evaluation.protocol import evaluate
+from contml.evaluation.ranking import rank
+from contml.evaluation.result import Curve, Evaluation
+from contml.labels import ClassLabels, LabelSpace, VectorLabels
+
+
+class Matrix(LabelSpace):
+    """Label distances from a matrix."""
+
+    unit = "steps"
+
+    def __init__(self, matrix):
+        super().__init__(row=torch.arange(len(matrix)))
+        self.matrix = matrix
+
+    def distances(self, x, y):
+        return self.matrix[x.row][:, y.row]
+
+
+@st.composite
+def splits(draw, max_items=14):
+    """(embeddings `[N, d]`, label distances `[N, N]`, queries, gallery): ties and copies on either side.
+
+    Embeddings are whole numbers or far apart: their distances are exact, so that ties are ties in any order of sums.
+    """
+    items = draw(st.integers(3, max_items))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    if draw(st.booleans()):
+        embeddings = torch.randint(0, draw(st.integers(1, 5)), (items, 2), generator=generator).double()
+    else:
+        embeddings = torch.randn(items, 3, generator=generator, dtype=torch.float64)
+    order = draw(st.permutations(range(items)))
+    cut = draw(st.integers(1, items - 2))
+    return embeddings, draw(label_matrices(items)), torch.tensor(order[:cut]), torch.tensor(order[cut:])
+
+
+def embedding_distances(embeddings, queries, gallery):
+    return (embeddings[queries].double()[:, None] - embeddings[gallery].double()[None]).square().sum(2).sqrt()
+
+
+def assert_curves_equal_the_loops(found, distances, labels):
+    """Both `[Q, G]`, without what a query cannot find."""
+    size = distances.shape[1]
+    curve, ndcg = found.curves["label_distance"], found.curves["ndcg"]
+    for name in ("model", "random", "oracle"):
+        assert len(getattr(curve, name)) == len(getattr(ndcg, name)) == size
+    rows = list(zip(distances.tolist(), labels.tolist(), strict=True))
+    at_place = [reference_metrics.shared_places(near, values) for near, values in rows]
+    gain_at_place = [reference_metrics.shared_places(near, [1 / (1 + v) for v in values]) for near, values in rows]
+    discount = [1 / math.log2(place + 2) for place in range(size)]
+    for k in range(1, size + 1):
+        expected = fmean(fmean(values[:k]) for values in at_place)
+        assert curve.model[k - 1] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        ndcg_of = [
+            sum(map(mul, gain[:k], discount)) / sum(map(mul, [1 / (1 + v) for v in sorted(values)[:k]], discount))
+            for gain, (_, values) in zip(gain_at_place, rows, strict=True)
+        ]
+        best = reference.mean_label_distance_at_k(labels, labels, k)
+        assert curve.oracle[k - 1] == pytest.approx(best, rel=1e-6, abs=1e-12)
+        assert curve.random[k - 1] == pytest.approx(labels.mean().item(), rel=1e-6, abs=1e-12)
+        assert ndcg.model[k - 1] == pytest.approx(fmean(ndcg_of), rel=1e-6)
+        assert ndcg.oracle[k - 1] == 1
+    expected = reference.spearman(distances.flatten(), labels.flatten())
+    assert found.spearman == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(split=splits())
+def test_every_metric_at_every_k_equals_its_loop(split):
+    embeddings, matrix, queries, gallery = split
+    found, ranked = evaluate(embeddings, Matrix(matrix), queries, gallery)
+    distances, labels = embedding_distances(embeddings, queries, gallery), matrix[queries][:, gallery]
+    assert_curves_equal_the_loops(found, distances, labels)
+    assert (found.unit, found.queries, found.gallery, found.skipped) == ("steps", len(queries), len(gallery), 0)
+    # The rankings themselves, ties to the lower position in the gallery.
+    for q in range(len(queries)):
+        assert ranked.model[q].tolist() == gallery[reference.ranking(distances[q])].tolist()
+        assert ranked.oracle[q].tolist() == gallery[reference.ranking(labels[q])].tolist()
+    assert torch.equal(ranked.queries, queries)
+    assert torch.equal(ranked.label_distances.double(), matrix[queries[:, None], ranked.model])
+    assert torch.equal(ranked.oracle_label_distances.double(), labels.sort(1).values)
+    assert torch.equal(ranked.pairs[:, 0], labels.flatten())
+    torch.testing.assert_close(ranked.pairs[:, 1], distances.flatten(), rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(split=splits(max_items=9))
+def test_leaving_one_out_is_a_gallery_of_all_the_others(split):
+    embeddings, matrix, _, _ = split
+    n = len(matrix)
+    others = torch.stack([torch.tensor([j for j in range(n) if j != i]) for i in range(n)])  # [N,N-1]
+    found, ranked = evaluate(embeddings, Matrix(matrix))
+    distances = embedding_distances(embeddings, torch.arange(n), torch.arange(n)).gather(1, others)
+    labels = matrix.gather(1, others)
+    assert_curves_equal_the_loops(found, distances, labels)
+    assert (found.queries, found.gallery) == (n, n)
+    for row in range(n):
+        assert row not in ranked.model[row]
+        assert row not in ranked.oracle[row]
+        assert ranked.model[row].tolist() == others[row][reference.ranking(distances[row])].tolist()
+        assert ranked.oracle[row].tolist() == others[row][reference.ranking(labels[row])].tolist()
+    assert torch.equal(ranked.pairs[:, 0], labels.flatten())
+
+
+@settings(max_examples=15, deadline=None)
+@given(split=splits(), entries=st.sampled_from([1, 30]))
+def test_parts_change_nothing(split, entries):
+    embeddings, matrix, queries, gallery = split
+    for rows in ((queries, gallery), (None, None)):
+        whole, ranked = evaluate(embeddings, Matrix(matrix), *rows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(protocol, "_ENTRIES", entries)
+            patch.setattr(vectors, "_QUERIES", 2)
+            parts, ranked_in_parts = evaluate(embeddings, Matrix(matrix), *rows)
+        assert repr(parts) == repr(whole)
+        assert torch.equal(ranked_in_parts.model, ranked.model)
+        assert torch.equal(ranked_in_parts.pairs, ranked.pairs)
+
+
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_the_random_column_is_the_mean_of_many_random_rankings(leave_one_out):
+    torch.manual_seed(0)
+    labels = VectorLabels(torch.randn(14, 2))
+    rows = (None, None) if leave_one_out else (torch.arange(4), torch.arange(4, 14))
+    totals = {"label_distance": 0.0, "ndcg": 0.0}
+    rounds = 150
+    for _ in range(rounds):
+        found, _ = evaluate(torch.randn(14, 8), labels, *rows)
+        for name in totals:
+            totals[name] = totals[name] + torch.tensor(found.curves[name].model)
+    for name, total in totals.items():
+        by_chance = torch.tensor(found.curves[name].random)
+        torch.testing.assert_close(total / rounds, by_chance, rtol=0.07, atol=0)
+    # At the whole gallery every ranking holds the same items.
+    assert found.curves["label_distance"].model[-1] == pytest.approx(found.curves["label_distance"].random[-1])
+
+
+def test_embeddings_that_are_the_labels_reach_the_oracle():
+    torch.manual_seed(0)
+    values = torch.randn(300, 3)
+    found, ranked = evaluate(values, VectorLabels(values), torch.arange(100), torch.arange(100, 300))
+    assert torch.equal(ranked.model, ranked.oracle)
+    assert found.spearman == pytest.approx(1)
+    for curve in found.curves.values():
+        assert len(curve.model) == protocol.LARGEST_K == 100
+        assert curve.model == pytest.approx(curve.oracle)
+        assert curve.fraction(1) == curve.fraction(100) == pytest.approx(1)
+        better = (lambda a, b: a < b) if curve.better == "lower" else (lambda a, b: a > b)
+        assert all(better(o, r) for o, r in zip(curve.oracle, curve.random, strict=True))
+    backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), VectorLabels(values[:, 0]))
+    assert backwards.curves["ndcg"].fraction(10) == pytest.approx(1)
+
+
+def test_classes_are_label_distances_0_and_1():
+    embeddings = torch.tensor([[0.0], [0.1], [5.0], [5.2], [0.3]])
+    found, ranked = evaluate(embeddings, ClassLabels(["a", "a", "b", "b", "b"]))
+    # Nearest others: 1, 0, 3, 2, 1: all but the last of the same class.
+    assert found.curves["label_distance"].model[0] == pytest.approx(1 / 5)
+    assert ranked.model[:, 0].tolist() == [1, 0, 3, 2, 1]
+    assert found.unit == "another class"
+
+
+def test_fractions():
+    curve = Curve("t", "lower", model=[3.0, 5.0, 6.0, 1.0], random=[5.0, 5.0, 5.0, 1.0], oracle=[1.0, 1.0, 1.0, 1.0])
+    assert [curve.fraction(k) for k in (1, 2, 3)] == [0.5, 0.0, -0.25]
+    assert math.isnan(curve.fraction(4))
+
+
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_missing_rows_neither_query_nor_are_ranked(leave_one_out):
+    torch.manual_seed(0)
+    labels, embeddings = VectorLabels(torch.randn(20, 2)), torch.randn(20, 4)
+    missing = torch.tensor([17, 3])
+    embeddings[missing] = torch.nan
+    queries, gallery = (None, None) if leave_one_out else (torch.arange(6), torch.arange(6, 20))
+    found, ranked = evaluate(embeddings, labels, queries, gallery, missing=missing)
+    kept = torch.tensor([row for row in range(20) if row not in (3, 17)])
+    if leave_one_out:
+        expected, _ = evaluate(embeddings[kept], labels[kept])
+    else:
+        expected, _ = evaluate(embeddings, labels, kept[kept < 6], kept[kept >= 6])
+    assert found.skipped == 2
+    assert found.curves == expected.curves
+    assert found.spearman == expected.spearman
+    assert (found.queries, found.gallery) == ((18, 18) if leave_one_out else (5, 13))
+    for shown in (ranked.queries, ranked.model, ranked.oracle):
+        assert not torch.isin(shown, missing).any()
+    nothing, _ = evaluate(embeddings[kept], labels[kept], missing=torch.tensor([], dtype=torch.int64))
+    assert nothing.skipped == 0
+
+
+def test_pairs_are_a_sample_where_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(protocol, "_PAIRS", 500)
+    torch.manual_seed(0)
+    values = torch.randn(60, 2)
+    embeddings = values + 0.3 * torch.randn(60, 2)
+    found, ranked = evaluate(embeddings, VectorLabels(values))
+    again, _ = evaluate(embeddings, VectorLabels(values))
+    assert found == again
+    assert 400 < len(ranked.pairs) <= 500
+    assert (ranked.pairs > 0).all()  # no item with itself
+    monkeypatch.setattr(protocol, "_PAIRS", 1 << 20)
+    whole, _ = evaluate(embeddings, VectorLabels(values))
+    assert found.spearman == pytest.approx(whole.spearman, abs=0.05)
+
+
+def test_spearman_of_a_constant_side_is_not_a_number():
+    x = torch.tensor([1.0, 2.0, 2.0, 3.0])
+    assert math.isnan(spearman(x, torch.ones(4)))
+    assert math.isnan(spearman(torch.ones(4), x))
+    assert math.isnan(spearman(x[:1], x[:1]))
+    assert spearman(x, -x) == pytest.approx(-1)
+
+
+def test_embeddings_of_a_model_in_training_are_ranked_as_they_are():
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(10, 3), VectorLabels(torch.randn(10))
+    expected, _ = evaluate(embeddings, labels)
+    found, _ = evaluate(embeddings.clone().requires_grad_(), labels)
+    assert found == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_lower_precision_of_embeddings(dtype):
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(30, 8).to(dtype), VectorLabels(torch.randn(30))
+    found, _ = evaluate(embeddings, labels)
+    expected, _ = evaluate(embeddings.double(), labels)
+    assert found == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ranking
+
+
+def brute_force(queries, gallery, k, itself=None):
+    distances = torch.stack([(gallery.double() - query).square().sum(1) for query in queries.double()])
+    if itself is not None:
+        for row, own in enumerate(itself.tolist()):
+            if own >= 0:
+                distances[row, own] = torch.inf
+    return distances.sort(dim=1, stable=True).indices[:, :k]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**16), levels=st.integers(1, 4), items=st.integers(2, 80), data=st.data())
+def test_rank_equals_brute_force_with_ties_and_copies(seed, levels, items, data):
+    generator = torch.Generator().manual_seed(seed)
+    gallery = torch.randint(0, levels, (items, 3), generator=generator).float()
+    queries = torch.randint(0, levels, (7, 3), generator=generator).float()
+    k = data.draw(st.integers(1, items))
+    assert torch.equal(rank(queries, gallery, k).positions, brute_force(queries, gallery, k))
+    itself = torch.randint(-1, items, (7,), generator=generator)
+    k = data.draw(st.integers(1, items - 1))
+    assert torch.equal(rank(queries, gallery, k, itself=itself).positions, brute_force(queries, gallery, k, itself))
+
+
+@pytest.mark.parametrize("queries", [3, 300])
+@pytest.mark.parametrize("k", [1, 10, 500])
+def test_rank_of_a_gallery_that_is_one_point(queries, k):
+    gallery = torch.ones(500, 4)
+    assert torch.equal(rank(torch.zeros(queries, 4), gallery, k).positions, torch.arange(k).expand(queries, k))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("k", [1, 20, 400])
+def test_rank_with_a_large_common_offset(offset, k):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(450, 8, generator=generator, dtype=torch.float64) + offset
+    assert torch.equal(rank(x[:50], x[50:], k).positions, brute_force(x[:50], x[50:], k))
+    single = x.float()
+    assert torch.equal(rank(single[:50], single[50:], k).positions, brute_force(single[:50], single[50:], k))
+
+
+def test_ties_go_to_the_lower_position_whatever_the_mean_of_the_gallery_is():
+    gallery = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0])[:, None]  # the mean 0.6 is no binary fraction
+    assert rank(torch.ones(1, 1), gallery, 5).positions.tolist() == [[3, 0, 1, 2, 4]]
+
+
+@pytest.mark.parametrize("blas_from", [20, 128_000])
+def test_rank_within_tight_clusters_far_apart(blas_from, monkeypatch):
+    # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot tell them apart. From how
+    # many queries on FAISS takes one depends on its version.
+    monkeypatch.setattr(faiss.cvar, "distance_compute_blas_threshold", blas_from)
+    generator = torch.Generator().manual_seed(0)
+    centres = 30 * torch.nn.functional.normalize(torch.randn(4, 64, generator=generator))
+    x = centres.repeat(300, 1) + 1e-3 * torch.randn(1200, 64, generator=generator)
+    assert torch.equal(rank(x[:100], x[100:], 10).positions, brute_force(x[:100], x[100:], 10))
+
+
+def test_rank_puts_the_nearest_first():
+    gallery = torch.tensor([[5.0], [1.0], [3.0], [1.0]])
+    assert rank(torch.zeros(1, 1), gallery, 4).positions.tolist() == [[1, 3, 2, 0]]
+    assert rank(torch.zeros(2, 1), gallery, 2, itself=torch.tensor([1, -1])).positions.tolist() == [[3, 2], [1, 3]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# bad input, and JSON
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_embedding_that_is_not_finite_is_named(bad):
+    embeddings = torch.randn(8, 3)
+    embeddings[5, 1] = bad
+    with pytest.raises(InputError) as error:
+        evaluate(embeddings, VectorLabels(torch.randn(8)), torch.arange(4, 8), torch.arange(4))
+    assert str(error.value) == "the embedding of query 1 is not finite; did training diverge?"
+    with pytest.raises(InputError, match="the embedding of gallery item 3 is not finite; did training diverge"):
+        evaluate(embeddings, VectorLabels(torch.randn(8)), torch.arange(2), torch.arange(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("queries", "gallery", "missing", "message"),
+    [
+        ([], [1, 2, 3], [], "there are 0 queries and 3 gallery items; an evaluation needs at least 1 and 2"),
+        ([0], [1], [], "there are 1 queries and 1 gallery items; an evaluation needs at least 1 and 2"),
+        ([0], [1, 2, 3], [0], "there are 0 queries and 3 gallery items; an evaluation needs at least 1 and 2"),
+        ([0], [1, 2], [2], "there are 1 queries and 1 gallery items; an evaluation needs at least 1 and 2"),
+    ],
+)
+def test_too_few_items(queries, gallery, missing, message):
+    rows = [torch.tensor(rows, dtype=torch.int64) for rows in (queries, gallery, missing)]
+    with pytest.raises(InputError) as error:
+        evaluate(torch.randn(4, 2), VectorLabels(torch.randn(4)), rows[0], rows[1], missing=rows[2])
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("embeddings", [3, 5])
+def test_embeddings_and_labels_of_different_number(embeddings):
+    with pytest.raises(InputError) as error:
+        evaluate(torch.randn(embeddings, 2), VectorLabels(torch.randn(4)), torch.arange(1), torch.arange(1, 3))
+    assert str(error.value) == f"there are {embeddings} embeddings for 4 labels; give one for each"
+
+
+def test_an_evaluation_goes_through_json():
+    torch.manual_seed(0)
+    found, _ = evaluate(torch.randn(12, 2), VectorLabels(torch.randn(12)), missing=torch.tensor([2]))
+    text = json.dumps(found.to_dict())
+    assert Evaluation.from_dict(json.loads(text)) == found
+    constant, _ = evaluate(torch.randn(6, 2), VectorLabels(torch.zeros(6)))
+    assert math.isnan(constant.spearman)
+    assert repr(Evaluation.from_dict(json.loads(json.dumps(constant.to_dict())))) == repr(constant)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(splits(), st.integers(2, 5), st.booleans(), st.integers(0, 2**16))
+def test_a_querys_own_group_is_left_out_of_its_gallery(case, number, separate, seed):
+    """As if every query were evaluated by itself, in a gallery without its group; ties and copies included."""
+    embeddings, distances, queries, gallery = case
+    items = len(embeddings)
+    groups = torch.randint(0, number, (items,), generator=torch.Generator().manual_seed(seed))
+    if not separate:
+        queries = gallery = None
+    asked, others = (torch.arange(items),) * 2 if queries is None else (queries, gallery)
+    galleries = [others[groups[others] != groups[query]] for query in asked]
+    if min(map(len, galleries)) < 2:
+        return
+    found, ranking = evaluate(embeddings, Matrix(distances), queries, gallery, groups=groups)
+    alone = [
+        evaluate(embeddings, Matrix(distances), query[None], rest)[0]
+        for query, rest in zip(asked, galleries, strict=True)
+    ]
+    for name, curve in found.curves.items():
+        assert len(curve.model) == min(map(len, galleries))
+        for side in ("model", "oracle"):
+            for k, value in enumerate(getattr(curve, side)):
+                expected = fmean(getattr(one.curves[name], side)[k] for one in alone)
+                assert value == pytest.approx(expected, rel=1e-6, abs=1e-9), (name, side, k)
+    expected = fmean(one.curves["label_distance"].random[0] for one in alone)
+    assert found.curves["label_distance"].random[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert bool((groups[ranking.model] != groups[ranking.queries][:, None]).all())
+    assert bool((groups[ranking.oracle] != groups[ranking.queries][:, None]).all())
+
+
+def test_groups_that_do_not_fit():
+    embeddings, labels = torch.randn(6, 3), VectorLabels(torch.arange(6))
+    with pytest.raises(InputError, match=r"there are 5 groups for 6 labels; give one for each"):
+        evaluate(embeddings, labels, groups=torch.zeros(5, dtype=torch.int64))
+    with pytest.raises(InputError, match=r"nothing to find outside of its own group"):
+        evaluate(embeddings, labels, groups=torch.zeros(6, dtype=torch.int64))
+    with pytest.raises(InputError, match=r"for graded labels, but these labels are classes"):
+        evaluate(embeddings, ClassLabels([0, 0, 1, 1, 2, 2]), groups=torch.arange(6))
+
+
+def test_groups_of_one_change_nothing():
+    torch.manual_seed(0)
+    embeddings, labels = torch.randint(0, 3, (40, 2)).double(), VectorLabels(torch.randint(0, 9, (40,)))
+    plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
+    assert plain.to_dict() == grouped.to_dict()

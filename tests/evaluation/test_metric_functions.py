@@ -1,0 +1,226 @@
+"""The metrics as functions: against every order of equals, pytorch-metric-learning and torchmetrics; bad input."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support import reference_metrics
+from support.strategies import retrieval_cases
+
+from contml import InputError
+from contml.distances import counts
+from contml.evaluation import (
+    class_ranks,
+    evaluate,
+    label_distance_metrics,
+    mean_average_precision_at_r,
+    mean_label_distance_at_k,
+    ndcg_at_k,
+    r_precision,
+    recall_at_k,
+)
+from contml.labels import ClassLabels
+
+
+def sides(case):
+    """Arguments of the functions for a case: every item against the others, or queries against a gallery."""
+    embeddings, classes, queries, gallery = case
+    classes = torch.tensor(classes)
+    if queries == gallery:
+        return (embeddings, classes), {}
+    named = {"gallery": embeddings[gallery], "gallery_classes": classes[gallery]}
+    return (embeddings[queries], classes[queries]), named
+
+
+def apart(case):
+    """Queries that also stand in the gallery are an item of their own there: the functions do not know them."""
+    return case[2] == case[3] or not set(case[2]) & set(case[3])
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=retrieval_cases().filter(apart), large=st.booleans(), block=st.sampled_from([1, 2048]))
+def test_functions_equal_their_definitions(case, large, block):
+    embeddings, classes, queries, gallery = case
+    slow = (embeddings.tolist(), classes, queries, gallery)
+    positional, named = sides(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(class_ranks, "_LARGE", 1 if large else 512)
+        patch.setattr(counts, "_ROWS", block)
+        patch.setattr(counts, "_COLUMNS", block)
+        found = recall_at_k(*positional, k=[1, 2, 5, 1000], **named)
+    assert list(found) == [1, 2, 5, 1000]
+    for k, value in found.items():
+        assert value == pytest.approx(reference_metrics.recall_at_k(*slow, k), abs=1e-12)
+    assert found[1] == pytest.approx(reference_metrics.precision_at_1(*slow), abs=1e-12)
+    average, share = mean_average_precision_at_r(*positional, **named), r_precision(*positional, **named)
+    assert average == pytest.approx(reference_metrics.map_at_r(*slow), abs=1e-12)
+    assert share == pytest.approx(reference_metrics.r_precision(*slow), abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=retrieval_cases().filter(apart), data=st.data())
+def test_the_order_of_items_changes_nothing(case, data):
+    embeddings, classes, queries, gallery = case
+    if queries == gallery:
+        order = torch.tensor(data.draw(st.permutations(queries)))
+        before, after = (embeddings, torch.tensor(classes)), (embeddings[order], torch.tensor(classes)[order])
+        named, shuffled = {}, {}
+    else:
+        before, named = sides(case)
+        after = before
+        order = torch.tensor(data.draw(st.permutations(range(len(gallery)))))
+        shuffled = {name: values[order] for name, values in named.items()}
+    assert recall_at_k(*before, k=[1, 2, 4], **named) == pytest.approx(recall_at_k(*after, k=[1, 2, 4], **shuffled))
+    for metric in (mean_average_precision_at_r, r_precision):
+        assert metric(*before, **named) == pytest.approx(metric(*after, **shuffled))
+
+
+def random_items(items=300, classes=40, dim=12):
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, classes, (items,), generator=generator)
+    centres = torch.randn(classes, dim, generator=generator)
+    return centres[ids] + torch.randn(items, dim, generator=generator), ids
+
+
+@pytest.mark.parametrize("split", [None, 100])
+def test_figures_equal_pytorch_metric_learning(split):
+    # Where nothing ties and no query is lonely the definitions agree; lonely ones it drops.
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    x, ids = random_items()
+    ids[7], ids[200] = 1000, 1001  # alone in their class
+    calculator = calculators.AccuracyCalculator(
+        include=("precision_at_1", "r_precision", "mean_average_precision_at_r"), device=torch.device("cpu")
+    )
+    if split is None:
+        positional, named = (x, ids), {}
+        theirs = calculator.get_accuracy(x, ids)
+    else:
+        positional, named = (x[:split], ids[:split]), {"gallery": x[split:], "gallery_classes": ids[split:]}
+        theirs = calculator.get_accuracy(x[:split], ids[:split], x[split:], ids[split:])
+    ours = {
+        "precision_at_1": recall_at_k(*positional, drop_lonely=True, **named)[1],
+        "r_precision": r_precision(*positional, drop_lonely=True, **named),
+        "mean_average_precision_at_r": mean_average_precision_at_r(*positional, drop_lonely=True, **named),
+    }
+    assert ours == pytest.approx(theirs, abs=1e-9)
+    assert recall_at_k(*positional, **named)[1] < ours["precision_at_1"]
+
+
+def test_ties_are_an_accident_of_storage_in_the_calculator_and_not_here():
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    calculator = calculators.AccuracyCalculator(include=("precision_at_1",), device=torch.device("cpu"))
+    query, gallery, found = torch.zeros(1, 2), torch.ones(4, 2), []
+    for first in (0, 3):
+        ids = torch.tensor([1, 1, 1, 1])
+        ids[first] = 0
+        theirs = calculator.get_accuracy(query, torch.tensor([0]), gallery, ids)["precision_at_1"]
+        ours = recall_at_k(query, torch.tensor([0]), [1, 2, 4], gallery=gallery, gallery_classes=ids)
+        found.append((theirs, ours))
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1] == pytest.approx({1: 0.25, 2: 0.5, 4: 1.0})
+
+
+def test_recall_at_1000_is_that_of_a_ranking_of_all():
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(1500) % 700
+    x = torch.randint(-1, 2, (1500, 24), generator=generator).float()  # codes: many ties
+    x[3], x[900] = x[1200], x[1200]
+    ks = [1, 10, 100, 101, 500, 1000, 1499, 5000]
+    counted = recall_at_k(x, classes, ks)
+    ranked, _ = evaluate(x, ClassLabels(classes), recall_at=ks, clusters=False)
+    curve = ranked.curves["recall"].model
+    assert len(curve) == 1499
+    assert list(counted.values()) == pytest.approx([curve[min(k, 1499) - 1] for k in ks])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("contml.evaluation.protocol.LARGEST_K", 1499)
+        whole, _ = evaluate(x, ClassLabels(classes), clusters=False)
+    assert curve == pytest.approx(whole.curves["recall"].model)
+    assert curve[0] < curve[99] < curve[999] < curve[1498] == 1
+    assert whole.curves["label_distance"].model[:100] == pytest.approx(ranked.curves["label_distance"].model)
+    assert whole.scores == ranked.scores
+
+
+def test_label_distance_at_1_is_1_minus_precision_at_1_with_ties_too():
+    generator = torch.Generator().manual_seed(0)
+    x, classes = torch.randint(0, 2, (60, 3), generator=generator).float(), torch.arange(60) % 7
+    found, _ = evaluate(x, ClassLabels(classes))
+    assert found.curves["label_distance"].model[0] == pytest.approx(1 - recall_at_k(x, classes)[1])
+    d = torch.cdist(x, x).fill_diagonal_(torch.inf)
+    kept = ~torch.eye(60, dtype=torch.bool)
+    lists = d[kept].view(60, 59), (classes[:, None] != classes)[kept].view(60, 59).float()
+    assert mean_label_distance_at_k(*lists, 1) == pytest.approx(1 - recall_at_k(x, classes)[1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# lists with label distances
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    levels=st.sampled_from([1, 2, 5, 10**6]),
+    items=st.integers(1, 9),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.int64]),
+    data=st.data(),
+)
+def test_lists_equal_the_mean_over_all_orders(seed, levels, items, dtype, data):
+    generator = torch.Generator().manual_seed(seed)
+    distances = torch.randint(-levels, levels, (3, items), generator=generator).to(dtype)
+    labels = torch.randint(0, 4, (3, items), generator=generator).float() / 3
+    k = data.draw(st.integers(1, items))
+    found = label_distance_metrics(distances, labels, [k, 1])
+    places = [reference_metrics.shared_places(*row) for row in zip(distances.tolist(), labels.tolist(), strict=True)]
+    expected = sum(sum(row[:k]) / k for row in places) / 3
+    assert found[f"label_distance@{k}"] == mean_label_distance_at_k(distances, labels, k) == pytest.approx(expected)
+    if items <= 5:
+        # As points on a line, whose distances from a query far away go as given: through all orders of equals.
+        total = 0.0
+        for near, values in zip(distances.tolist(), labels.tolist(), strict=True):
+            points = [[0.0], *([float(d) + 4 * 10**6] for d in near)]
+            matrix = [[0.0, *values]] * (items + 1)
+            total += reference_metrics.ndcg_at_k(points, matrix, [0], range(1, items + 1), k) / 3
+        assert found[f"ndcg@{k}"] == ndcg_at_k(distances, labels, k) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_ndcg_equals_torchmetrics(ties):
+    retrieval = pytest.importorskip("torchmetrics.functional.retrieval")
+    generator = torch.Generator().manual_seed(0)
+    distances, labels = torch.rand(20, 50, generator=generator), 5 * torch.rand(20, 50, generator=generator)
+    distances = (distances * 10).round() if ties else distances
+    for k in (1, 10, 50):
+        theirs = [
+            float(retrieval.retrieval_normalized_dcg(-d, 1 / (1 + y), top_k=k))
+            for d, y in zip(distances, labels, strict=True)
+        ]
+        assert ndcg_at_k(distances, labels, k) == pytest.approx(sum(theirs) / 20, abs=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# bad input
+
+
+def test_bad_input_is_told_in_one_line():
+    x, ids = random_items(20)
+    broken = x.clone()
+    broken[3, 1] = torch.nan
+    for call, message in (
+        (lambda: recall_at_k(x, ids, []), r"k is \[\]; give whole numbers from 1 on"),
+        (lambda: recall_at_k(x, ids, [1, 0]), r"k is \[1, 0\]; give whole numbers from 1 on"),
+        (lambda: recall_at_k(x, ids[:-1]), r"of the queries are \[20, 12\] and their classes torch.int64 \[19\]"),
+        (lambda: recall_at_k(x, ids.float()), "one whole number an item"),
+        (lambda: recall_at_k(x, ids, gallery=x), "gallery and gallery_classes go together"),
+        (lambda: recall_at_k(x, ids, gallery=x[:, :5], gallery_classes=ids), "have 12 and 5 dimensions"),
+        (lambda: r_precision(broken, ids), "the embedding of query 3 is not finite"),
+        (lambda: recall_at_k(x[:1], ids[:1]), "there are 1 queries and 1 gallery items"),
+        (lambda: recall_at_k(x, torch.arange(20), drop_lonely=True), "there are 0 queries"),
+        (lambda: ndcg_at_k(x, x[:5], 1), r"distances are \[20, 12\] and label distances \[5, 12\]"),
+        (lambda: ndcg_at_k(x, x.abs(), 13), r"k is \[13\], but the lists have 12 items; each k must be 1 to 12"),
+        (lambda: ndcg_at_k(broken, x.abs(), 3), "some distances are not finite"),
+        (lambda: ndcg_at_k(x, -x.abs(), 3), "label distances are at least 0"),
+        (lambda: evaluate(x, ClassLabels(ids), recall_at=[0]), r"recall_at is \[0\]; give whole numbers from 1 on"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            call()
+        assert "\n" not in str(error.value)

@@ -1,0 +1,174 @@
+"""`contml prepare`: what it finds of a data set, and the one line about what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.caption_sets import write_csv
+from support.class_layouts import write_class_table, write_cub, write_inshop, write_sop
+from support.paths import DATA_ROOT
+from support.pose_sets import pose_files
+
+from contml.preparation import prepare
+
+DATA = DATA_ROOT
+TABLE = ("task.image=file", "task.label=class_name")
+
+
+def test_a_data_set_of_classes(contml, tmp_path):
+    write_class_table(tmp_path / "own")
+    status, out, err = contml("prepare", "classes/csv", "own", *TABLE)
+    assert status == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert ["train", "test"] in lines
+    assert ["images", "40", "20"] in lines
+    assert ["classes", "8", "4"] in lines
+    assert "images per class" in out
+    assert "5 to 5" in out
+    assert ["cannot", "be", "decoded", "0", "0"] in lines
+    assert out.splitlines()[-1] == "classes/csv: all 60 images are there and can be decoded"
+
+
+def test_queries_gallery_and_what_was_left_out(contml, tmp_path):
+    write_inshop(tmp_path / "own")
+    next((tmp_path / "own/Img/img").glob("MEN/*/id_00000012/*_4_front.jpg")).unlink()
+    status, out, err = contml("prepare", "classes/inshop", tmp_path / "own", "task.missing=drop", "--workers", "1")
+    assert status == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert ["queries", "8"] in lines
+    assert ["gallery", "11"] in lines
+    assert ["left", "out:", "without", "an", "image", "file", "1"] in lines
+    assert "all 59 images" in out
+
+
+def test_any_task(contml, tmp_path):
+    pose_files(tmp_path / "own", hidden=(4,))
+    status, out, err = contml(
+        "prepare", "pose/files", "own", "task.joints=joints.npz", "task.hidden=drop", "--size", "32"
+    )
+    assert status == 0, err
+    assert ["images", "19", "10"] in [line.split() for line in out.splitlines()]
+    assert "left out: with too few visible joints" in out
+    write_csv(tmp_path / "captions")
+    status, out, err = contml("prepare", "captions/files", "captions", "--size", "32")
+    assert status == 0, err
+    assert "images are there and can be decoded" in out
+
+
+def test_broken_images_are_named_and_fail(contml, tmp_path):
+    write_class_table(tmp_path / "own")
+    for name in ("000_1", "009_2"):
+        path = tmp_path / f"own/images/{name}.png"
+        path.write_bytes(path.read_bytes()[:60])
+    (tmp_path / "own/images/010_0.png").write_text("Not found")
+    status, out, err = contml("prepare", "classes/csv", "own", *TABLE)
+    assert status == 2
+    assert ["cannot", "be", "decoded", "1", "2"] in [line.split() for line in out.splitlines()]
+    assert "all 60 images" not in out
+    lines = err.strip().splitlines()
+    assert lines[0].startswith("own/images/009_2.png: cannot be decoded (")
+    assert (
+        lines[1] == "own/images/010_0.png: cannot be decoded (not an image, or of a format that Pillow does not know)"
+    )
+    assert lines[-1].startswith("contml: own/images/000_1.png: cannot be decoded (")
+    assert lines[-1].endswith("), one of 3 of the 60 images; get them again, or train with images.broken=skip")
+    assert len(lines) == 3
+    status, out, err = contml("prepare", "classes/csv", "own", *TABLE, "--json")
+    assert status == 2
+    assert len(json.loads(out)["broken"]) == 3
+
+
+def test_a_cache_of_resized_images(contml, tmp_path):
+    write_class_table(tmp_path / "own")
+    arguments = ("prepare", "classes/csv", "own", *TABLE, "--size", "36", "--cache", "kept")
+    status, out, err = contml(*arguments)
+    assert status == 0, err
+    assert out.splitlines()[-1] == (
+        "kept has 0.000233 GB of resized images; train with images.cache=kept images.resize=36"
+    )
+    first = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    assert contml(*arguments)[0] == 0  # nothing is decoded again
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == first
+    changes = ["task=classes/csv", "task.root=own", *TABLE, "images.resize=36", "images.crop=32", "images.cache=kept"]
+    sampler = ["sampler.classes=4", "sampler.instances=3"]
+    status, _, err = contml("check", "classes/synthetic", *changes, *sampler)
+    assert status == 0, err
+    assert "decoding" not in err
+    (tmp_path / "own/images/000_1.png").write_bytes(b"")
+    status, _, err = contml(*arguments)
+    assert status == 2
+    assert "own/images/000_1.png: cannot be decoded (empty file), one of 1 of the 60 images" in err
+
+
+def test_boxes_in_a_cache(tmp_path):
+    root = write_cub(tmp_path)
+    options = ["task.missing=drop", "task.crop_boxes=true"]
+    found = prepare("classes/cub", root, options, size=32, cache=tmp_path / "kept")
+    assert (found.images, found.broken, found.kept) == (60, [], 60 * 32 * 32 * 3)
+    both = prepare("classes/cub", root, options[:1], size=32, cache=tmp_path / "kept")
+    assert both.kept == 2 * found.kept  # whole images are others than those cut to their boxes
+
+
+def test_help(contml):
+    status, out, _ = contml("prepare", "--help")
+    assert status == 0
+    for word in ("TASK", "ROOT", "--size", "--cache", "--workers", "task.missing=drop"):
+        assert word in out
+
+
+def test_json(contml, tmp_path):
+    write_class_table(tmp_path / "own")
+    status, out, _ = contml("prepare", "classes/csv", "own", *TABLE, "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["facts"][:2] == [["", "train", "test"], ["images", "40", "20"]]
+    assert (found["images"], found["broken"]) == (60, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("classes/cup", "own"), "unknown task 'classes/cup'; did you mean 'classes/cub'?"),
+        (("x", "own"), "unknown task 'x'; see 'contml list tasks'"),
+        (("classes/raw_vthm_cub", "own"), "'classes/raw_vthm_cub' is a config; its task is classes/cub"),
+        (("classes/synthetic", "own"), "classes/synthetic reads no files: there is nothing to prepare"),
+        (("classes/cub", "none"), "root=none: no such folder; give the folder of CUB-200-2011"),
+        (
+            ("classes/cub", "own"),
+            "images.txt: lists 40 train images of 8 classes (without 9, 10, 11, ...); the published data set has 5,864",
+        ),
+        (("classes/cub", "own", "task.mising=drop"), "unknown key 'task.mising'; did you mean 'missing'?"),
+        (
+            ("classes/cub", "own", "missing=drop"),
+            "'missing=drop' is no option of the task; options are given as task.",
+        ),
+        (("classes/cub", "own", "task.missing=maybe"), "'task.missing' is 'maybe'; it must be one of refuse, drop"),
+        (("classes/sop", "own"), "has no Ebay_train.txt; give the folder of Stanford Online Products"),
+        (("pose/files", "own"), "joints"),
+    ],
+)
+def test_mistakes(contml, tmp_path, arguments, message):
+    write_cub(tmp_path / "own")
+    status, out, err = contml("prepare", *arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.strip().splitlines()
+    assert line.startswith("contml: ")
+    assert message in line
+
+
+def test_a_folder_whose_name_looks_like_a_number(contml, tmp_path):
+    write_sop(tmp_path / "1e3")
+    status, _, err = contml("prepare", "classes/sop", "1e3", "task.missing=drop")
+    assert status == 0, err
+
+
+@pytest.mark.parametrize(("pack", "label"), [("omniglot_small", "class_name"), ("cars196_small", "class_id")])
+def test_the_packs(contml, pack, label):
+    if not (DATA / pack).is_dir():
+        pytest.skip(f"no pack {pack}: set CONTML_DATA to its folder")
+    status, out, err = contml(
+        "prepare", "classes/csv", DATA / pack, "task.image=file", f"task.label={label}", "--size", "32"
+    )
+    assert status == 0, err
+    assert {"omniglot_small": "all 1,820 images", "cars196_small": "all 2,352 images"}[pack] in out

@@ -1,0 +1,846 @@
+"""Label spaces: what they accept, what they refuse and in which words, and what their distances are."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support.strategies import class_distances, label_distances_of, label_vectors
+
+from contml import InputError
+from contml.labels import (
+    BINARY_LABELS,
+    LABELS,
+    CaptionLabels,
+    ClassLabels,
+    LabelSpace,
+    MatrixLabels,
+    MultiLabels,
+    NearestLabels,
+    OrdinalLabels,
+    PlaceLabels,
+    PoseLabels,
+    PrecomputedLabels,
+    RegionLabels,
+    SequenceLabels,
+    TagLabels,
+    ThresholdLabels,
+    VectorLabels,
+    WeightedLabels,
+    nearest,
+)
+from contml.losses.inputs import as_labels
+
+
+def raises(message, make):
+    """The whole message of the InputError, which is one line."""
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# classes
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["cat", "dog", "cat", "bird"],
+        [7, -3, 7, 1000],
+        torch.tensor([7, -3, 7, 1000]),
+        np.array([7, -3, 7, 1000]),
+        (True, False, True, 5),
+        [("a", 1), ("b", 1), ("a", 1), ("c", 0)],
+        ["1", 1, "1", 2.5],
+    ],
+    ids=repr,
+)
+def test_classes_of_any_names_are_numbered_from_0(labels):
+    space = ClassLabels(labels)
+    ids = space.class_ids.tolist()
+    assert sorted(set(ids)) == [0, 1, 2]
+    assert ids[0] == ids[2]
+    assert [space.names[i] for i in ids] == list(labels)
+    assert torch.equal(space.pairwise().double(), class_distances(torch.tensor([0, 1, 0, 2])))
+    assert space[[3, 0]].class_ids.tolist() == [ids[3], ids[0]]
+    assert (space.kind, space.unit, len(space)) == ("classes", "another class", 4)
+
+
+def test_class_numbers_do_not_depend_on_the_order_of_items():
+    assert ClassLabels([30, 10, 20]).class_ids.tolist() == [2, 0, 1]
+    assert ClassLabels(["b", "a"]).names == ["a", "b"]
+    assert ClassLabels([5, 9])[[1]].class_ids.tolist() == [1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# vectors
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=label_vectors())
+def test_vectors_are_euclidean_squared_or_plain(values):
+    plain = label_distances_of(values)
+    torch.testing.assert_close(VectorLabels(values, squared=False).pairwise().double(), plain, rtol=1e-6, atol=1e-9)
+    squared = (values[:, None] - values[None]).square().sum(2)
+    torch.testing.assert_close(VectorLabels(values).pairwise().double(), squared, rtol=1e-6, atol=1e-9)
+    # Copies are at exactly 0, all else above it.
+    assert torch.equal(VectorLabels(values).pairwise() == 0, plain == 0)
+
+
+@pytest.mark.parametrize("values", [[0, 3, 5], [0.0, 3.0, 5.0], np.array([0, 3, 5]), torch.tensor([[0], [3], [5]])])
+def test_vectors_of_one_number(values):
+    assert VectorLabels(values).pairwise().tolist() == [[0, 9, 25], [9, 0, 4], [25, 4, 0]]
+    assert VectorLabels(values, squared=False).pairwise([0], [2]).tolist() == [[5]]
+
+
+def test_vectors_of_more_axes_and_units():
+    assert VectorLabels(torch.ones(2, 3, 4)).values.shape == (2, 12)
+    assert VectorLabels([1.0]).unit == "squared difference of labels"
+    assert VectorLabels([1.0], squared=False).unit == "difference of labels"
+    assert VectorLabels([1.0], unit="years").unit == "years"
+
+
+def test_dates_in_seconds_keep_their_small_differences():
+    values = 1.7e9 + torch.tensor([0.0, 1e-3, 1.0], dtype=torch.float64)
+    exact = values[:, None] - values[None]
+    torch.testing.assert_close(VectorLabels(values).pairwise(), exact.square().float(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_label_that_is_not_finite_is_named(bad):
+    values = torch.zeros(5, 2)
+    values[3, 1] = bad
+    raises("values of item 3 is not finite; labels are finite numbers", lambda: VectorLabels(values))
+    raises("values of item 3 is not finite; labels are finite numbers", lambda: VectorLabels(values[:, 1]))
+
+
+def test_packed_labels_of_ones_own():
+    class Circle(LabelSpace):
+        """Angles; labels and weights move together."""
+
+        def __init__(self, angles, weights):
+            super().__init__(angles=angles, weights=weights)
+
+        def distances(self, x, y):
+            turn = (x.angles[:, None] - y.angles).abs() % 360
+            return torch.minimum(turn, 360 - turn)
+
+    space = Circle(torch.tensor([0.0, 90.0, 350.0]), torch.arange(3))
+    assert space.pairwise().tolist() == [[0, 90, 10], [90, 0, 100], [10, 100, 0]]
+    assert space[[2, 1]].weights.tolist() == [2, 1]
+    assert space.unit == "label distance"
+    raises(
+        "the packed labels have {'angles': 3, 'weights': 2} items; give each the same number of rows",
+        lambda: Circle(torch.zeros(3), torch.zeros(2)),
+    )
+    raises(
+        "angles of item 1 is not finite; labels are finite numbers",
+        lambda: Circle(torch.tensor([0.0, torch.nan]), torch.zeros(2)),
+    )
+    with pytest.raises(TypeError, match="abstract class LabelSpace with abstract method distances"):
+        LabelSpace(a=torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([0, 3], "row 3 does not exist; rows are 0 to 2"),
+        ([-1], "row -1 does not exist; rows are 0 to 2"),
+        ([0.5], "rows are torch.float32 of shape [1]; give a list of whole numbers"),
+        ([[0, 1]], "rows are torch.int64 of shape [1, 2]; give a list of whole numbers"),
+        ([True, False], "rows are torch.bool of shape [2]; give a list of whole numbers"),
+        (1, "rows are torch.int64 of shape []; give a list of whole numbers"),
+    ],
+)
+def test_rows_that_do_not_exist(rows, message):
+    space = VectorLabels([0.0, 1.0, 2.0])
+    uses = (
+        space.__getitem__,
+        space[[2, 1, 0]].__getitem__,
+        space.pairwise,
+        lambda rows: space.pairwise(None, rows),
+        lambda rows: space.nearest(1, rows),
+        lambda rows: space.nearest(1, among=rows),
+    )
+    for use in uses:
+        raises(message, lambda use=use: use(rows))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# poses
+
+
+def joints_and_visible(items=6, joints=5):
+    generator = torch.Generator().manual_seed(0)
+    return 300 * torch.rand(items, joints, 2, generator=generator), torch.ones(items, joints, dtype=torch.bool)
+
+
+def test_hidden_items_are_refused_or_dropped():
+    joints, visible = joints_and_visible()
+    visible[1, :3], visible[4] = False, False
+    visible[5, :2] = False  # 3 of 5 are enough
+    raises(
+        "item 1 has 2 of 5 joints visible (2 such items); a pose needs more than half: "
+        "leave these out, or set hidden=drop",
+        lambda: PoseLabels(joints, visible),
+    )
+    space = PoseLabels(joints, visible, hidden="drop")
+    assert space.kept.tolist() == [0, 2, 3, 5]
+    assert len(space) == 4
+    expected = PoseLabels(joints[space.kept], visible[space.kept])
+    assert torch.equal(space.pairwise(), expected.pairwise())
+    assert PoseLabels(joints).kept.tolist() == list(range(6))
+    raises(
+        "no item has more than half of its 5 joints visible",
+        lambda: PoseLabels(joints, torch.zeros_like(visible), hidden="drop"),
+    )
+
+
+def test_half_of_the_joints_are_not_enough():
+    joints, visible = joints_and_visible(joints=4)
+    visible[2, :2] = False
+    raises(
+        "item 2 has 2 of 4 joints visible (1 such items); a pose needs more than half: "
+        "leave these out, or set hidden=drop",
+        lambda: PoseLabels(joints, visible),
+    )
+
+
+def test_kept_goes_with_a_subset():
+    joints, visible = joints_and_visible()
+    visible[1] = False
+    space = PoseLabels(joints, visible, hidden="drop")
+    assert space[[3, 1]].kept.tolist() == [4, 2]
+
+
+def test_shapes_of_poses():
+    raises(
+        "joints are [6, 10]; give [items, joints, 2] or [items, joints, 3]",
+        lambda: PoseLabels(torch.zeros(6, 10)),
+    )
+    raises(
+        "visible is [5, 6], but joints are [6, 5, 2]; give [items, joints]",
+        lambda: PoseLabels(torch.zeros(6, 5, 2), torch.ones(5, 6)),
+    )
+    assert len(PoseLabels(np.zeros((2, 5, 3)), np.ones((2, 5), dtype=np.uint8))) == 2
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_joint_that_is_not_finite_is_named(normalize):
+    joints, _ = joints_and_visible()
+    joints[3, 1, 0] = torch.nan
+    raises(
+        "a visible joint of item 3 is not finite; labels are finite numbers",
+        lambda: PoseLabels(joints, normalize=normalize),
+    )
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_error_names_the_item_of_the_input_where_some_are_dropped(normalize):
+    joints, visible = joints_and_visible()
+    visible[0], joints[3] = False, torch.nan if not normalize else 1.0
+    with pytest.raises(InputError, match="of item 3 "):
+        PoseLabels(joints, visible, hidden="drop", normalize=normalize)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    scale=st.floats(0.05, 20.0),
+    shift=st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)),
+    squared=st.booleans(),
+    some_hidden=st.booleans(),
+)
+def test_normalised_poses_know_neither_place_nor_size(scale, shift, squared, some_hidden):
+    joints, visible = joints_and_visible()
+    joints = joints.double()
+    if some_hidden:
+        visible[2, 0] = visible[3, 4] = False
+    moved = joints.clone()
+    moved[1::2] = scale * moved[1::2] + torch.tensor(shift, dtype=torch.float64)
+    options = {"squared": squared, "normalize": True}
+    expected, ours = (PoseLabels(x, visible, **options).pairwise() for x in (joints, moved))
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_normalised_pose_has_its_mean_at_0_and_a_scale_of_1():
+    joints, visible = joints_and_visible()
+    visible[0, 3] = False
+    joints[0, 3] = 1e9
+    space = PoseLabels(joints, visible, normalize=True)
+    seen = space.joints[0, visible[0]]
+    torch.testing.assert_close(seen.mean(0), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(seen.square().sum(1).mean().item(), 1.0)
+    assert space.joints[0, 3].tolist() == [0, 0]
+    # A pose and the same pose twice as large.
+    assert PoseLabels(torch.stack((joints[1], 2 * joints[1])), normalize=True).pairwise()[0, 1] < 1e-12
+
+
+@pytest.mark.parametrize("place", [0.0, 2.0, 0.1, 123.456])
+def test_a_pose_in_one_place_cannot_be_normalised(place):
+    joints = joints_and_visible(joints=3)[0].double()
+    joints[2] = place
+    raises(
+        "all visible joints of item 2 are in one place; a pose without size cannot be normalised",
+        lambda: PoseLabels(joints, normalize=True),
+    )
+
+
+def test_units_of_poses():
+    joints, _ = joints_and_visible()
+    assert PoseLabels(joints).unit == "squared pixels, summed over 5 joints"
+    assert PoseLabels(joints, squared=False).unit == "pixels, over 5 joints"
+    assert PoseLabels(joints, normalize=True).unit == "squared person scales, summed over 5 joints"
+    assert PoseLabels(joints, unit="cm").unit == "cm"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# a matrix on disk
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(matrix, name="d.npy"):
+        np.save(tmp_path / name, matrix)
+        return tmp_path / name
+
+    return save
+
+
+def distances(n=9, dtype=np.float32):
+    values = np.random.default_rng(0).normal(size=(n, 2))
+    return np.square(values[:, None] - values[None]).sum(2).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "int32", "uint8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_matrix_comes_back(saved, dtype, order):
+    matrix = np.asarray(distances(), dtype=dtype, order=order)
+    path = saved(matrix)
+    for space in (PrecomputedLabels(path, unit="apples"), PrecomputedLabels(str(path), unit="apples")):
+        assert torch.equal(space.pairwise(), torch.from_numpy(matrix.astype(np.float32)))
+        assert (len(space), space.unit, space.kind) == (9, "apples", "graded")
+        rows, cols = [4, 1, 1], [8, 0]
+        assert torch.equal(space.pairwise(rows, cols), torch.from_numpy(matrix[rows][:, cols].astype(np.float32)))
+        part = space[[5, 3, 7]][[2, 0]]
+        assert torch.equal(part.pairwise(), torch.from_numpy(matrix[[7, 5]][:, [7, 5]].astype(np.float32)))
+    assert path.read_bytes()[:6] == b"\x93NUMPY"
+
+
+def test_the_matrix_stays_on_disk(saved):
+    space = PrecomputedLabels(saved(distances(200)))
+    parts = [space, space[range(100)], space.to("cpu")]
+    for part in parts:
+        held = [value for value in vars(part).values() if isinstance(value, np.ndarray)]
+        assert all(isinstance(value, np.memmap) and value.mode == "r" for value in held)
+        assert held
+    block = space.pairwise([0], [1])
+    before = block.clone()
+    block += 1  # a block is a copy
+    assert torch.equal(space.pairwise([0], [1]), before)
+
+
+def test_a_matrix_behaves_as_the_labels_it_was_made_of(saved):
+    source = VectorLabels(torch.randn(30, 2, generator=torch.Generator().manual_seed(0)))
+    space = PrecomputedLabels(saved(source.pairwise().numpy()))
+    assert torch.equal(nearest(space, 5).rows, nearest(source, 5).rows)
+    assert torch.equal(space[[3, 1]].pairwise([1]), source.pairwise([1], [3, 1]))
+
+
+def test_files_that_are_no_matrix(saved, tmp_path):
+    missing = tmp_path / "none.npy"
+    raises(
+        f"{missing}: no such file; give the .npy file of a matrix of label distances",
+        lambda: PrecomputedLabels(missing),
+    )
+    whole = saved(distances())
+    for name, content in (
+        ("truncated.npy", whole.read_bytes()[:-40]),
+        ("truncated in its head.npy", whole.read_bytes()[:40]),
+        ("empty.npy", b""),
+        ("text.npy", b"1 2 3\n4 5 6\n"),
+        ("pickle.npy", pickle.dumps(distances())),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(InputError) as error:
+            PrecomputedLabels(path)
+        assert str(error.value).startswith(f"{path}: not a readable .npy matrix (")
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r": not a readable \.npy matrix \(.*directory"):
+        PrecomputedLabels(tmp_path)
+
+
+def test_pickled_objects_are_never_loaded(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    array = np.empty((2, 2), dtype=object)
+    array[:] = 0
+    array[0, 1] = Bomb()
+    np.save(tmp_path / "bomb.npy", array, allow_pickle=True)
+    with pytest.raises(InputError, match=r"bomb\.npy: not a readable \.npy matrix \("):
+        PrecomputedLabels(tmp_path / "bomb.npy")
+
+
+def test_an_archive_of_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "d.npz", d=distances())
+    with pytest.raises(InputError, match=r"d\.npz: "):
+        PrecomputedLabels(tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.zeros((3, 4)), "float64 of shape [3, 4]; label distances are a square matrix of numbers"),
+        (np.zeros(9), "float64 of shape [9]; label distances are a square matrix of numbers"),
+        (np.zeros((3, 3, 3)), "float64 of shape [3, 3, 3]; label distances are a square matrix of numbers"),
+        (np.zeros((3, 3), dtype=complex), "complex128 of shape [3, 3]; label distances are a square matrix of numbers"),
+        (np.zeros((3, 3), dtype="U3"), "<U3 of shape [3, 3]; label distances are a square matrix of numbers"),
+        (np.ones((3, 3)), "the diagonal is not 0; an item's label distance to itself is 0"),
+        (np.diag([0, 0, np.nan]), "the diagonal is not 0; an item's label distance to itself is 0"),
+        (np.diag([0, -1, 0]), "the diagonal is not 0; an item's label distance to itself is 0"),
+        (np.array([[0, 1], [2, 0.0]]), "entries [0, 1] and [1, 0] differ; label distances are symmetric"),
+        (np.array([[0, np.nan], [2, 0.0]]), "entries [0, 1] and [1, 0] differ; label distances are symmetric"),
+    ],
+)
+def test_matrices_that_are_no_label_distances(saved, matrix, message):
+    path = saved(matrix)
+    raises(f"{path}: {message}", lambda: PrecomputedLabels(path))
+
+
+def test_a_large_matrix_is_looked_at_in_some_rows(saved):
+    matrix = distances(100)
+    matrix[50:, :50] += 1
+    with pytest.raises(InputError, match=r"entries \[0, 50\] and \[50, 0\] differ"):
+        PrecomputedLabels(saved(matrix))
+    # Rounding in single precision is no asymmetry.
+    PrecomputedLabels(saved(distances(100) * (1 + 1e-7 * np.random.default_rng(0).normal(size=(100, 100)))))
+
+
+@pytest.mark.parametrize("bad", [np.nan, -1.0])
+def test_a_bad_block_is_told_when_it_is_read(saved, bad):
+    matrix = distances()
+    matrix[2, 5] = matrix[5, 2] = bad
+    space = PrecomputedLabels(saved(matrix))
+    assert space.pairwise([0, 1]).shape == (2, 9)
+    message = (
+        f"a label distance is {bad} (row 1, column 5 of the block); "
+        "label distances are finite numbers >= 0: look for NaN in the labels"
+    )
+    raises(message, lambda: space.pairwise([0, 2]))
+    raises(message, lambda: nearest(space, 2, [0, 2]))
+    raises(message.replace("column 5", "column 0"), lambda: space[[5, 0, 2]].pairwise([1, 2]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# one space as another
+
+
+@settings(max_examples=30, deadline=None)
+@given(values=label_vectors(), data=st.data())
+def test_a_threshold_makes_nearer_items_positives(values, data):
+    source = VectorLabels(values)
+    d = source.pairwise()
+    threshold = data.draw(st.sampled_from([1e-3, 1.0, float(d.max()) or 1.0]))
+    space = ThresholdLabels(threshold, space=source)
+    assert torch.equal(space.pairwise(), (d >= threshold).float())
+    rows = [len(values) - 1, 0]
+    assert torch.equal(space[rows].pairwise(), space.pairwise(rows, rows))
+    assert space.kind == space[rows].kind == "binary"
+    assert space[rows].class_ids is None
+
+
+def test_threshold_options():
+    source = VectorLabels([0.0, 1.0, 3.0], unit="years")
+    assert ThresholdLabels(2.5, space=source).unit == "2.5 or more (years)"
+    # Classes behind a threshold have lost their class ids.
+    assert ThresholdLabels(0.5, space=ClassLabels([0, 0, 1])).class_ids is None
+    for threshold in (0, -1.0, float("nan")):
+        raises(
+            f"threshold is {threshold}; it must be above 0, or no item has a positive",
+            lambda threshold=threshold: ThresholdLabels(threshold, space=source),
+        )
+
+
+def test_nearest_is_a_relation_that_is_not_symmetric():
+    # 10 is alone: its nearest is 2, whose own nearest is 1.
+    space = NearestLabels(1, space=VectorLabels([0.0, 1.0, 2.0, 10.0]))
+    assert space.pairwise().tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [1, 0, 0, 1], [1, 1, 0, 0]]
+    assert not torch.equal(space.pairwise(), space.pairwise().T)
+    assert (space.kind, space.unit) == ("binary", "not among the 1 nearest")
+    assert space[[3, 2]].pairwise().tolist() == [[0, 0], [1, 0]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(values=label_vectors(max_size=9), data=st.data())
+def test_a_subset_keeps_the_neighbours_of_the_whole(values, data):
+    source = VectorLabels(values)
+    k = data.draw(st.integers(1, len(values) - 1))
+    whole = NearestLabels(k, space=source)
+    d = whole.pairwise()
+    assert torch.equal((d == 0).sum(1), torch.full((len(values),), k + 1))
+    assert torch.equal(torch.where(d == 0, source.pairwise(), 0).amax(1), nearest(source, k).distances[:, -1])
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1))
+    part = whole[rows]
+    assert len(part) == len(rows)
+    assert torch.equal(part.pairwise(), d[rows][:, rows])
+    assert torch.equal(part[[len(rows) - 1]].to("cpu").pairwise(), torch.zeros(1, 1))
+
+
+def test_nearest_needs_as_many_items():
+    source = VectorLabels([0.0, 1.0, 2.0])
+    for k in (0, 3):
+        raises(
+            f"k is {k}, but there are 2 items to choose neighbours from; k must be 1 to 2",
+            lambda k=k: NearestLabels(k, space=source),
+        )
+    raises(
+        "k is 30, but there are 2 items to choose neighbours from; k must be 1 to 2",
+        lambda: NearestLabels(space=source),
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1.0, float("nan")], "the class of item 1 is nan; give each item a class"),
+        (["a", None], "the class of item 1 is None; give each item a class"),
+        ([], "there are no labels; give each item a class"),
+    ],
+)
+def test_what_is_no_class(labels, message):
+    raises(message, lambda: ClassLabels(labels))
+
+
+def test_equal_numbers_of_numpy_and_torch_are_one_class():
+    assert ClassLabels([torch.tensor(1), np.int64(1), 1]).class_ids.tolist() == [0, 0, 0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# batches and subsets: label spaces that know their root
+
+
+def six_vectors():
+    return VectorLabels([0.0, 1.0, 3.0, 7.0, 15.0, 31.0])
+
+
+def six_captions():
+    words = ["dog", "cat", "grass", "boat", "sky", "tree"]
+    return CaptionLabels([[f"a {word}", "a dog"] for word in words], dict(zip(words, np.eye(6), strict=True)))
+
+
+#: A space of six items of each kind, and what it says of itself after how many items it has.
+SPACES = {
+    "classes": (lambda save: ClassLabels("aabbca"), "3 classes"),
+    "vectors": (lambda save: six_vectors(), "vectors of 1 numbers; unit: squared difference of labels"),
+    "poses": (
+        lambda save: PoseLabels(10 * torch.arange(24.0).reshape(6, 2, 2) ** 1.5),
+        "2 joints; unit: squared pixels, summed over 2 joints",
+    ),
+    "regions": (
+        lambda save: RegionLabels(torch.arange(6 * 16).reshape(6, 4, 4) ** 3 % 7 % 3, 3),
+        "label maps of 3 classes; unit: 1 - mIoU",
+    ),
+    "captions": (lambda save: six_captions(), "12 captions, 6 words with a vector"),
+    "tags": (lambda save: TagLabels([range(i) for i in range(6)]), "unit: Jaccard distance of tags"),
+    "multi": (
+        lambda save: MultiLabels(torch.arange(6)[:, None] >> torch.arange(3) & 1),
+        "unit: Jaccard distance of labels",
+    ),
+    "ordinal": (lambda save: OrdinalLabels([1, 4, 2, 3, 3, 1]), "unit: the whole scale"),
+    "places": (lambda save: PlaceLabels([[i, i**2] for i in range(6)]), "unit: km"),
+    "sequences": (lambda save: SequenceLabels([f"{i**5:b}" for i in range(6)]), "unit: edits a token"),
+    "weighted": (
+        lambda save: WeightedLabels({six_vectors(): 0.5, ClassLabels("aabbca"): 2}),
+        "0.5 x VectorLabels(6 items; vectors of 1 numbers; unit: squared difference of labels)"
+        " + 2 x ClassLabels(6 items; 3 classes)",
+    ),
+    "precomputed": (
+        lambda save: PrecomputedLabels(save(distances(6)), unit="apples"),
+        "unit: apples",
+    ),
+    "threshold": (
+        lambda save: ThresholdLabels(5, space=six_vectors()),
+        "positives below 5 of VectorLabels(6 items; vectors of 1 numbers; unit: squared difference of labels)",
+    ),
+    "nearest": (lambda save: NearestLabels(2, space=six_vectors()), "the 2 nearest items are positives"),
+    "classes of ids": (lambda save: ClassLabels.from_ids(torch.tensor([5, 5, 7, 9, 9, 9])), "3 classes"),
+}
+
+
+def test_every_label_space_is_here():
+    assert {*LABELS, *BINARY_LABELS} <= set(SPACES)
+
+
+@pytest.fixture(params=SPACES)
+def space(request, saved):
+    return SPACES[request.param][0](saved)
+
+
+def test_row_numbers_are_those_in_the_root_however_often_labels_are_indexed(space):
+    root = space if space.rows is not None else space.as_root()
+    assert root.rows.tolist() == [0, 1, 2, 3, 4, 5]
+    assert root.root is root
+    for first, second, rows in (
+        ([5, 2, 2, 0], [3, 1, 1], [0, 2, 2]),
+        (slice(1, None, 2), [2, 0], [5, 1]),
+        (range(4, 0, -1), slice(1, 3), [3, 2]),
+        (torch.tensor([4, 1, 5], dtype=torch.int32), torch.tensor([2]), [5]),
+        (np.array([4, 1, 5]), range(3), [4, 1, 5]),
+        (None, [3], [3]),
+        ([3, 0], [], []),
+    ):
+        once, twice = root[first], root[first][second]
+        assert twice.rows.tolist() == rows
+        assert len(twice) == len(rows)
+        assert twice.root is once.root is root
+        assert type(twice) is type(root)
+        assert (twice.kind, twice.unit, twice.device) == (root.kind, root.unit, root.device)
+        expected = root.pairwise(rows, rows)
+        assert torch.equal(twice.pairwise(), expected)
+        assert torch.equal(twice.root[twice.rows].pairwise(), expected)
+        if root.class_ids is not None:
+            assert torch.equal(twice.class_ids, root.class_ids[rows])
+    assert root.rows.tolist() == [0, 1, 2, 3, 4, 5]  # nothing was changed on the way
+    assert root.root is root
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_many_indexings_are_one(data):
+    root = VectorLabels(torch.arange(9.0) ** 1.5)
+    part, rows = root, list(range(9))
+    for _ in range(data.draw(st.integers(1, 4))):
+        chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=12))
+        part, rows = part[chosen], [rows[i] for i in chosen]
+        assert part.rows.tolist() == rows
+        assert torch.equal(part.values, root.values[rows])
+        if data.draw(st.booleans()):
+            part = part.to("cpu")
+    assert torch.equal(part.pairwise([0]), root.pairwise(rows[:1], rows))
+
+
+def test_a_part_as_a_root_counts_its_rows_from_0(space):
+    part = space[[4, 1, 1, 2]]
+    anew = part.as_root()
+    assert anew.root is anew
+    assert anew.rows.tolist() == [0, 1, 2, 3]
+    assert torch.equal(anew.pairwise(), part.pairwise())
+    assert anew[[3, 0]].rows.tolist() == [3, 0]
+    assert anew[[3, 0]].root is anew
+    assert torch.equal(anew[[3, 0]].pairwise(), space.pairwise([2, 4], [2, 4]))
+    # The part itself is left as it was.
+    assert part.root is space
+    assert part.rows is None if space.rows is None else part.rows.tolist() == [4, 1, 1, 2]
+    assert space.as_root().rows.tolist() == [0, 1, 2, 3, 4, 5]
+    if type(space).fingerprint is LabelSpace.fingerprint:  # rows are no content
+        assert anew.fingerprint() == part.fingerprint() != space.fingerprint()
+
+
+def test_distances_are_asked_of_one_space_where_both_sides_are_the_same_items():
+    asked = []
+
+    class Line(VectorLabels):
+        def distances(self, x, y):
+            asked.append((len(x), len(y), x is y))
+            return super().distances(x, y)
+
+    space = Line(torch.arange(6.0))
+    batch = space[[3, 1, 1]]
+    for call, expected in (
+        (space.pairwise, (6, 6, True)),
+        (lambda: space.pairwise([2, 1], [2, 1]), (2, 2, True)),
+        (lambda: space.pairwise(slice(2), range(2)), (2, 2, True)),
+        (lambda: space.pairwise([2, 1], [1, 2]), (2, 2, False)),
+        (lambda: space.pairwise([2, 1]), (2, 6, False)),
+        (lambda: space.pairwise(None, [2, 1]), (6, 2, False)),
+        (batch.pairwise, (3, 3, True)),
+        (lambda: batch.pairwise([0, 2]), (2, 3, False)),
+    ):
+        asked.clear()
+        call()
+        assert asked == [expected]
+    asked.clear()
+    assert torch.equal(space.pairwise(memory=1), super(Line, space).distances(space, space).float())
+    assert asked == [(1, 6, False)] * 6
+
+
+def test_a_space_of_label_spaces_of_ones_own():
+    class Sum(LabelSpace):
+        """A number, and labels of another kind, with a weight for each item."""
+
+        def __init__(self, values, others):
+            super().__init__(values=values, others=others)
+
+        def distances(self, x, y):
+            return (x.values[:, None] - y.values).abs() + x.others.distances(x.others, y.others)
+
+    space = Sum(torch.arange(4.0), ClassLabels("abab"))
+    assert space.pairwise([0]).tolist() == [[0, 2, 2, 4]]
+    part = space[[3, 2, 0]][[2, 1]]
+    assert (part.rows.tolist(), part.others.rows.tolist()) == ([0, 2], [0, 2])
+    assert part.pairwise().tolist() == [[0, 2], [2, 0]]
+    assert repr(part) == "Sum(2 of 4 items; unit: label distance)"
+    raises(
+        "the packed labels have {'values': 3, 'others': 2} items; give each the same number of rows",
+        lambda: Sum(torch.zeros(3), ClassLabels("ab")),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# labels made of a bare tensor
+
+
+def test_integer_class_ids_are_taken_as_they_are():
+    ids = torch.tensor([7, -3, 7, 1000], dtype=torch.int32)
+    labels = ClassLabels.from_ids(ids)
+    assert labels.class_ids is ids
+    assert (labels.kind, labels.unit, labels.names, len(labels)) == ("classes", "another class", [], 4)
+    assert torch.equal(labels.pairwise().double(), class_distances(ids))
+    assert labels.pairwise([1], [3, 1]).tolist() == [[1, 0]]
+    assert labels.nearest(1, [0, 2]).rows.tolist() == [[2], [0]]
+    assert labels.fingerprint() == ClassLabels.from_ids(ids.clone()).fingerprint()
+
+
+def test_labels_of_a_bare_tensor_have_no_row_numbers():
+    for bare in (
+        ClassLabels.from_ids(torch.tensor([7, 3, 7])),
+        as_labels("a loss", "any", torch.tensor([0.0, 1.0, 3.0]), torch.zeros(3, 2), None),
+    ):
+        for labels in (bare, bare[[2, 0, 0]], bare[[2, 1]][[0]], bare.to("cpu"), bare[[1]].to("cpu")):
+            assert labels.rows is None
+        assert bare[[2, 0, 0]][[1]].root is bare
+        assert torch.equal(bare[[2, 1]].pairwise(), bare.pairwise([2, 1], [2, 1]))
+        assert bare.as_root().rows.tolist() == [0, 1, 2]
+        assert bare.rows is None
+
+
+def test_a_matrix_of_all_items():
+    matrix = VectorLabels([0.0, 1.0, 3.0]).pairwise()
+    labels = MatrixLabels(matrix)
+    assert (len(labels), labels.kind, labels.rows, labels.class_ids) == (3, "graded", None, None)
+    assert labels.root is labels
+    assert torch.equal(labels.pairwise(), matrix)
+    assert torch.equal(labels.pairwise([2, 0]), matrix[[2, 0]])
+    assert torch.equal(labels.pairwise(slice(1, 3), [0]), matrix[1:3, :1])
+    assert torch.equal(labels.distances(labels, labels), matrix)
+    assert torch.equal(labels.to("cpu").pairwise([1]), matrix[[1]])
+    assert labels.to("cpu").device == labels.device == torch.device("cpu")
+    assert MatrixLabels(torch.ones(3, 3).fill_diagonal_(0), kind="binary").kind == "binary"
+    raises("row 3 does not exist; rows are 0 to 2", lambda: labels.pairwise([3]))
+    raises("row 3 does not exist; rows are 0 to 2", lambda: labels.pairwise(None, [3]))
+
+
+def test_a_matrix_with_a_row_for_each_anchor():
+    matrix, anchors = torch.arange(8.0).reshape(2, 4), torch.tensor([3, 1])
+    labels = MatrixLabels(matrix, anchors)
+    assert len(labels) == 4  # the items, not the anchors
+    assert torch.equal(labels.pairwise(anchors), matrix)
+    assert torch.equal(labels.pairwise(anchors.flip(0)), matrix.flip(0))
+    assert labels.pairwise([1]).tolist() == [[4, 5, 6, 7]]
+    assert labels.pairwise([3, 3], [2, 0]).tolist() == [[2, 0], [2, 0]]
+    assert labels.pairwise([]).shape == (0, 4)
+    assert torch.equal(labels.distances(labels, labels), matrix)
+    assert torch.equal(labels.to("cpu").pairwise([1]), matrix[[1]])
+    for rows in (None, [0], [3, 2], slice(0, 2)):
+        raises(
+            "the matrix of label distances has rows for the anchors of the batch alone",
+            lambda rows=rows: labels.pairwise(rows),
+        )
+    raises("row 4 does not exist; rows are 0 to 3", lambda: labels.pairwise([4]))
+
+
+def test_a_matrix_is_not_indexed():
+    message = "a matrix of label distances cannot be indexed; give a label space, such as VectorLabels"
+    for labels in (MatrixLabels(torch.zeros(2, 2)), MatrixLabels(torch.zeros(1, 2), torch.tensor([1]))):
+        for rows in ([0], [], slice(0, 1), None, torch.tensor([1])):
+            raises(message, lambda labels=labels, rows=rows: labels[rows])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.int64, torch.bool])
+def test_a_matrix_of_any_dtype(dtype):
+    matrix = torch.tensor([[0, 1, 1], [1, 0, 0], [1, 0, 0]], dtype=dtype)
+    labels = MatrixLabels(matrix)
+    # Label distances that are exact are left so: a loss in float64 reads them.
+    assert labels.pairwise().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert torch.equal(labels.pairwise().double(), matrix.double())
+    found = labels.nearest(2)
+    assert found.rows.tolist() == [[1, 2], [2, 0], [1, 0]]
+    assert found.distances.tolist() == [[1, 1], [0, 1], [0, 1]]
+    assert found.distances.dtype == torch.float32
+    assert NearestLabels(1, space=labels).pairwise().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
+    assert ThresholdLabels(0.5, space=labels).pairwise().tolist() == matrix.tolist()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "anchors", "message"),
+    [
+        (torch.zeros(2, 3), None, "label distances are [2, 3]; give a row for each of the items, or anchors"),
+        (torch.zeros(3), None, "label distances are [3]; give a row for each of the items, or anchors"),
+        (torch.zeros(3, 3, 1), None, "label distances are [3, 3, 1]; give a row for each of the items, or anchors"),
+        (torch.zeros(2, 3), torch.tensor([1]), "label distances are [2, 3]; give a row for each of the 1 anchors"),
+        (torch.zeros(3, 3), torch.tensor([1, 0]), "label distances are [3, 3]; give a row for each of the 2 anchors"),
+        *(
+            (
+                torch.tensor([[0.0, bad], [0.0, 0.0]]),
+                None,
+                f"a label distance is {bad} (row 0, column 1 of the block); "
+                "label distances are finite numbers >= 0: look for NaN in the labels",
+            )
+            for bad in (float("nan"), float("inf"), -1.0)
+        ),
+    ],
+)
+def test_matrices_of_a_batch_that_are_no_label_distances(matrix, anchors, message):
+    raises(message, lambda: MatrixLabels(matrix, anchors))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# what a label space says of itself
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_label_space_says_what_it_holds(name, saved):
+    make, contents = SPACES[name]
+    space = make(saved)
+    kind = type(space).__name__
+    assert repr(space) == f"{kind}(6 items; {contents})"
+    assert repr(space.as_root()) == repr(space)
+    for rows in ([4, 1], [], [0, 0, 0]):
+        part = space[rows]
+        assert repr(part).startswith(f"{kind}({len(rows)} of 6 items; ")
+        assert repr(part[: len(rows)]) == repr(part)
+        assert repr(part.as_root()).startswith(f"{kind}({len(rows)} items; ")
+        assert "\n" not in repr(part)
+
+
+def test_a_batch_says_what_it_holds():
+    assert repr(ClassLabels("aabbca")[[0, 1, 2]]) == "ClassLabels(3 of 6 items; 2 classes)"
+    assert repr(six_captions()[[3]]) == "CaptionLabels(1 of 6 items; 2 captions, 6 words with a vector)"
+    space = VectorLabels(torch.zeros(12345, 3), squared=False, unit="years")
+    assert repr(space) == "VectorLabels(12,345 items; vectors of 3 numbers; unit: years)"
+    batch = ThresholdLabels(0.5, space=space)[range(2000)]
+    inner = "VectorLabels(2,000 of 12,345 items; vectors of 3 numbers; unit: years)"
+    assert repr(batch) == f"ThresholdLabels(2,000 of 12,345 items; positives below 0.5 of {inner})"
+
+
+@pytest.mark.parametrize(
+    ("labels", "anchors", "says"),
+    [
+        (torch.tensor([7, 3, 7, 1]), None, "ClassLabels(4 items; 3 classes)"),
+        (
+            torch.tensor([0.5, 1, 2, 4]),
+            None,
+            "VectorLabels(4 items; vectors of 1 numbers; unit: squared difference of labels)",
+        ),
+        (torch.zeros(4, 4), None, "MatrixLabels(4 items; a matrix of label distances [4, 4])"),
+        (torch.zeros(1, 4), torch.tensor([2]), "MatrixLabels(4 items; a matrix of label distances [1, 4])"),
+    ],
+)
+def test_labels_of_a_bare_tensor_say_what_they_hold(labels, anchors, says):
+    assert repr(as_labels("a loss", "any", labels, torch.zeros(4, 2), anchors)) == says

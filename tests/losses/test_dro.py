@@ -1,0 +1,249 @@
+"""The distributionally robust loss against loops over single pairs, and what it becomes when pairs are grouped."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support.strategies import CLASS_CASES
+
+from contml import InputError
+from contml.losses import LOSSES, DROLoss, kl_robust
+from contml.losses.dro import top_weights
+from contml.mining import Miner
+
+ALL = 10**6
+
+
+class Copies(Miner):
+    """Weights 0 to 3: a pair drawn so many times."""
+
+    def weights(self, candidates):
+        return copies(len(candidates.similarity))
+
+
+def copies(size):
+    return torch.randint(0, 4, (size, size), generator=torch.Generator().manual_seed(3)).double()
+
+
+def unit(x):
+    norm = x.norm(dim=1, keepdim=True)
+    return (norm > 0) * x / torch.where(norm > 0, norm, 1)
+
+
+def pair_losses(embeddings, classes, pair, drawn=False):
+    """(losses of the positives, of the negatives), over ordered pairs, a pair that is drawn n times n times."""
+    f, number = unit(embeddings), copies(len(embeddings)) if drawn else torch.ones(len(embeddings), len(embeddings))
+    pull, push = [], []
+    for i in range(len(f)):
+        for j in range(len(f)):
+            if i == j:
+                continue
+            s, y = f[i] @ f[j], 1 if classes[i] == classes[j] else -1
+            if pair == "margin":
+                loss = torch.clamp(0.2 + y * (0.5 - s), min=0)
+            elif y == 1:
+                loss = 2 / 2.0 * torch.log1p(torch.exp(-2.0 * (s - 0.5)))
+            else:
+                loss = 2 / 40.0 * torch.log1p(torch.exp(40.0 * (s - 0.5)))
+            (pull if y == 1 else push).extend([loss] * int(number[i, j]))
+    return pull, push
+
+
+def largest(losses, k):
+    return sorted(losses, key=lambda loss: loss.item(), reverse=True)[:k]
+
+
+def mean(losses, like):
+    return torch.stack(losses).mean() if losses else 0.0 * like.sum()
+
+
+def loop(embeddings, classes, pair, uncertainty, k, gamma, drawn=False):
+    pull, push = pair_losses(embeddings, classes, pair, drawn)
+    if uncertainty == "topk":
+        return mean(largest(pull + push, k), embeddings)
+    if uncertainty == "topk_pn":
+        return mean(largest(pull, k // 2) + largest(push, k // 2), embeddings)
+    if not pull + push:
+        return 0.0 * embeddings.sum()
+    return gamma * mean([(loss / gamma).exp() for loss in pull + push], embeddings).log()
+
+
+SETS = [("topk", 1, 1), ("topk", 9, 1), ("topk", ALL, 1), ("topk_pn", 2, 1), ("topk_pn", 12, 1), ("topk_pn", ALL, 1)]
+SETS += [("kl", 1, gamma) for gamma in (1.0, 0.1, 0.01)]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize(("uncertainty", "k", "gamma"), SETS)
+@pytest.mark.parametrize("pair", ["margin", "binomial"])
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_equals_its_loop(case, pair, uncertainty, k, gamma, drawn):
+    ours, theirs = case.leaf(), case.leaf()
+    loss = DROLoss(pair, uncertainty, k, gamma, miner=Copies() if drawn else None)
+    value = loss(ours, case.classes)
+    expected = loop(theirs, case.classes, pair, uncertainty, k, gamma, drawn)
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
+    (a,), (b,) = torch.autograd.grad(value, ours), torch.autograd.grad(expected, theirs)
+    assert a.isfinite().all()
+    if case.smooth:
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    losses=st.lists(st.integers(0, 4), min_size=1, max_size=12),
+    seed=st.integers(0, 100),
+    k=st.sampled_from([0.5, 1, 2, 3, 7.5, 40]),
+)
+def test_top_weights_are_the_worst_distribution(losses, seed, k):
+    losses = torch.tensor(losses, dtype=torch.float64)
+    weights = 2 * torch.rand(len(losses), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    weights[weights < 0.5] = 0
+    p = top_weights(losses, weights, k)
+    taken = min(k, float(weights.sum()))
+    assert (p >= 0).all()
+    assert (p <= weights * (1 + 1e-12)).all()
+    assert math.isclose(float(p.sum()), taken, abs_tol=1e-12)
+    worst, left = 0.0, taken  # fill up from the largest
+    for i in losses.argsort(descending=True).tolist():
+        worst, left = worst + min(left, float(weights[i])) * float(losses[i]), left - min(left, float(weights[i]))
+    assert math.isclose(float(p @ losses), worst, abs_tol=1e-12)
+    order = torch.randperm(len(losses), generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(top_weights(losses[order], weights[order], k), p[order])
+
+
+def grouped(classes):
+    """Groups `[B, B]`: 2 a for the positives of anchor a, 2 a + 1 for its negatives, -1 for itself."""
+    same = classes[:, None] == classes
+    return (2 * torch.arange(len(classes))[:, None] + (~same).long()).fill_diagonal_(-1), same
+
+
+def similarities(size=9):
+    x = torch.randn(size, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    classes = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])[:size]
+    return unit(x) @ unit(x).T, classes
+
+
+def test_grouped_it_is_lifted_structure():
+    s, classes = similarities()
+    groups, same = grouped(classes)
+    robust = kl_robust(torch.where(same, -s, s), groups, 1.0).view(-1, 2)  # [A,2]
+    lifted = recovered = 0.0
+    for a in range(9):
+        positives = [b for b in range(9) if b != a and same[a, b]]
+        negatives = [b for b in range(9) if not same[a, b]]
+        pull = math.log(sum(math.exp(-s[a, b]) for b in positives))
+        push = math.log(sum(math.exp(s[a, b]) for b in negatives))
+        lifted += max(0.0, pull + push + 1.0)
+        constant = math.log(len(positives)) + math.log(len(negatives))
+        recovered += max(0.0, float(robust[a].sum()) + constant + 1.0)
+    assert math.isclose(lifted, recovered, rel_tol=1e-12)
+
+
+def test_grouped_with_a_dummy_it_is_raw():
+    s, classes = similarities()
+    groups, same = grouped(classes)
+    alpha, beta, base = 2.0, 50.0, 0.5
+    gamma = torch.tensor([1 / alpha, 1 / beta], dtype=torch.float64).repeat(9)
+    robust = kl_robust(torch.where(same, base - s, s - base), groups, gamma, dummy=True).view(-1, 2)
+    for a in range(9):
+        positives = [b for b in range(9) if b != a and same[a, b]]
+        negatives = [b for b in range(9) if not same[a, b]]
+        pull = math.log(1 + sum(math.exp(-alpha * (s[a, b] - base)) for b in positives)) / alpha
+        push = math.log(1 + sum(math.exp(beta * (s[a, b] - base)) for b in negatives)) / beta
+        pull_constant, push_constant = math.log(len(positives) + 1) / alpha, math.log(len(negatives) + 1) / beta
+        assert math.isclose(float(robust[a, 0]) + pull_constant, pull, abs_tol=1e-12)
+        assert math.isclose(float(robust[a, 1]) + push_constant, push, abs_tol=1e-12)
+
+
+def test_the_weights_of_the_groups_are_those_of_raw():
+    s, classes = similarities()
+    groups, same = grouped(classes)
+    s.requires_grad_()
+    gamma = torch.tensor([0.5, 0.02], dtype=torch.float64).repeat(9)
+    kl_robust(torch.where(same, 0.5 - s, s - 0.5), groups, gamma, dummy=True).sum().backward()
+    b = 2  # of anchor 3, Eq. 15: 1 / (e^{alpha (s_ij - lambda)} + sum_P e^{alpha (s_ij - s_ik)})
+    row = s.detach()[3]
+    weight = 1 / (torch.exp(2 * (row[b] - 0.5)) + sum(torch.exp(2 * (row[b] - row[k])) for k in (2, 4)))
+    torch.testing.assert_close(-s.grad[3, b], weight, rtol=1e-12, atol=0)
+
+
+def test_groups_may_be_empty_and_losses_large():
+    losses = torch.tensor([500.0, 400.0, -600.0, -601.0, 3.0], requires_grad=True)
+    groups = torch.tensor([1, 1, 3, 3, -1])
+    for dummy in (False, True):
+        values = kl_robust(losses, groups, 0.5, dummy)
+        (gradient,) = torch.autograd.grad(values.sum(), losses)
+        assert values.isfinite().all()
+        assert gradient.isfinite().all()
+        assert values[0] == values[2] == 0
+        assert gradient[4] == 0
+        torch.testing.assert_close(values[1].item(), 500 - 0.5 * math.log(2 + dummy))
+    assert kl_robust(losses[:0], groups[:0], 1.0).shape == (0,)
+    assert (kl_robust(losses[:2], torch.tensor([-1, -1]), 1.0)).shape == (0,)
+
+
+def test_all_in_one_group_it_is_the_loss():
+    s, classes = similarities()
+    x = torch.linalg.cholesky(s[:4, :4])  # unit vectors with these similarities
+    groups, same = grouped(classes[:4])
+    losses = torch.where(same, 0.2 + 0.5 - s[:4, :4], 0.2 + s[:4, :4] - 0.5).clamp(min=0)
+    ours = DROLoss("margin", "kl", gamma=0.3)(x, classes[:4])
+    torch.testing.assert_close(ours, kl_robust(losses, groups.clamp(max=0), 0.3)[0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("uncertainty", ["topk", "topk_pn", "kl"])
+@pytest.mark.parametrize("classes", [[0, 0, 0, 0], [0, 1, 2, 3]])
+def test_one_sign_alone(uncertainty, classes):
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    value = DROLoss("binomial", uncertainty)(x, torch.tensor(classes))
+    (gradient,) = torch.autograd.grad(value, x)
+    assert value > 0
+    assert gradient.isfinite().all()
+    nothing = DROLoss("binomial", uncertainty)(x, torch.tensor(classes), anchors=torch.tensor([], dtype=torch.int64))
+    (gradient,) = torch.autograd.grad(nothing, x)
+    assert float(nothing.detach()) == 0
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("pair", ["margin", "binomial"])
+def test_gradcheck(pair):
+    x = torch.randn(7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
+    classes = torch.tensor([0, 0, 0, 1, 1, 2, 2])
+    for uncertainty, gamma in (("topk", 1.0), ("topk_pn", 1.0), ("kl", 1.0), ("kl", 0.05)):
+        assert torch.autograd.gradcheck(lambda x, u=uncertainty, g=gamma: DROLoss(pair, u, 10, g)(x, classes), x)
+
+
+def test_some_anchors_compare_their_own_pairs():
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    classes, anchors = torch.arange(8) // 2, torch.tensor([5, 0])
+    f = unit(x)
+    s = (f @ f.T)[anchors]
+    same = classes[anchors][:, None] == classes
+    losses = torch.where(same, 0.7 - s, s - 0.3).clamp(min=0)[torch.arange(8) != anchors[:, None]]
+    ours = DROLoss(k=5)(x, classes, anchors=anchors)
+    torch.testing.assert_close(ours, losses.sort(descending=True).values[:5].mean(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pair": "hinge"}, "pair is 'hinge'; it must be margin or binomial"),
+        ({"uncertainty": "chi2"}, "uncertainty is 'chi2'; it must be topk, topk_pn or kl"),
+        ({"k": 0}, "k is 0; it must be at least 1"),
+        ({"uncertainty": "topk_pn", "k": 3}, "k is 3; topk_pn takes half of it from each sign, so it must be even"),
+        ({"gamma": 0.0}, r"gamma is 0.0; it must be above 0"),
+        ({"alpha": -1.0}, r"alpha is -1.0; it must be above 0"),
+        ({"beta": math.inf}, r"beta is inf; it must be above 0"),
+        ({"margin": -0.1}, r"margin is -0.1; it must be at least 0"),
+    ],
+)
+def test_bad_options_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        DROLoss(**options)
+
+
+def test_it_is_in_the_table():
+    assert LOSSES["dro"] is DROLoss

@@ -1,0 +1,568 @@
+"""The losses on class labels as one family: each against its slow loop, and what all of them owe."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support import reference_classes, reference_pairs
+from support.strategies import CLASS_CASES, ClassCase, class_batches
+from torch import Tensor
+
+from contml import InputError
+from contml.losses import LOSSES, PairLoss
+from contml.losses.dro import kl_robust
+from contml.losses.pair_weights import pair_weights
+from contml.mining import MINERS, Candidates, Miner
+from contml.training.hdml import pull
+
+CASES = {case.name: case for case in CLASS_CASES}
+
+
+def instance_cross_entropy(embeddings, classes, anchors=None, scale=64.0, reweight=True, kept=None):
+    """The value is Eq. 5 over m, the gradient that of the surrogate."""
+    value = reference_classes.instance_cross_entropy(embeddings, classes, anchors, scale, kept)
+    if not reweight:
+        return value
+    surrogate = reference_classes.instance_cross_entropy_surrogate(embeddings, classes, anchors, scale, kept)
+    return value.detach() + surrogate - surrogate.detach()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A loss with options, and its loop.
+
+    at_copies: identical embeddings are no kink of it, so that gradients are compared there too.
+    """
+
+    name: str
+    loop: Callable[..., Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+    at_copies: bool = True
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+
+    def make(self, num_classes: int = 4, dim: int = 4, **keywords: Any) -> PairLoss:
+        return make(self.name, num_classes, dim, **keywords, **self.options)
+
+    def value(self, embeddings: Tensor, classes: Tensor, *parameters: Tensor, **keywords: Any) -> Tensor:
+        # A loop sees by the parameter how many centers there are.
+        options = {key: value for key, value in self.options.items() if key != "centers"}
+        return self.loop(embeddings, classes, *parameters, **keywords, **options)
+
+
+def make(name, num_classes=4, dim=4, class_ids=None, **options):
+    """The loss in float64, told of the data what it asks for."""
+    data = {"num_classes": num_classes, "embedding_dim": dim, "class_ids": class_ids}
+    asked = inspect.signature(LOSSES[name]).parameters
+    torch.manual_seed(0)
+    return LOSSES[name](**options, **{key: value for key, value in data.items() if key in asked}).double()
+
+
+def robust(**options):
+    return Member("dro", reference_classes.dro, options, at_copies=options.get("uncertainty") == "kl")
+
+
+DEFAULTS = [
+    Member("contrastive", reference_pairs.contrastive),
+    Member("n_pairs", reference_pairs.n_pairs),
+    Member("angular", reference_pairs.angular),
+    Member("lifted_structure", reference_pairs.lifted_structure),
+    Member("binomial_deviance", reference_pairs.binomial_deviance),
+    Member("raw", reference_pairs.raw),
+    Member("multi_similarity", reference_pairs.multi_similarity),
+    Member("ranked_list", reference_pairs.ranked_list, at_copies=False),
+    Member("cross_entropy", reference_classes.cross_entropy),
+    Member("normalized_softmax", reference_classes.normalized_softmax),
+    Member("instance_cross_entropy", instance_cross_entropy),
+    robust(),
+    Member("proxy_nca", reference_classes.proxy_nca),
+    Member("soft_triple", reference_classes.soft_triple, {"centers": 2}),
+]
+VARIANTS = [
+    Member("contrastive", reference_pairs.contrastive, {"margin": 0.1}),
+    Member("contrastive", reference_pairs.contrastive, {"distance": "euclidean"}, at_copies=False),
+    Member("contrastive", reference_pairs.contrastive, {"distance": "euclidean", "margin": 2.5}, at_copies=False),
+    Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.0}),
+    Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.5}),
+    Member("angular", reference_pairs.angular, {"alpha": 25.0}),
+    Member("lifted_structure", reference_pairs.lifted_structure, {"margin": 0.1}),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
+    Member("raw", reference_pairs.raw, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
+    Member(
+        "multi_similarity", reference_pairs.multi_similarity, {"alpha": 3.0, "beta": 40.0, "base": 0.9, "epsilon": 0.5}
+    ),
+    Member("ranked_list", reference_pairs.ranked_list, {"boundary": 1.4, "margin": 0.6, "scale": 3.0}, at_copies=False),
+    Member("normalized_softmax", reference_classes.normalized_softmax, {"temperature": 0.5}),
+    Member("instance_cross_entropy", instance_cross_entropy, {"scale": 16.0}),
+    Member("instance_cross_entropy", instance_cross_entropy, {"reweight": False}),
+    robust(k=6),
+    robust(pair="binomial", k=1000),
+    robust(pair="binomial", alpha=3.0, beta=20.0, base=0.2, k=8),
+    robust(uncertainty="topk_pn", k=10),
+    robust(uncertainty="topk_pn", pair="binomial", k=1000),
+    robust(uncertainty="kl"),
+    robust(uncertainty="kl", gamma=1e-3, margin=0.5, base=0.1),
+    robust(uncertainty="kl", pair="binomial", gamma=1.0),
+    Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0}),
+    Member("proxy_nca", reference_classes.proxy_nca, {"temperature": 1 / 9, "positive_in_denominator": True}),
+    Member("proxy_nca", reference_classes.proxy_nca, {"label_smoothing": 0.2}),
+    Member(
+        "proxy_nca",
+        reference_classes.proxy_nca,
+        {"scale": 3.0, "positive_in_denominator": True, "label_smoothing": 0.1},
+    ),
+    Member("soft_triple", reference_classes.soft_triple, {"centers": 10}),
+    Member("soft_triple", reference_classes.soft_triple, {"centers": 1}),
+    Member(
+        "soft_triple",
+        reference_classes.soft_triple,
+        {"centers": 3, "la": 10.0, "gamma": 0.3, "tau": 0.5, "margin": 0.1},
+    ),
+]
+#: What options change, they change in these.
+FEW_CASES = [CASES[name] for name in ("unequal class sizes", "norms from 1e-3 to 30", "copy in another class")]
+#: Every loss of classes, its options as they come; those without a loop here have one in test_losses.py.
+NAMES = [name for name, loss in LOSSES.items() if loss.requires not in ("any", "graded")]
+
+
+def value_and_gradients(loss, *leaves):
+    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+    zeros = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, gradients, strict=True)]
+    return [loss.detach(), *zeros]
+
+
+def assert_same(ours, theirs, gradients=True):
+    for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert torch.isfinite(a).all()
+        if position == 0 or gradients:
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.detach().abs().max())))
+
+
+def copies_of(tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+
+def parameters_of(loss):
+    return [parameter for parameter in loss.parameters() if parameter.requires_grad]
+
+
+def equals_its_loop(member: Member, case: ClassCase) -> None:
+    loss = member.make(case.num_classes + 1, case.embeddings.shape[1])
+    theirs, *parameters = copies_of([case.embeddings, *parameters_of(loss)])
+    expected = value_and_gradients(member.value(theirs, case.classes, *parameters), theirs, *parameters)
+    gradients = case.smooth or (member.at_copies and case.name != "an embedding of zeros")
+    for loss.block_rows in (None, 1, 7, len(case.embeddings)):
+        ours = case.leaf()
+        found = value_and_gradients(loss(ours, case.classes), ours, *parameters_of(loss))
+        assert_same(found, expected, gradients)
+
+
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+@pytest.mark.parametrize("member", DEFAULTS, ids=str)
+def test_equals_its_loop_with_gradients_whole_and_in_blocks(member, case):
+    equals_its_loop(member, case)
+
+
+@pytest.mark.parametrize("case", FEW_CASES, ids=str)
+@pytest.mark.parametrize("member", VARIANTS, ids=str)
+def test_options_mean_what_the_loop_says(member, case):
+    equals_its_loop(member, case)
+
+
+@pytest.mark.parametrize("member", DEFAULTS + VARIANTS, ids=str)
+def test_some_rows_as_anchors(member):
+    case = CASES["unequal class sizes"]
+    loss = member.make(case.num_classes)
+    for places in ([4, 0, 3], [5]):
+        anchors = torch.tensor(places)
+        theirs, *parameters = copies_of([case.embeddings, *parameters_of(loss)])
+        loop = member.value(theirs, case.classes, *parameters, anchors=places)
+        expected = value_and_gradients(loop, theirs, *parameters)
+        for loss.block_rows in (None, 2):
+            ours = case.leaf()
+            value = loss(ours, case.classes, anchors=anchors)
+            assert_same(value_and_gradients(value, ours, *parameters_of(loss)), expected)
+
+
+@pytest.mark.parametrize("member", DEFAULTS, ids=str)
+@settings(max_examples=12, deadline=None)
+@given(batch=class_batches(max_size=7, smooth=True))
+def test_equals_its_loop_on_drawn_batches(member, batch):
+    embeddings, classes = batch
+    loss = member.make(int(classes.max()) + 2, embeddings.shape[1])
+    theirs = member.value(embeddings, classes, *parameters_of(loss))
+    torch.testing.assert_close(loss(embeddings, classes), theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("member", DEFAULTS, ids=str)
+def test_class_ids_of_any_numbering(member):
+    ids = [70_000_000_000, 3, -5, 12]
+    embeddings = CASES["unequal class sizes"].embeddings
+    classes = torch.tensor(ids)[torch.tensor([0, 1, 1, 2, 0, 0, 0, 2, 2])]
+    loss = member.make(4, class_ids=ids)
+    theirs, *parameters = copies_of([embeddings, *parameters_of(loss)])
+    known = {"class_ids": ids} if parameters else {}
+    expected = value_and_gradients(member.value(theirs, classes, *parameters, **known), theirs, *parameters)
+    for loss.block_rows in (None, 2):
+        ours = embeddings.clone().requires_grad_()
+        assert_same(value_and_gradients(loss(ours, classes), ours, *parameters_of(loss)), expected)
+
+
+@pytest.mark.parametrize("member", DEFAULTS, ids=str)
+def test_label_distances_of_classes_say_the_same(member):
+    case = CASES["unequal class sizes"]
+    loss = member.make(case.num_classes)
+    if loss.requires == "classes":
+        with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
+            loss(case.embeddings, case.distances)
+        return
+    assert_same([loss(case.embeddings, case.distances)], [member.value(case.embeddings, case.classes)])
+    anchors = torch.tensor([4, 0, 3])
+    some = loss(case.embeddings, case.distances[anchors], anchors=anchors)
+    assert_same([some], [member.value(case.embeddings, case.classes, anchors=anchors)])
+
+
+def test_every_class_loss_and_each_of_its_options_has_a_loop():
+    tested = {member.name for member in DEFAULTS}
+    assert tested | {"triplet_margin", "margin", "proxy_anchor"} == set(NAMES)  # these three: in test_losses.py
+    for name in tested:
+        signature = inspect.signature(LOSSES[name]).parameters.values()
+        options = {option.name for option in signature if option.kind is not option.KEYWORD_ONLY}
+        assert {key for member in DEFAULTS + VARIANTS if member.name == name for key in member.options} == options
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# invariances
+
+#: They do not normalize embeddings.
+UNNORMALISED = {"n_pairs", "angular", "cross_entropy"}
+#: Pairs are the first two items of each class in the batch.
+ORDERED = {"n_pairs", "angular"}
+
+
+def gradients_of(name, embeddings, classes, num_classes, class_ids=None):
+    loss = make(name, num_classes, embeddings.shape[1], class_ids)
+    leaf = embeddings.clone().requires_grad_()
+    return value_and_gradients(loss(leaf, classes), leaf, *parameters_of(loss))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=6, deadline=None)
+@given(batch=class_batches(min_size=4, max_size=9, smooth=True), data=st.data())
+def test_permuting_the_batch_permutes_the_gradient(name, batch, data):
+    embeddings, classes = batch
+    order = torch.tensor(data.draw(st.permutations(range(len(classes)))))
+    if name in ORDERED:
+        order = keeping_order_within_classes(order, classes)
+    number = int(classes.max()) + 1
+    value, gradient, *of_parameters = gradients_of(name, embeddings, classes, number)
+    moved = gradients_of(name, embeddings[order], classes[order], number)
+    assert_close_to([value, gradient[order], *of_parameters], moved)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNNORMALISED])
+@settings(max_examples=6, deadline=None)
+@given(batch=class_batches(min_size=4, max_size=9, smooth=True), seed=st.integers(0, 1000))
+def test_cosine_losses_ignore_the_lengths_of_embeddings(name, batch, seed):
+    embeddings, classes = batch
+    lengths = torch.exp(2 * torch.randn(len(classes), 1, generator=torch.Generator().manual_seed(seed)).double())
+    number = int(classes.max()) + 1
+    value, gradient, *of_parameters = gradients_of(name, embeddings, classes, number)
+    scaled = gradients_of(name, lengths * embeddings, classes, number)
+    # The gradient with respect to a vector that is c times as long is 1/c of it.
+    assert_close_to([value, gradient, *of_parameters], [scaled[0], lengths * scaled[1], *scaled[2:]])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=6, deadline=None)
+@given(
+    batch=class_batches(min_size=4, max_size=9, smooth=True),
+    names=st.lists(st.integers(-(2**40), 2**40), min_size=20, max_size=20, unique=True),
+)
+def test_classes_may_be_called_anything(name, batch, names):
+    embeddings, classes = batch
+    number = int(classes.max()) + 1
+    called = torch.tensor(names)[classes]
+    expected = gradients_of(name, embeddings, classes, number)
+    assert_same(gradients_of(name, embeddings, called, number, class_ids=names[:number]), expected)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not LOSSES[n].whole and n not in {*ORDERED, "proxy_anchor"}])
+@settings(max_examples=6, deadline=None)
+@given(batch=class_batches(min_size=4, max_size=9, smooth=True), data=st.data())
+def test_sums_of_disjoint_anchors_add_up(name, batch, data):
+    embeddings, classes = batch
+    loss = make(name, int(classes.max()) + 1, embeddings.shape[1])
+    order = torch.tensor(data.draw(st.permutations(range(len(classes)))))
+    values, counts = loss.sums(loss.compare(embeddings, classes))
+    some = order.split(data.draw(st.integers(1, 4)))
+    parts = [loss.sums(loss.compare(embeddings, classes, part)) for part in some]
+    assert_same([sum(part[0] for part in parts)], [values])
+    assert torch.equal(sum(part[1] for part in parts), counts)
+
+
+def keeping_order_within_classes(order: Tensor, classes: Tensor) -> Tensor:
+    """The same interleaving of the classes, with the items of each in the order that they had."""
+    items = {c: iter([i for i in range(len(classes)) if int(classes[i]) == c]) for c in classes.tolist()}
+    return torch.tensor([next(items[int(classes[i])]) for i in order])
+
+
+def assert_close_to(expected, found):
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * max(1.0, float(a.abs().max())))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# precision
+
+
+@pytest.mark.parametrize("block_rows", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("norm", [1.0, 30.0])
+@pytest.mark.parametrize("member", DEFAULTS, ids=str)
+def test_lower_precision_of_the_input_costs_no_more_than_its_rounding(member, norm, dtype, block_rows):
+    case = CASES["unequal class sizes"]
+    embeddings = (norm * torch.nn.functional.normalize(case.embeddings)).to(dtype)
+    loss = member.make(case.num_classes).float()
+    theirs, *parameters = copies_of([embeddings.double(), *[p.double() for p in parameters_of(loss)]])
+    expected = value_and_gradients(member.value(theirs, case.classes, *parameters), theirs, *parameters)
+    loss.block_rows = block_rows
+    ours = embeddings.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(ours, case.classes)
+    assert value.dtype == torch.float32
+    found = value_and_gradients(value, ours, *parameters_of(loss))
+    assert found[1].dtype == dtype
+    for position, (a, b) in enumerate(zip(found, expected, strict=True)):
+        rounding = 1e-2 if a.dtype == torch.bfloat16 else 1e-3  # of the gradient; the value is in float32
+        tolerance = 2e-4 if position == 0 else rounding
+        torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance * max(1e-2, float(b.abs().max())))
+
+
+#: Their gradients are not those of their values: weights are constants there. The loops above say the same.
+SURROGATES = {"instance_cross_entropy", "ranked_list"}
+
+
+@pytest.mark.parametrize("block_rows", [None, 3])
+@pytest.mark.parametrize(
+    "member",
+    [m for m in DEFAULTS + VARIANTS if m.name not in SURROGATES or m.options.get("reweight") is False],
+    ids=str,
+)
+def test_gradcheck(member, block_rows):
+    case = CASES["classes of one"]
+    loss = member.make(case.num_classes)
+    loss.block_rows = block_rows
+    parameters = parameters_of(loss)
+    leaf = case.leaf()
+    assert torch.autograd.gradcheck(lambda e, *_: loss(e, case.classes), (leaf, *parameters), fast_mode=True)
+
+
+@pytest.mark.parametrize("classes", [[0, 0, 0, 0, 0], [0, 1, 2, 3, 4]], ids=["one class", "all lone"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "n_pairs",
+        "angular",
+        "lifted_structure",
+        "multi_similarity",
+        "instance_cross_entropy",
+        "triplet_margin",
+        "margin",
+    ],
+)
+def test_nothing_to_compare_is_a_zero_that_back_propagates(name, classes):
+    embeddings = CASES["one class only"].leaf()
+    options = {"l2": 0.0} if name == "n_pairs" else {}
+    for block_rows in (None, 2):
+        loss = make(name, **options)
+        loss.block_rows = block_rows
+        value, gradient, *_ = value_and_gradients(loss(embeddings, torch.tensor(classes)), embeddings)
+        assert value == 0
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# mining
+
+
+def kept_by(name, embeddings, classes):
+    """The pairs that a miner keeps, as its paper says: lists of (anchor, positive) and of (anchor, negative)."""
+    if name == "vthm":
+        return reference_pairs.vthm(embeddings, classes)
+    if name == "hardest":
+        return reference_pairs.hardest(embeddings, classes)
+    every_positive = [(i, j) for i in range(len(classes)) for j in reference_pairs.positives(classes, i)]
+    return every_positive, [(a, n) for a, _, n in reference_pairs.semi_hard(embeddings, classes)]
+
+
+@pytest.mark.parametrize("name", ["vthm", "semi_hard", "hardest"])
+@pytest.mark.parametrize("case", [case for case in CLASS_CASES if case.smooth], ids=str)
+def test_raw_over_mined_pairs_equals_the_loop_over_their_list(case, name):
+    loss = LOSSES["raw"](miner=MINERS[name]())
+    theirs = case.leaf()
+    kept = kept_by(name, case.embeddings, case.classes)
+    expected = value_and_gradients(reference_pairs.raw(theirs, case.classes, kept=kept), theirs)
+    for loss.block_rows in (None, 1, 7):
+        ours = case.leaf()
+        assert_same(value_and_gradients(loss(ours, case.classes), ours), expected)
+
+
+class Drawn(Miner):
+    """Each pair as often as it says, `[B, B]`."""
+
+    def __init__(self, times: Tensor) -> None:
+        super().__init__()
+        self.times = times
+
+    def weights(self, candidates: Candidates) -> Tensor:
+        return self.times[candidates.anchors]
+
+
+#: Those whose sums over pairs a miner may weigh, as told by a list in which pairs come several times.
+LISTED = {
+    "contrastive",
+    "lifted_structure",
+    "binomial_deviance",
+    "raw",
+    "ranked_list",
+    "instance_cross_entropy",
+    "dro",
+}
+
+
+@pytest.mark.parametrize("member", [m for m in DEFAULTS + VARIANTS if m.name in LISTED], ids=str)
+def test_a_pair_of_weight_three_is_a_pair_listed_three_times(member):
+    case = CASES["unequal class sizes"]
+    size = len(case.classes)
+    for seed in range(3):
+        times = torch.randint(0, 4, (size, size), generator=torch.Generator().manual_seed(seed))
+        times[seed] = 0  # an anchor of which nothing is left
+        listed = [[], []]
+        for i in range(size):
+            for side, partners in zip(listed, reference_pairs.partners(case.classes, i), strict=True):
+                side += [(i, j) for j in partners for _ in range(int(times[i, j]))]
+        loss = member.make(miner=Drawn(times))
+        theirs = case.leaf()
+        expected = value_and_gradients(member.value(theirs, case.classes, kept=listed), theirs)
+        for loss.block_rows in (None, 2):
+            ours = case.leaf()
+            assert_same(value_and_gradients(loss(ours, case.classes), ours), expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the unified view: the weights of pairs in closed form
+
+
+def instance_cross_entropy_weights(embeddings, classes):
+    """Eq. 11-15 before the 1/m."""
+    w = torch.zeros(len(classes), len(classes), dtype=torch.float64)
+    for side in reference_classes.instance_cross_entropy_weights(embeddings, classes):
+        for i, j, w_ij in side:
+            w[i, j] = len(classes) * w_ij
+    return w
+
+
+WEIGHTS = {
+    "contrastive": (reference_pairs.contrastive_weights, [{}, {"margin": 0.1}]),
+    "triplet_margin": (reference_pairs.triplet_weights, [{}, {"margin": 0.6}]),
+    "lifted_structure": (reference_pairs.lifted_structure_weights, [{}, {"margin": 0.1}]),
+    "binomial_deviance": (reference_pairs.binomial_deviance_weights, [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}]),
+    "raw": (reference_pairs.raw_weights, [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}]),
+    "instance_cross_entropy": (instance_cross_entropy_weights, [{}]),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_weights_of_pairs_are_those_of_the_paper(case, name):
+    closed_form, options = WEIGHTS[name]
+    for choice in options:
+        found = pair_weights(make(name, **choice), case.embeddings, case.classes)
+        assert_same([found], [closed_form(case.embeddings, case.classes, **choice)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# DRO: the worst distribution, and the losses that it contains
+
+
+def test_no_distribution_is_worse_than_that_of_kl():
+    generator = torch.Generator().manual_seed(0)
+    losses, gamma = torch.rand(6, generator=generator, dtype=torch.float64), 0.3
+    value = float(kl_robust(losses, torch.zeros(6, dtype=torch.int64), gamma)[0])
+    assert value == pytest.approx(float(reference_classes.kl_robust(list(losses), gamma)), rel=1e-12)
+    best = torch.softmax(losses / gamma, 0)
+    assert reference_classes.kl_objective(losses.tolist(), best.tolist(), gamma) == pytest.approx(value, rel=1e-12)
+    # Of any kind, and near the best one.
+    anywhere = torch.distributions.Dirichlet(torch.full((6,), 0.7, dtype=torch.float64)).sample((2000,))
+    near = torch.softmax(best.log() + 0.1 * torch.randn(2000, 6, generator=generator, dtype=torch.float64), 1)
+    for p in [*anywhere.tolist(), *near.tolist()]:
+        assert reference_classes.kl_objective(losses.tolist(), p, gamma) < value
+
+
+def grouped(case, alpha, beta, base):
+    """l = base - s for positives and s - base for negatives; a group and a gamma for each anchor and sign."""
+    s = reference_pairs.cosines(case.embeddings)
+    losses, groups = [], []
+    for i in range(len(case.classes)):
+        for j in reference_pairs.positives(case.classes, i):
+            losses.append(base - s[i][j])
+            groups.append(2 * i)
+        for j in reference_pairs.negatives(case.classes, i):
+            losses.append(s[i][j] - base)
+            groups.append(2 * i + 1)
+    gammas = torch.tensor([1 / alpha, 1 / beta] * len(case.classes), dtype=torch.float64)
+    return torch.stack(losses), torch.tensor(groups), gammas
+
+
+def test_lifted_structure_is_a_case_of_dro_up_to_the_logarithms_of_the_group_sizes():
+    case = CASES["unequal class sizes"]
+    losses, groups, gammas = grouped(case, 1, 1, 0.0)
+    values = kl_robust(losses, groups, gammas)
+    total = 0.0
+    for i in range(len(case.classes)):
+        p, n = reference_pairs.positives(case.classes, i), reference_pairs.negatives(case.classes, i)
+        hinge = values[2 * i] + math.log(len(p)) + values[2 * i + 1] + math.log(len(n)) + 1.0
+        total += float(hinge.clamp(min=0)) / len(case.classes)
+    assert total == pytest.approx(float(LOSSES["lifted_structure"]()(case.embeddings, case.classes)), rel=1e-12)
+
+
+def test_raw_is_a_case_of_dro_with_a_dummy_up_to_the_logarithms_of_the_group_sizes():
+    case = CASES["unequal class sizes"]
+    alpha, beta, base = 2.0, 50.0, 0.5
+    values = kl_robust(*grouped(case, alpha, beta, base), dummy=True)
+    total = 0.0
+    for i in range(len(case.classes)):
+        p, n = reference_pairs.positives(case.classes, i), reference_pairs.negatives(case.classes, i)
+        total += float(values[2 * i]) + math.log(len(p) + 1) / alpha
+        total += float(values[2 * i + 1]) + math.log(len(n) + 1) / beta
+    ours = LOSSES["raw"](alpha, beta, base)(case.embeddings, case.classes)
+    assert total / len(case.classes) == pytest.approx(float(ours), rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# HDML
+
+
+@pytest.mark.parametrize(("alpha", "average"), [(7.0, 0.5), (7.0, 20.0), (90.0, 1e6), (90.0, 3.0)])
+def test_the_augmentor_pulls_negatives_as_the_paper_says(alpha, average):
+    x = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[2, 0] = x[0, 0]  # the negative lies on its anchor,
+    x[1, 1] = x[0, 1]  # the positive does,
+    x[1:, 2] = x[0, 2]  # both do;
+    x[2, 3] = x[1, 3]  # or the negative on the positive
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found = pull(*ours, alpha, torch.tensor(average, dtype=torch.float64))
+    rows = [reference_classes.augmented(*theirs[:, i], alpha, average) for i in range(x.shape[1])]
+    sign = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = value_and_gradients((torch.stack(rows) * sign).sum(), theirs)
+    assert_same([found], [torch.stack(rows)])
+    assert_same(value_and_gradients((found * sign).sum(), ours), expected)

@@ -1,0 +1,253 @@
+"""Multi-level features: the maps they are made of, heads and losses of their own, checkpoints, what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.models import images, message, same
+from support.runs import Killed, from_text
+from torch import nn
+from torchvision import models as torchvision_models
+
+from contml import InputError
+from contml.experiment import check, evaluate_run, load, resume, train
+from contml.losses import InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss
+from contml.losses.levels import LevelLosses
+from contml.models import EmbeddingModel
+from contml.runs import create
+from contml.testing import check_loss
+
+ALL = ["low", "middle", "high"]
+#: Backbones, after which modules their levels are taken, and how wide these are.
+BACKBONES = {
+    "googlenet": (["inception3b", "inception4e", "inception5b"], [480, 832, 1024]),
+    "resnet18": (["layer2", "layer3", "layer4"], [128, 256, 512]),
+    "resnet50": (["layer2", "layer3", "layer4"], [512, 1024, 2048]),
+    "resnext50_32x4d": (["layer2", "layer3", "layer4"], [512, 1024, 2048]),
+    "mobilenet_v2": (["features.6", "features.13", "features.18"], [32, 96, 1280]),
+    "small_cnn": (["layers.9", "layers.16", "layers.24"], [64, 128, 1024]),
+}
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_features_are_the_means_of_the_maps(name):
+    modules, widths = BACKBONES[name]
+    torch.manual_seed(0)
+    plain = EmbeddingModel(name, dim=4).eval()
+    torch.manual_seed(0)
+    model = EmbeddingModel(name, dim=4, levels=ALL).eval()
+    assert plain.backbone.state_dict().keys() == model.backbone.state_dict().keys()
+    model.backbone.load_state_dict(plain.backbone.state_dict())
+    maps = {}
+    for module in modules:
+        plain.backbone.get_submodule(module).register_forward_hook(
+            lambda module, given, out, key=module: maps.__setitem__(key, out)
+        )
+    x = images(2, 96)
+    last = plain.features(x)
+    expected = [maps[m].mean((2, 3)) if maps[m].ndim == 4 else maps[m] for m in modules]
+    assert [part.shape[1] for part in expected] == widths
+    torch.testing.assert_close(model.features(x), torch.cat(expected, 1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.features(x)[:, -widths[-1] :], last, rtol=1e-4, atol=1e-5)  # high: what it was
+    assert (model.feature_dim, model.embedding_dim, model.parts) == (sum(widths), 12, [4, 4, 4])
+
+
+def test_each_level_has_a_head_and_a_length_of_its_own():
+    model = EmbeddingModel("small_cnn", dim=5, levels=["high", "low"], normalize=True).eval()
+    x = images()
+    features, embeddings = model.features(x), model(x)
+    assert features.shape == (2, 1024 + 64)
+    high, low = model.head["high"](features[:, :1024]), model.head["low"](features[:, 1024:])
+    expected = torch.cat([nn.functional.normalize(high), nn.functional.normalize(low)], 1)
+    torch.testing.assert_close(embeddings, expected)
+    free = EmbeddingModel("small_cnn", dim=5, levels=["high", "low"]).eval()
+    free.load_state_dict(model.state_dict())
+    torch.testing.assert_close(free(x), torch.cat([high, low], 1))
+    assert model.head["low"].weight.std().item() == pytest.approx((2 / 5) ** 0.5, rel=0.2)
+    assert {key.split(".")[0] for key in model.state_dict()} == {"backbone", "head"}
+    assert len([*model.head_parameters()]) == 4
+
+
+def test_levels_without_heads():
+    model = EmbeddingModel("small_cnn", dim=None, levels=ALL).eval()
+    assert model.parts == [64, 128, 1024]
+    assert torch.equal(model(images()), model.features(images()))
+
+
+def test_training_mode_reaches_the_backbone():
+    model = EmbeddingModel("small_cnn", dim=4, levels=ALL)
+    x = images(4)
+    before = model.backbone.get_submodule("layers.1").running_mean.clone()
+    first = model(x)
+    assert not torch.equal(model.backbone.get_submodule("layers.1").running_mean, before)
+    model.eval()
+    assert not torch.allclose(model(x), first)
+    frozen = EmbeddingModel("small_cnn", dim=4, levels=ALL, freeze_batch_norm=True)
+    before = frozen.backbone.get_submodule("layers.1").running_mean.clone()
+    frozen(x).sum().backward()
+    assert torch.equal(frozen.backbone.get_submodule("layers.1").running_mean, before)
+    assert all(p.grad is not None for p in frozen.parameters())
+
+
+def test_levels_below_need_no_layers_above():
+    model = EmbeddingModel("resnet18", dim=4, levels=["low"])
+    assert {key.split(".")[0] for key in model.backbone.state_dict()} == {"conv1", "bn1", "layer1", "layer2"}
+    model(images()).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_timm_resnets_have_levels():
+    pytest.importorskip("timm")
+    model = EmbeddingModel("timm:resnet10t", dim=4, levels=ALL).eval()
+    assert model.feature_dim == 128 + 256 + 512
+    assert model(images()).shape == (2, 12)
+
+
+@pytest.mark.parametrize("levels", [ALL, ["low"], ["middle", "low"]])
+def test_weights_of_the_whole_backbone(tmp_path, levels):
+    whole = torchvision_models.resnet18()
+    save_file(whole.state_dict(), tmp_path / "whole.safetensors")
+    model = EmbeddingModel("resnet18", weights=str(tmp_path / "whole.safetensors"), levels=levels)
+    state = whole.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in model.backbone.state_dict().items())
+
+
+@pytest.mark.parametrize("levels", [ALL, ["low"]])
+def test_its_own_checkpoint(tmp_path, levels):
+    source = EmbeddingModel("small_cnn", dim=8, levels=levels)
+    file = tmp_path / "model.safetensors"
+    save_file(source.state_dict(), file)
+    assert same(EmbeddingModel("small_cnn", dim=8, levels=levels, weights=str(file)), source)
+    other = EmbeddingModel("small_cnn", dim=9, levels=levels, weights=str(file))
+    assert same(other.backbone, source.backbone)  # and new heads
+    if levels == ALL:
+        assert same(EmbeddingModel("small_cnn", dim=8, weights=str(file)).backbone, source.backbone)
+    else:
+        text = message(backbone="small_cnn", dim=8, weights=str(file))
+        assert "does not fit the backbone small_cnn: " in text
+        assert "missing (layers.11.weight, " in text
+
+
+def test_levels_that_are_not_there():
+    assert message(backbone="vit_b_16", levels=["low"]) == (
+        "levels are ['low'], but those of vit_b_16 are not known; those of googlenet, mobilenet_v2, small_cnn, and "
+        "of ResNets of torchvision and timm are"
+    )
+    own = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    assert "those of a Sequential are not known" in message(backbone=own, levels=["low"])
+    for levels in ([], ["low", "low"]):
+        assert message(backbone="resnet18", levels=levels) == (
+            f"levels are {levels}; name one or more of low, middle, high, each once"
+        )
+
+
+# -- the loss ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss])
+def test_losses_of_levels_keep_the_contract(loss):
+    skip = ["gradcheck"] if loss is InstanceCrossEntropyLoss else []
+    check_loss(LevelLosses([loss(), loss()], [4, 2]), skip=skip)
+
+
+def test_each_part_has_its_own_loss():
+    torch.manual_seed(0)
+    losses = [ProxyAnchorLoss(num_classes=3, embedding_dim=dim) for dim in (4, 2)]
+    both = LevelLosses(losses, [4, 2])
+    x, y = torch.randn(6, 6, requires_grad=True), torch.tensor([0, 0, 1, 1, 2, 2])
+    value = both(x, y)
+    torch.testing.assert_close(value, losses[0](x[:, :4], y) + losses[1](x[:, 4:], y))
+    (gradient,) = torch.autograd.grad(value, x)
+    (first,) = torch.autograd.grad(losses[0](x[:, :4], y), x)
+    torch.testing.assert_close(gradient[:, :4], first[:, :4])
+    assert both.requires == "classes"
+    assert len([*both.parameters()]) == 2
+
+
+def test_embeddings_of_another_length():
+    with pytest.raises(InputError, match=r"^embeddings are \[4, 5\], but the losses are for parts of \[4, 2\] numbers"):
+        LevelLosses([LogRatioLoss(), LogRatioLoss()], [4, 2])(torch.randn(4, 5), torch.zeros(4, 4))
+    with pytest.raises(InputError, match="1 losses for 2 parts"):
+        LevelLosses([LogRatioLoss()], [4, 2])
+
+
+# -- in a config -------------------------------------------------------------------------------------------------------
+
+LEVELS = "model.levels=[low, middle, high]"
+PARTS = {
+    "ice": "loss: instance_cross_entropy",
+    "proxies": "loss: proxy_anchor",
+    "memory and a loss that learns": "loss: {name: margin, per_class: true}\nmemory: {size: 20, start: 0}",
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_training_resumes_bit_for_bit(tmp_path, name):
+    made = from_text(tmp_path, True, PARTS[name], LEVELS, "model.normalize=true")
+    task = made.build_task()
+    whole = made.build_trainer(task, quiet=True)
+    assert isinstance(whole.training_step.loss, LevelLosses)
+    whole.fit()
+    run = create(tmp_path, "killed")
+    killed = made.build_trainer(task, run, quiet=True)
+    batch = killed.sampler.batch
+
+    def dies(epoch, step):
+        if (epoch, step) == (1, 1):
+            raise Killed
+        return batch(epoch, step)
+
+    killed.sampler.batch = dies
+    with pytest.raises(Killed):
+        killed.fit()
+    rest = made.build_trainer(task, run, weights=False, quiet=True)
+    rest.resume()
+    rest.fit()
+    for a, b in ((rest.bare_model, whole.bare_model), (rest.training_step.loss, whole.training_step.loss)):
+        left, right = a.state_dict(), b.state_dict()
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left)
+    trained = {name.split(".")[1] for name, _ in whole.bare_model.head.named_parameters(prefix="head")}
+    assert trained == {*ALL}
+
+
+def test_trained_evaluated_and_resumed_on_the_concatenation(tmp_path):
+    made = from_text(
+        tmp_path, True, "loss: instance_cross_entropy", LEVELS, "model.normalize=true", "training.epochs=1"
+    )
+    run = train(made, tmp_path / "runs")
+    embeddings = load_file(run.folder / "embeddings" / "test.safetensors")["embeddings"]
+    assert embeddings.shape == (12, 12)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.full((12,), 3**0.5))
+    first = (run.folder / "evaluation.json").read_text()
+    evaluate_run(run.folder, trust=True)
+    assert (run.folder / "evaluation.json").read_text() == first
+    assert resume(run.folder, trust=True).folder == run.folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            ["model.levels=[hihg]"],
+            "command line: 'model.levels' is [\"hihg\"]; it must be a list of one of low, middle, high or null",
+        ),
+        (["model.levels=low"], "command line: 'model.levels' is 'low'; it must be a list of"),
+        (["model.levels=[low, low]"], "levels are ['low', 'low']; name one or more of low, middle, high, each once"),
+        ([LEVELS, "model.backbone=vgg11"], "those of vgg11 are not known"),
+        ([LEVELS, "loss=n_pairs", "step=hdml"], "command line: 'model.levels' has a loss for each level, and step"),
+    ],
+)
+def test_what_does_not_fit(tmp_path, changes, expected):
+    with pytest.raises(InputError) as error:
+        check(from_text(tmp_path, True, "loss: raw", *changes))
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_config_of_ours_takes_levels():
+    assert load("classes/synthetic", [LEVELS]).values["model"]["levels"] == ALL

@@ -1,0 +1,494 @@
+"""The losses against slow loops written from the papers, whole and in blocks, in every dtype, at every edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from support import reference
+from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
+
+from contml import InputError
+from contml.config import data_arguments
+from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
+
+BLOCKS = [None, 1, 7]
+CONTINUOUS = {
+    "log_ratio": (lambda: LogRatioLoss(), lambda e, d, a: reference.log_ratio(e, d, a)),
+    "log_ratio strict": (lambda: LogRatioLoss(strict=True), lambda e, d, a: reference.log_ratio(e, d, a, strict=True)),
+    "log_ratio plain": (
+        lambda: LogRatioLoss(squared=False),
+        lambda e, d, a: reference.log_ratio(e, d, a, squared=False),
+    ),
+    "dense_triplet": (lambda: DenseTripletLoss(), lambda e, d, a: reference.dense_triplet(e, d, a)),
+    "dense_triplet wide": (lambda: DenseTripletLoss(1.5), lambda e, d, a: reference.dense_triplet(e, d, a, 1.5)),
+}
+TRIPLETS = [
+    (distance, reduction)
+    for distance in ("cosine", "euclidean", "squared_euclidean")
+    for reduction in ("mean", "nonzero", "sum")
+]
+
+
+def value_and_gradient(loss, embeddings, *parameters):
+    gradients = torch.autograd.grad(loss, [embeddings, *parameters], allow_unused=True)
+    zeros = [torch.zeros_like(t) if g is None else g for t, g in zip([embeddings, *parameters], gradients, strict=True)]
+    return [loss.detach(), *zeros]
+
+
+def assert_same(ours, theirs, smooth=True):
+    for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert torch.isfinite(a).all()
+        if position == 0 or smooth:
+            torch.testing.assert_close(a, b.to(a.dtype), rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())))
+
+
+def in_blocks(loss, embeddings, target):
+    """Value and gradients with respect to the embeddings and the parameters, whole and in blocks of 1, 7 and B rows."""
+    for loss.block_rows in (None, 1, 7, len(embeddings)):
+        leaf = embeddings.clone().requires_grad_()
+        yield value_and_gradient(loss(leaf, target), leaf, *loss.parameters())
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("case", DISTANCE_CASES, ids=str)
+def test_continuous_loss_equals_its_loop(case, name):
+    make, loop = CONTINUOUS[name]
+    theirs = case.leaf()
+    expected = value_and_gradient(loop(theirs, case.distances, None), theirs)
+    for ours in in_blocks(make(), case.embeddings, case.distances):
+        assert_same(ours, expected, case.smooth)
+
+
+@pytest.mark.parametrize(("distance", "reduction"), TRIPLETS)
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_triplet_equals_its_loop(case, distance, reduction):
+    theirs = case.leaf()
+    loop = reference.triplet_margin(theirs, case.distances, None, 0.1, distance, reduction)
+    expected = value_and_gradient(loop, theirs)
+    for ours in in_blocks(TripletMarginLoss(0.1, distance, reduction), case.embeddings, case.classes):
+        assert_same(ours, expected, case.smooth)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_margin_equals_its_loop(case, per_class):
+    loss = MarginLoss(per_class=per_class, num_classes=case.num_classes).double()
+    if per_class:
+        loss.boundary.data += torch.linspace(-0.5, 0.3, case.num_classes)
+    boundary, theirs = loss.boundary.detach().clone().requires_grad_(), case.leaf()
+    expected = value_and_gradient(reference.margin_loss(theirs, case.classes, boundary), theirs, boundary)
+    for ours in in_blocks(loss, case.embeddings, case.classes):
+        assert_same(ours, expected, case.smooth)
+
+
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_proxy_anchor_equals_its_loop(case):
+    torch.manual_seed(0)
+    loss = ProxyAnchorLoss(num_classes=case.num_classes + 2, embedding_dim=case.embeddings.shape[1]).double()
+    proxies, theirs = loss.proxies.detach().clone().requires_grad_(), case.leaf()
+    expected = value_and_gradient(reference.proxy_anchor(theirs, case.classes, proxies), theirs, proxies)
+    for ours in in_blocks(loss, case.embeddings, case.classes):
+        assert_same(ours, expected, case.smooth)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batch=batches(max_size=7, smooth=True))
+def test_continuous_losses_on_drawn_batches(batch):
+    embeddings, distances = batch
+    for make, loop in CONTINUOUS.values():
+        ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+        # Hinges that are exactly at their kink make gradients ambiguous: values alone are compared here.
+        assert_same(
+            value_and_gradient(make()(ours, distances), ours)[:1],
+            value_and_gradient(loop(theirs, distances, None), theirs)[:1],
+        )
+
+
+@settings(max_examples=25, deadline=None)
+@given(batch=class_batches(max_size=7, smooth=True))
+def test_class_losses_on_drawn_batches(batch):
+    embeddings, classes = batch
+    distances = ClassLabels(classes).pairwise().double()
+    for distance, reduction in TRIPLETS:
+        ours = TripletMarginLoss(0.2, distance, reduction)(embeddings, classes)
+        theirs = reference.triplet_margin(embeddings, distances, None, 0.2, distance, reduction)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_anchors_are_some_rows_of_the_batch(name):
+    case = DISTANCE_CASES[0]
+    make, loop = CONTINUOUS[name]
+    anchors = torch.tensor([5, 0, 3])
+    rows = case.distances[anchors]
+    for block_rows in (None, 2):
+        loss = make()
+        loss.block_rows = block_rows
+        ours, theirs = case.leaf(), case.leaf()
+        assert_same(
+            value_and_gradient(loss(ours, rows, anchors=anchors), ours),
+            value_and_gradient(loop(theirs, rows, anchors), theirs),
+        )
+
+
+def test_a_label_space_a_matrix_and_class_ids_say_the_same():
+    torch.manual_seed(0)
+    embeddings, values = torch.randn(20, 8), torch.randn(50, 3)
+    space, rows, anchors = VectorLabels(values), torch.randperm(50)[:20], torch.tensor([7, 2])
+    loss = LogRatioLoss()
+    by_space, by_matrix = loss(embeddings, space[rows]), loss(embeddings, space.pairwise(rows, rows))
+    assert torch.equal(by_space, by_matrix)
+    some = loss(embeddings, space[rows], anchors=anchors)
+    assert torch.equal(some, loss(embeddings, space.pairwise(rows[anchors], rows), anchors=anchors))
+    classes = torch.randint(0, 4, (20,)) * 17
+    triplet = TripletMarginLoss()
+    expected = triplet(embeddings, classes)
+    assert torch.equal(triplet(embeddings, ClassLabels(classes)), expected)
+    assert torch.equal(triplet(embeddings, ClassLabels(classes).pairwise()), expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# numbers as labels
+
+#: Losses that take them, and the label distance of two numbers that each reads: as its embedding distance, squared or
+#: plain.
+NUMBERS = {
+    "log_ratio": (lambda: LogRatioLoss(), lambda a, b: (a - b) ** 2),
+    "log_ratio strict": (lambda: LogRatioLoss(strict=True), lambda a, b: (a - b) ** 2),
+    "log_ratio plain": (lambda: LogRatioLoss(squared=False), lambda a, b: abs(a - b)),
+    "log_ratio plain, strict": (lambda: LogRatioLoss(squared=False, strict=True), lambda a, b: abs(a - b)),
+    "dense_triplet": (lambda: DenseTripletLoss(), lambda a, b: (a - b) ** 2),
+    "dense_triplet wide": (lambda: DenseTripletLoss(1.5), lambda a, b: (a - b) ** 2),
+}
+#: Two of one value, two equally far from a third, one below 0; all label distances are numbers that float32 holds.
+VALUES = [0.0, 0.5, 1.25, 3.0, -2.0, 7.0, 0.5, 1.0]
+
+
+def matrix_of(values, distance):
+    return torch.tensor([[float(distance(a, b)) for b in values] for a in values], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_numbers_are_the_matrix_of_their_differences(name, dtype):
+    make, distance = NUMBERS[name]
+    embeddings = DISTANCE_CASES[0].embeddings
+    matrix, numbers = matrix_of(VALUES, distance), torch.tensor(VALUES, dtype=dtype)
+    for ours, expected in zip(
+        in_blocks(make(), embeddings, numbers), in_blocks(make(), embeddings, matrix), strict=True
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+        assert ours[1].any()
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_with_some_rows_as_anchors(name):
+    make, distance = NUMBERS[name]
+    embeddings, anchors = DISTANCE_CASES[0].embeddings, torch.tensor([5, 0, 3])
+    matrix, numbers = matrix_of(VALUES, distance), torch.tensor(VALUES)
+    for block_rows in BLOCKS:
+        loss = make()
+        loss.block_rows = block_rows
+        assert torch.equal(
+            loss(embeddings, numbers, anchors=anchors), loss(embeddings, matrix[anchors], anchors=anchors)
+        )
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_numbers_are_vector_labels_squared_as_the_embedding_distance(squared):
+    torch.manual_seed(0)
+    embeddings, numbers = torch.randn(9, 4), torch.randn(9)
+    loss, spaces = LogRatioLoss(squared), {kind: VectorLabels(numbers, squared=kind) for kind in (True, False)}
+    value = loss(embeddings, numbers)
+    assert torch.equal(value, loss(embeddings, spaces[squared]))
+    assert not torch.equal(value, loss(embeddings, spaces[not squared]))
+    dense = DenseTripletLoss()
+    assert torch.equal(dense(embeddings, numbers), dense(embeddings, spaces[True]))
+
+
+def test_numbers_that_learn_get_no_gradient():
+    numbers, embeddings = torch.randn(6, requires_grad=True), torch.randn(6, 3, requires_grad=True)
+    LogRatioLoss()(embeddings, numbers).backward()
+    assert numbers.grad is None
+    assert embeddings.grad.any()
+
+
+#: Losses of labels that are 0 / 1 or classes.
+BINARY = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_numbers_are_refused_by_losses_for_0_and_1(name):
+    torch.manual_seed(0)
+    loss = make_loss(name)
+    # Numbers that could be classes are numbers all the same: floats are never classes.
+    for numbers in (torch.randn(4), torch.tensor([0.0, 1.0, 0.0, 1.0])):
+        with pytest.raises(InputError) as error:
+            loss(torch.randn(4, 6), numbers)
+        kind = {"binary": "label distances of 0 and 1", "classes": "classes"}[loss.requires]
+        assert f"{type(loss).__name__} needs {kind}, but the labels are graded; " in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+#: Labels of four items that are 0 / 1.
+ZERO_ONE = {
+    "integer classes": (torch.tensor([0, 1, 0, 1]), "classes"),
+    "classes in bytes": (torch.tensor([0, 1, 0, 1], dtype=torch.uint8), "classes"),
+    "a label space of classes": (ClassLabels(["a", "b", "a", "b"]), "classes"),
+    "a batch of classes": (ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
+    "a threshold": (ThresholdLabels(1.0, space=VectorLabels(torch.arange(4.0))), "0 / 1 without class ids"),
+    "nearest items": (NearestLabels(1, space=VectorLabels(torch.arange(4.0))), "0 / 1 without class ids"),
+}
+
+
+@pytest.mark.parametrize("name", ZERO_ONE)
+def test_log_ratio_refuses_classes_and_labels_of_0_and_1(name):
+    labels, words = ZERO_ONE[name]
+    for loss in (LogRatioLoss(), LogRatioLoss(squared=False, strict=True)):
+        with pytest.raises(InputError) as error:
+            loss(torch.randn(4, 3), labels)
+        assert str(error.value).startswith(f"LogRatioLoss needs graded label distances, but the labels are {words}: ")
+        assert "\n" not in str(error.value)
+
+
+def test_a_matrix_is_graded_to_log_ratio_whatever_its_numbers():
+    torch.manual_seed(0)
+    embeddings, matrix = torch.randn(5, 3, dtype=torch.float64), 1 - torch.eye(5, dtype=torch.float64)
+    assert_same([LogRatioLoss()(embeddings, matrix)], [reference.log_ratio(embeddings, matrix)])
+
+
+@pytest.mark.parametrize("name", ZERO_ONE)
+def test_dense_triplet_takes_labels_of_0_and_1(name):
+    torch.manual_seed(0)
+    embeddings, (labels, _) = torch.randn(4, 3, dtype=torch.float64), ZERO_ONE[name]
+    space = ClassLabels(labels) if isinstance(labels, torch.Tensor) else labels
+    expected = reference.dense_triplet(embeddings, space.pairwise().double(), None, 1.5)
+    assert_same([DenseTripletLoss(1.5)(embeddings, labels)], [expected])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# all losses
+
+#: A surrogate gradient: checked against the gradient that the paper states.
+SURROGATE = {"ranked_list", "instance_cross_entropy"}
+#: The first two items of a class in the batch are its pair.
+ORDERED = {"n_pairs", "angular"}
+#: Positives are pulled and negatives pushed whether or not there are any of the other side (n_pairs: its l2).
+ONE_SIDED = {"contrastive", "n_pairs", "binomial_deviance", "raw", "ranked_list", "dro"}
+
+
+def make_loss(name):
+    data = {"num_classes": 4, "embedding_dim": 6}
+    torch.manual_seed(1)
+    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in SURROGATE])
+@pytest.mark.parametrize("block_rows", BLOCKS)
+def test_gradcheck(name, block_rows):
+    torch.manual_seed(0)
+    loss = make_loss(name).double()
+    loss.block_rows = block_rows
+    classes = torch.tensor([0, 1, 0, 2, 1, 0, 2, 0, 3])
+    embeddings = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
+    labels = torch.cdist(*[torch.randn(9, 2, dtype=torch.float64)] * 2).fill_diagonal_(0)
+    target = labels if loss.requires in ("any", "graded") else classes
+    assert torch.autograd.gradcheck(lambda e, *_: loss(e, target), (embeddings, *loss.parameters()))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("block_rows", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lower_precision_of_the_input_costs_no_more_than_its_rounding(name, block_rows, dtype):
+    torch.manual_seed(0)
+    classes, embeddings = torch.randint(0, 4, (40,)), torch.randn(40, 6).to(dtype)
+    labels = VectorLabels(torch.randn(40, 2)).pairwise()
+    loss = make_loss(name)
+    target = labels if loss.requires in ("any", "graded") else classes
+    exact = make_loss(name).double()(embeddings.double(), target)
+    leaf = embeddings.clone().requires_grad_()
+    loss.block_rows = block_rows
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = loss(leaf, target)
+    assert ours.dtype == torch.float32
+    # The input is the same in both, so the distances and the loss lose nothing to bfloat16.
+    torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-5)
+    ours.backward()
+    assert leaf.grad.dtype == dtype
+    assert torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("norm", [30.0, 1e-4])
+def test_blocks_change_nothing_in_float32(name, norm):
+    torch.manual_seed(0)
+    embeddings = norm * torch.nn.functional.normalize(torch.randn(150, 6))
+    labels = VectorLabels(torch.randn(150, 2)).pairwise()
+    target = labels if make_loss(name).requires in ("any", "graded") else torch.randint(0, 4, (150,))
+    results = []
+    for block_rows in (None, 1, 7, 149):
+        loss = make_loss(name)
+        loss.block_rows = block_rows
+        leaf = embeddings.clone().requires_grad_()
+        results.append(value_and_gradient(loss(leaf, target), leaf, *loss.parameters()))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * float(a.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["dense_triplet", "triplet_margin"])
+def test_counting_triplets_equals_listing_them_in_larger_rows(name):
+    torch.manual_seed(0)
+    # 70 items go through leaves and merges; values on a grid make ties of labels and of distances.
+    embeddings = torch.randint(0, 3, (70, 3)).double() + 0.1
+    labels = torch.randint(0, 5, (70,))
+    target = (labels[:, None] - labels[None]).abs().double()
+    unit = torch.nn.functional.normalize(embeddings)
+    d = (unit[:, None] - unit[None]).square().sum(2)
+    binary = name == "triplet_margin"
+    target = (target > 0).double() if binary else target
+    nearer = target[:, :, None] < target[:, None, :]
+    eye = torch.eye(70, dtype=torch.bool)
+    nearer &= ~eye[:, :, None] & ~eye[:, None, :]
+    hinge = (d[:, :, None] - d[:, None, :] + 0.3).clamp(min=0) * nearer
+    if binary:
+        expected = hinge.sum() / nearer.sum()
+        ours = TripletMarginLoss(0.3, "squared_euclidean")(unit, target)
+    else:
+        expected = (hinge.sum((1, 2)) / nearer.sum((1, 2))).mean()
+        ours = DenseTripletLoss(0.3)(embeddings, target)
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ORDERED])
+def test_permuting_the_batch_permutes_the_gradient(name):
+    torch.manual_seed(0)
+    loss, order = make_loss(name).double(), torch.randperm(12)
+    embeddings, classes = torch.randn(12, 6, dtype=torch.float64), torch.randint(0, 4, (12,))
+    labels = VectorLabels(torch.randn(12, 2)).pairwise().double()
+    continuous = loss.requires in ("any", "graded")
+    a, b = embeddings.clone().requires_grad_(), embeddings[order].clone().requires_grad_()
+    first = value_and_gradient(loss(a, labels if continuous else classes), a)
+    second = value_and_gradient(loss(b, labels[order][:, order] if continuous else classes[order]), b)
+    torch.testing.assert_close(first[0], second[0])
+    torch.testing.assert_close(first[1][order], second[1])
+
+
+def test_sums_of_disjoint_anchors_add_up():
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(12, 6), VectorLabels(torch.randn(12, 2)).pairwise()
+    loss = LogRatioLoss()
+    values, counts = loss.sums(loss.compare(embeddings, labels))
+    parts = [loss.sums(loss.compare(embeddings, labels[part], part)) for part in torch.randperm(12).split(5)]
+    torch.testing.assert_close(sum(part[0] for part in parts), values)
+    assert torch.equal(sum(part[1] for part in parts), counts)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
+def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
+    loss = make_loss(name)
+    if name in ONE_SIDED or "embedding_dim" in data_arguments(LOSSES[name]):
+        pytest.skip("positives or negatives alone are compared, as are proxies with any item")
+    embeddings = torch.randn(4, 6, requires_grad=True)
+    target = torch.zeros(4, 4) if loss.requires in ("any", "graded") else torch.tensor(labels)
+    value = loss(embeddings, target)
+    value.backward()
+    assert value.item() == 0
+    assert torch.equal(embeddings.grad, torch.zeros(4, 6))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_large_norms_do_not_overflow(name):
+    loss = make_loss(name)
+    embeddings = (30 * torch.nn.functional.normalize(torch.randn(10, 6))).requires_grad_()
+    target = torch.rand(10, 10).fill_diagonal_(0) if loss.requires in ("any", "graded") else torch.arange(10) % 4
+    value = loss(embeddings, target)
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(embeddings.grad).all()
+
+
+def test_double_backward_is_refused_clearly():
+    loss = LogRatioLoss()
+    loss.block_rows = 2
+    embeddings = torch.randn(6, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no double backward"):
+        torch.autograd.grad(loss(embeddings, torch.rand(6, 6)), embeddings, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "embeddings", "labels", "message"),
+    [
+        (LogRatioLoss(), torch.randn(1, 3), torch.zeros(1, 1), "the batch has 1 item; a loss compares items"),
+        (LogRatioLoss(), torch.randn(4), torch.zeros(4, 4), "give floats [items, dim]"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), "or label distances [4, 4] (anchors, items)"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), torch.nan), "a label distance is nan (row 0, column 0"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), "label distances are finite numbers >= 0"),
+        (LogRatioLoss(), torch.randn(4, 3), VectorLabels(torch.randn(5)), "give one label an item"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.randn(5), "4 embeddings, but the labels are of 5 items; give one"),
+        (LogRatioLoss(), torch.randn(4, 3), torch.tensor([0.0, torch.nan, 1.0, 2.0]), "of item 1 is not finite"),
+        (TripletMarginLoss(), torch.randn(4, 3), torch.full((4, 4), 0.5), "set a threshold with ThresholdLabels"),
+        (TripletMarginLoss(), torch.randn(4, 3), VectorLabels(torch.randn(4)), "set a threshold"),
+        (
+            ProxyAnchorLoss(num_classes=2, embedding_dim=3),
+            torch.randn(4, 3),
+            torch.zeros(4, 4),
+            "ProxyAnchorLoss needs classes",
+        ),
+        (
+            ProxyAnchorLoss(num_classes=2, embedding_dim=3),
+            torch.randn(4, 3),
+            torch.tensor([0, 1, 2, 0]),
+            "class id 2 is not one of the 2 classes that the loss was made for (0 to 1)",
+        ),
+    ],
+)
+def test_bad_input_is_told_in_one_line(loss, embeddings, labels, message):
+    with pytest.raises(InputError) as error:
+        loss(embeddings, labels)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            [0, 1, 2, 0],
+            "labels are a list; give labels[rows] of a label space, or integer classes [4], numbers [4], or",
+        ),
+        (np.zeros(4), "labels are a ndarray; give labels[rows] of a label space, or integer classes [4], numbers [4]"),
+        (torch.tensor([True, False, True, True]), "labels are torch.bool [4]; give integer classes [4], numbers [4]"),
+        (torch.zeros(4, 1), "labels are torch.float32 [4, 1]; give integer classes [4], numbers [4], or label"),
+        (torch.zeros(4, dtype=torch.complex64), "labels are torch.complex64 [4]; give integer classes [4]"),
+    ],
+)
+def test_labels_in_another_form(labels, message):
+    with pytest.raises(InputError) as error:
+        LogRatioLoss()(torch.randn(4, 3), labels)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("anchors", [2, torch.tensor(2), torch.tensor([True, False, True, False])])
+def test_anchors_in_another_form(anchors):
+    with pytest.raises(InputError, match=r"give positions \[A\] in the batch"):
+        LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=anchors)
+
+
+def test_bad_anchors_and_options():
+    for make in (TripletMarginLoss, MarginLoss):
+        with pytest.raises(InputError, match="margin is -1; it must be at least 0"):
+            make(-1)
+    with pytest.raises(InputError, match="anchors are positions in a batch of 4: 0 to 3"):
+        LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=torch.tensor([4]))
+    with pytest.raises(InputError, match="margin is 0; it must be above 0"):
+        DenseTripletLoss(0)
+    with pytest.raises(InputError, match="distance is 'manhattan'"):
+        TripletMarginLoss(distance="manhattan")
+    with pytest.raises(InputError, match="so labels must be classes: num_classes says how many"):
+        MarginLoss(per_class=True)

@@ -1,0 +1,451 @@
+"""The cross-batch memory: equal to comparing with what was remembered, anchor by anchor; a ring; resumable; refused
+where it has no use."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from support import reference
+
+from contml import InputError
+from contml.config import data_arguments
+from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
+from contml.losses.inputs import check_requirement
+from contml.losses.memory import CrossBatchMemory
+from contml.mining import MINERS, VTHM
+
+DIM, ITEMS, SIZE = 5, 30, 12
+#: Losses that a memory takes, whose values add up anchor by anchor.
+ADDITIVE = [name for name, loss in LOSSES.items() if loss.takes_memory and not loss.whole]
+REFUSED = [name for name, loss in LOSSES.items() if not loss.takes_memory]
+#: Integer classes without row numbers are what the test is about.
+integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no row numbers:UserWarning")
+
+
+def make(name, **given):
+    data = {"num_classes": 4, "embedding_dim": DIM, **given}
+    torch.manual_seed(1)
+    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
+
+
+def space_of(loss):
+    torch.manual_seed(2)
+    return (
+        VectorLabels(torch.randn(ITEMS, 2))
+        if loss.requires in ("any", "graded")
+        else ClassLabels(torch.arange(ITEMS) % 4)
+    )
+
+
+def batches(count=6, size=5, items=ITEMS, seed=0):
+    """Embeddings and rows of some batches; rows come again, so that anchors meet themselves."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        rows = torch.randperm(items // 3, generator=generator)[:size]
+        yield torch.randn(size, DIM, generator=generator, dtype=torch.float64), rows
+
+
+class Slow:
+    """A memory as a list of pairs (embedding, row); each anchor is compared with all but itself and its own row."""
+
+    def __init__(self, loss, space, size):
+        self.loss, self.space, self.size, self.items = loss, space, size, []
+
+    def __call__(self, embeddings, rows, anchors=None):
+        total = torch.zeros((), dtype=torch.float64)
+        counts = torch.zeros((), dtype=torch.float64)
+        for a in range(len(rows)) if anchors is None else anchors.tolist():
+            others = [(x, row) for x, row in self.items if row != int(rows[a])]
+            x = torch.cat((embeddings, *(x[None] for x, _ in others)))
+            at = torch.cat((rows, torch.tensor([row for _, row in others], dtype=torch.int64)))
+            value, count = self.loss.sums(self.loss.compare(x, self.space[at], torch.tensor([a])))
+            total, counts = total + value, counts + count
+        self.items = [*self.items, *((x, int(row)) for x, row in zip(embeddings.detach(), rows, strict=True))]
+        self.items = self.items[-self.size :]
+        return (total / torch.where(counts > 0, counts, 1)).sum()
+
+
+@pytest.mark.parametrize("block_rows", [None, 2])
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_each_anchor_meets_the_batch_and_what_is_remembered_but_itself(name, block_rows):
+    loss = make(name).double()
+    space = space_of(loss)
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    loss.block_rows = block_rows
+    for embeddings, rows in batches(4):
+        ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+        a, b = memory(ours, space[rows]), slow(theirs, rows)
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+        gradients = [torch.autograd.grad(value, leaf)[0] for value, leaf in ((a, ours), (b, theirs))]
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-10)
+    assert len(memory) == SIZE
+
+
+# Draws depend on where the items stand.
+@pytest.mark.parametrize("miner", [name for name, miner in MINERS.items() if "seed" not in data_arguments(miner)])
+@pytest.mark.parametrize("anchors", [None, torch.tensor([3, 0])])
+def test_miners_choose_among_the_remembered(miner, anchors):
+    loss = make("contrastive", miner=MINERS[miner]()).double()
+    space = space_of(loss)
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    for embeddings, rows in batches():
+        a, b = memory(embeddings, space[rows], anchors=anchors), slow(embeddings, rows, anchors)
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_drawn_negatives_leave_the_anchor_itself_out():
+    loss = MarginLoss(miner=MINERS["distance_weighted"]()).double()
+    space = ClassLabels(torch.arange(ITEMS))  # no positives: no draw, whatever is remembered
+    memory = CrossBatchMemory(SIZE, 0, loss=loss)
+    for embeddings, rows in batches():
+        assert memory(embeddings, space[rows]).item() == 0
+
+
+def test_log_ratio_equals_its_loop():
+    space, remembered = VectorLabels(torch.arange(ITEMS).double() ** 1.5), []
+    memory = CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    for embeddings, rows in batches(3):
+        values = []
+        for a in range(len(rows)):
+            others = [(x, row) for x, row in remembered if row != rows[a]]
+            at = torch.cat((rows, torch.tensor([row for _, row in others], dtype=torch.int64)))
+            x = torch.cat((embeddings, *(x[None] for x, _ in others)))
+            values.append(reference.log_ratio(x, space.pairwise(rows[[a]], at).double(), torch.tensor([a])))
+        ours = memory(embeddings, space[rows])
+        torch.testing.assert_close(ours, torch.stack(values).mean(), rtol=1e-6, atol=0)  # labels are float32
+        remembered += zip(embeddings, rows, strict=True)
+        remembered = remembered[-SIZE:]
+
+
+@pytest.mark.parametrize("loss", [LOSSES["dro"](), LOSSES["dro"](uncertainty="kl")], ids=["topk", "kl"])
+def test_a_loss_of_all_pairs_at_once(loss):
+    loss = loss.double()
+    space, memory = ClassLabels(torch.arange(ITEMS) % 4), CrossBatchMemory(SIZE, 0, loss=loss)
+    seen, rows = [], torch.arange(ITEMS).split(5)
+    for (embeddings, _), at in zip(batches(3), rows, strict=False):  # no item comes twice
+        seen.insert(0, (embeddings, at))
+        x, every = (torch.cat(parts) for parts in zip(*seen, strict=True))
+        expected = loss(x, space[every], anchors=torch.arange(5))
+        torch.testing.assert_close(memory(embeddings, space[at]), expected, rtol=1e-10, atol=0)
+
+
+def test_losses_that_choose_what_they_compare_take_no_memory():
+    for loss in LOSSES.values():
+        assert loss.takes_memory == (loss.comparison is PairLoss.comparison), loss
+
+
+@pytest.mark.parametrize("binary", ["threshold", "nearest"])
+def test_labels_that_are_other_labels_as_zero_and_one(binary):
+    vectors = VectorLabels(torch.arange(ITEMS).double())
+    space = ThresholdLabels(9.0, space=vectors) if binary == "threshold" else NearestLabels(3, space=vectors)
+    loss = TripletMarginLoss().double()
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    for embeddings, rows in batches():
+        torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-10, atol=1e-10)
+
+
+@integer_classes
+def test_integer_classes_and_row_numbers_say_the_same_where_no_item_comes_again():
+    space = ClassLabels(torch.arange(ITEMS) % 4)
+    by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss()) for _ in range(2))
+    for (embeddings, _), rows in zip(batches(6), torch.arange(ITEMS).split(5), strict=True):
+        ids = (space.class_ids[rows] * 17 - 5).int()
+        assert torch.equal(by_rows(embeddings, space[rows]), by_ids(embeddings, ids))
+
+
+@integer_classes
+def test_with_row_numbers_an_anchors_own_remembered_image_is_left_out():
+    # Each item has a class of its own: the only positive of an anchor is its own image from the batch before.
+    classes = torch.arange(10, 15)
+    space, loss = ClassLabels(classes), LOSSES["contrastive"]().double()
+    first, second = (torch.randn(5, DIM, dtype=torch.float64) for _ in range(2))
+    by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=loss) for _ in range(2))
+    by_rows(first, space[range(5)])
+    by_ids(first, classes)
+
+    x = torch.cat((second, first))
+    similarity = torch.nn.functional.normalize(second, dim=1) @ torch.nn.functional.normalize(x, dim=1).T
+    apart = [[similarity[a, b] for b in range(10) if b % 5 != a] for a in range(5)]  # neither itself nor its own image
+    pushed = torch.stack([(torch.stack(row) - loss.margin).relu().sum() for row in apart])
+    torch.testing.assert_close(by_rows(second, space[range(5)]), pushed.mean(), rtol=1e-12, atol=0)
+    pulled = torch.stack([similarity[a, a + 5] for a in range(5)])  # its own image counts as another of its class
+    torch.testing.assert_close(by_ids(second, classes), (pushed - pulled).mean(), rtol=1e-12, atol=0)
+
+
+def test_an_item_twice_in_a_batch_is_compared_within_the_batch():
+    space = ClassLabels(torch.arange(ITEMS) % 4)
+    rows, loss = torch.tensor([3, 5, 3, 7, 8]), LOSSES["contrastive"]().double()
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    for embeddings, _ in batches(3):
+        torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-12, atol=0)
+
+
+def test_batches_of_a_subset_are_remembered_by_their_rows_in_the_root():
+    space, kept = VectorLabels(torch.randn(2 * ITEMS, 2)), torch.randperm(2 * ITEMS)[:ITEMS]
+    subset, anew = space[kept], space[kept].as_root()
+    memories = [CrossBatchMemory(SIZE, 0, loss=LogRatioLoss()) for _ in range(3)]
+    for embeddings, rows in batches():
+        values = [
+            memory(embeddings, labels)
+            for memory, labels in zip(memories, (space[kept[rows]], subset[rows], anew[rows]), strict=True)
+        ]
+        assert torch.equal(values[0], values[1])
+        assert torch.equal(values[0], values[2])
+        assert torch.equal(memories[0].rows, memories[1].rows)
+        assert torch.equal(memories[0].rows[: len(memories[0])], kept[memories[2].rows[: len(memories[2])]])
+
+
+def test_integer_classes_warn_once():
+    classes = torch.tensor([0, 0, 1, 1])
+    message = "integer classes have no row numbers, so an anchor's own image from an earlier batch counts as another"
+
+    def several_steps(memory, labels):
+        for step in range(5):
+            memory.train(step != 1)
+            memory(torch.randn(4, 3), labels)
+        memory.reset()
+        memory(torch.randn(4, 3), labels)
+
+    for labels in (classes, classes.int(), ClassLabels.from_ids(classes)):
+        with pytest.warns(UserWarning, match=message) as told:
+            several_steps(CrossBatchMemory(SIZE, 2, loss=TripletMarginLoss()), labels)
+        assert len(told) == 1
+        assert told[0].filename == __file__  # the line that called the memory
+        assert "give labels[rows] of a ClassLabels" in str(told[0].message)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor([0.5, 1.0, 2.0, 4.0]),
+        torch.rand(4, 4),
+        torch.ones(4, 4).fill_diagonal_(0).long(),
+        MatrixLabels(torch.rand(4, 4)),
+    ],
+    ids=["numbers", "label distances", "label distances of integers", "a matrix"],
+)
+def test_labels_without_row_numbers_are_refused(labels, first):
+    memory = CrossBatchMemory(SIZE, 0, loss=LOSSES["dense_triplet"]())
+    if not first:
+        memory(torch.randn(4, 3), VectorLabels(torch.randn(ITEMS, 2))[[3, 1, 2, 0]])
+    written = memory.written
+    with pytest.raises(InputError) as error:
+        memory(torch.randn(4, 3), labels)
+    assert "without row numbers, which cannot be compared with later batches" in str(error.value)
+    assert "give labels[rows], or give integer classes [B]" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert memory.written == written
+
+
+def test_the_memory_is_a_ring():
+    space, memory = ClassLabels(torch.arange(ITEMS)), CrossBatchMemory(7, 0, loss=TripletMarginLoss())
+    written = []
+    for size, first in ((3, 0), (3, 3), (3, 6), (10, 9), (2, 19)):  # within, to the end, over it, more than it holds
+        embeddings, rows = torch.randn(size, DIM), torch.arange(first, first + size)
+        memory(embeddings, space[rows])
+        written = [*written, *zip(rows.tolist(), embeddings.tolist(), strict=True)][-7:]
+        held = zip(memory.rows.tolist(), memory.embeddings.tolist(), strict=True)
+        assert sorted(list(held)[: len(memory)]) == sorted(written)
+    assert (memory.written, len(memory)) == (21, 7)
+
+
+def test_it_starts_after_its_steps():
+    memory, alone = CrossBatchMemory(SIZE, 2, loss=LogRatioLoss()), LogRatioLoss()
+    space = VectorLabels(torch.randn(ITEMS, 2))
+    same = []
+    for embeddings, rows in batches(5):
+        same.append(torch.equal(memory(embeddings, space[rows]), alone(embeddings, space[rows])))
+    assert same == [True, True, True, False, False]  # the third call writes for the first time
+
+
+def test_eval_mode_reads_and_does_not_write():
+    space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    (first, at), (second, rows) = batches(2)
+    memory(first, space[at])
+    before = copy.deepcopy(memory.state_dict())
+    memory.eval()
+    value = memory(second, space[rows])
+    assert torch.equal(memory(second, space[rows]), value)
+    assert not torch.equal(value, LogRatioLoss()(second, space[rows]))
+    for key, tensor in memory.state_dict().items():
+        assert torch.equal(tensor, before[key])
+    memory.train()
+    assert torch.equal(memory(second, space[rows]), value)
+    assert memory.written == 10
+
+
+@pytest.mark.parametrize("block_rows", [None, 2])
+def test_several_calls_may_wait_for_one_backward(block_rows):
+    space, drawn = VectorLabels(torch.randn(ITEMS, 2)), list(batches(5))
+
+    def gradients(at_once):
+        memory = CrossBatchMemory(7, 0, loss=LogRatioLoss())
+        memory.loss.block_rows = block_rows
+        leaves = [embeddings.clone().requires_grad_() for embeddings, _ in drawn]
+        values = []
+        for leaf, (_, rows) in zip(leaves, drawn, strict=True):
+            values.append(memory(leaf, space[rows]))
+            if not at_once:
+                values[-1].backward()
+        if at_once:
+            sum(values).backward()
+        assert not memory.embeddings.requires_grad
+        return [leaf.grad for leaf in leaves]
+
+    for a, b in zip(gradients(True), gradients(False), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("embedding_dim", [None, DIM])
+def test_the_state_holds_all_of_it(embedding_dim):
+    space, drawn = ClassLabels(torch.arange(ITEMS) % 4), list(batches(5))
+
+    def fresh():
+        return CrossBatchMemory(7, 1, loss=MarginLoss(), embedding_dim=embedding_dim)
+
+    whole, half = fresh(), fresh()
+    empty = copy.deepcopy(whole.state_dict())
+    for embeddings, rows in drawn[:3]:
+        whole(embeddings, space[rows])
+        half(embeddings, space[rows])
+    rest = fresh()
+    rest.load_state_dict(half.state_dict())
+    for embeddings, rows in drawn[3:]:
+        assert torch.equal(rest(embeddings, space[rows]), whole(embeddings, space[rows]))
+    rest.load_state_dict(empty)
+    assert (len(rest), rest.steps) == (0, 0)
+    assert rest.state_dict().keys() == {"embeddings", "rows", "_extra_state", "loss.boundary"}
+
+
+@integer_classes
+def test_reset_forgets():
+    memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss())
+    memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
+    memory.reset()
+    embeddings, labels = torch.randn(4, 3), ClassLabels([0, 1, 0, 1])
+    assert torch.equal(memory(embeddings, labels), TripletMarginLoss()(embeddings, labels))
+    assert len(memory) == 4
+
+
+def test_precision_is_that_of_the_loss():
+    space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    exact = CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    for embeddings, rows in batches(3):
+        half = embeddings.bfloat16().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = memory(half, space[rows])
+        value.backward()
+        assert (value.dtype, half.grad.dtype, memory.embeddings.dtype) == (torch.float32, torch.bfloat16, torch.float32)
+        torch.testing.assert_close(
+            value.detach().double(), exact(half.detach().double(), space[rows]), rtol=1e-4, atol=1e-5
+        )
+    assert exact.embeddings.dtype == torch.float64
+
+
+def test_the_loss_says_what_it_needs_of_labels():
+    def check(loss, kind):
+        check_requirement("CrossBatchMemory", CrossBatchMemory(loss=loss).requires, kind)
+
+    for loss in (LogRatioLoss(), LOSSES["dense_triplet"](), TripletMarginLoss(), make("margin", per_class=True)):
+        assert CrossBatchMemory(loss=loss).requires == loss.requires
+    check(LogRatioLoss(), "graded")
+    with pytest.raises(InputError, match="needs label distances of 0 and 1"):
+        check(TripletMarginLoss(), "graded")
+    with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
+        check(MarginLoss(per_class=True, num_classes=3), "binary")
+    with pytest.raises(InputError, match="needs graded label distances, but the labels are classes"):
+        check(LogRatioLoss(), "classes")
+    with pytest.raises(InputError, match="needs label distances of 0 and 1"):
+        CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)))
+    with pytest.raises(InputError, match="needs graded label distances"):
+        CrossBatchMemory(loss=LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
+
+
+@integer_classes
+def test_parameters_of_the_loss_learn_through_it():
+    memory = CrossBatchMemory(SIZE, 0, loss=MarginLoss())
+    for _ in range(2):
+        memory(torch.randn(8, DIM), torch.arange(8) % 2).backward()
+    assert [name for name, _ in memory.named_parameters()] == ["loss.boundary"]
+    assert memory.loss.boundary.grad != 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_losses_that_have_no_use_for_a_memory(name):
+    with pytest.raises(InputError, match="has no use for a memory; leave out the memory") as error:
+        CrossBatchMemory(loss=make(name))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size is 0; it must be at least 1"),
+        ({"start": -1}, "start is -1; it must be at least 0"),
+        ({"loss": CrossBatchMemory(loss=LogRatioLoss())}, "takes a pair loss of contml, but CrossBatchMemory is none"),
+        ({"loss": torch.nn.MSELoss()}, "takes a pair loss of contml, but MSELoss is none"),
+        ({"loss": ProxyAnchorLoss(num_classes=2, embedding_dim=3)}, "ProxyAnchorLoss compares proxies"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        CrossBatchMemory(**{"loss": LogRatioLoss(), **options})
+
+
+@integer_classes
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "message"),
+    [
+        (torch.randn(4, 3), torch.zeros(4, 4), "labels are MatrixLabels(4 items; a matrix of label distances [4, 4])"),
+        (torch.randn(4, 3), torch.tensor([True] * 4), "labels are torch.bool [4]; give integer classes [4], numbers ["),
+        (torch.randn(4, 3), [0, 1, 2, 3], "labels are a list; give labels[rows] of a label space, or integer classes"),
+        (torch.randn(4, 3), torch.randn(4), "the labels are graded; set a threshold"),
+        (torch.randn(4, 3), torch.tensor([0, 1, 2]), "4 embeddings, but the labels are of 3 items; give one label an"),
+        (torch.randn(4), torch.tensor([0, 1, 2, 3]), "embeddings are torch.float32 [4]; give floats [items, dim]"),
+        (torch.ones(4, 3).int(), torch.tensor([0, 1, 2, 3]), "embeddings are torch.int32 [4, 3]; give floats [items"),
+        (torch.randn(4, 3), ClassLabels(range(5))[[0, 1, 2, 3]], "but these labels are rows of a label"),
+        (torch.randn(4, 2), torch.tensor([0, 1, 2, 3]), "holds embeddings of 3 dimensions, but these have 2"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(embeddings, labels, message):
+    memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss())
+    memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
+    before = copy.deepcopy(memory.state_dict())
+    with pytest.raises(InputError) as error:
+        memory(embeddings, labels)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in memory.state_dict().items())
+
+
+@integer_classes
+def test_bad_anchors():
+    memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss(miner=VTHM()))
+    classes = torch.tensor([0, 0, 1, 1])
+    memory(torch.randn(4, 3), classes)
+    with pytest.raises(InputError, match="anchors are positions in a batch of 4: 0 to 3"):
+        memory(torch.randn(4, 3), classes, anchors=torch.tensor([4]))  # a place in the memory
+    embeddings = torch.randn(4, 3, requires_grad=True)
+    nothing = memory(embeddings, classes, anchors=torch.tensor([]))
+    nothing.backward()
+    assert nothing.item() == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here")
+@pytest.mark.parametrize("moved", [True, False])
+def test_on_a_cuda_device_it_gives_what_it_gives_on_the_cpu(moved):
+    spaces = {"cpu": VectorLabels(torch.randn(ITEMS, 2))}
+    spaces["cuda"] = spaces["cpu"].to("cuda")
+    memories = {device: CrossBatchMemory(SIZE, 0, loss=LogRatioLoss(), embedding_dim=DIM) for device in spaces}
+    for step, (embeddings, rows) in enumerate(batches()):
+        if moved and step == 2:
+            memories["cpu"].to("cuda"), memories["cpu"].to("cpu")
+            memories["cuda"].load_state_dict(memories["cpu"].state_dict())
+        a, b = (memories[d](embeddings.to(d), spaces[d][rows]).cpu() for d in spaces)
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+    assert memories["cuda"].embeddings.is_cuda

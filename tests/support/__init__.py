@@ -1,0 +1,1 @@
+"""Reference formulas, miniatures of data sets and hypothesis strategies that several test files share."""

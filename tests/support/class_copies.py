@@ -1,0 +1,39 @@
+"""The class data sets in miniature, with the miniature's counts in the place of the published ones."""
+
+from __future__ import annotations
+
+import pytest
+from contml.tasks.classes import cars, cub, inshop, sop
+from contml.tasks.classes.reading import Published
+
+from contml import InputError
+
+from .class_layouts import write_cars_new, write_cars_old, write_cub, write_inshop, write_sop
+
+#: For each data set: the task, its module with the published counts, the writer of the miniature, and its counts.
+SETS = {
+    "cub": (cub.cub, cub, write_cub, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(101, 105))}),
+    "cars_old": (cars.cars, cars, write_cars_old, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
+    "cars_new": (cars.cars, cars, write_cars_new, {"train": (40, 8, range(1, 9)), "test": (20, 4)}),
+    "sop": (sop.sop, sop, write_sop, {"train": (40, 8, range(1, 9)), "test": (20, 4, range(11319, 11323))}),
+    "inshop": (inshop.inshop, inshop, write_inshop, {"train": (40, 8), "query": (8, 4), "gallery": (12, 4)}),
+}
+
+
+def published(monkeypatch, name, **changed):
+    """The miniature's counts in the place of the official ones."""
+    _, module, _, counts = SETS[name]
+    monkeypatch.setattr(module, "PUBLISHED", {part: Published(*own) for part, own in (counts | changed).items()})
+
+
+def line_of(reader, root, **options):
+    with pytest.raises(InputError) as error:
+        reader(str(root), **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message.replace(f"{root}/", "")
+
+
+def edit(path, change):
+    lines = path.read_text().splitlines()
+    path.write_text("".join(f"{line}\n" for line in change(lines)))

@@ -1,0 +1,75 @@
+"""Splits of images made on the spot, broken image files, and batches compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from contml.data import ImageFile, ImageSource, Pixels, Split
+from contml.labels import VectorLabels
+
+
+def split_of(items):
+    """A split of files, of pixels, or of image sources."""
+    images = [
+        ImageFile(item) if isinstance(item, Path) else item if isinstance(item, ImageSource) else Pixels(item)
+        for item in items
+    ]
+    names = [f"images/{item.name}" if isinstance(item, Path) else f"row {row}" for row, item in enumerate(items)]
+    return Split(images, names, VectorLabels(torch.zeros(len(items))))
+
+
+class Shuffled:
+    anchors = None
+
+    def __init__(self, items, size, seed=0, steps=None):
+        self.items, self.size, self.seed, self.steps = items, size, seed, steps or items // size
+
+    def __len__(self):
+        return self.steps
+
+    def batch(self, epoch, step):
+        if self.steps * self.size > self.items:
+            return list(range(self.size))
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.items)
+        return order[step * self.size : (step + 1) * self.size].tolist()
+
+    def __iter__(self):
+        return (self.batch(0, step) for step in range(len(self)))
+
+
+def noise(count, height=40, width=40, seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+    return [*pixels]
+
+
+AUGMENTED = {"resize": 40, "crop": 32, "scale_jitter": 6, "shift": 5, "flip": "batch"}
+
+
+def assert_same(left, right):
+    left, right = list(left), list(right)
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.rows, b.rows)
+        assert torch.equal(a.positions, b.positions)
+        assert (a.step, a.skipped) == (b.step, b.skipped)
+
+
+def spoil(path, kind, monkeypatch):
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind == "text":
+        path.write_text("<html>404</html>")
+    elif kind == "empty":
+        path.touch()
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "bomb":
+        Image.new("L", (200, 100)).save(path)
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 15_000)  # the others have 10,800; a warning, not yet an error

@@ -1,0 +1,447 @@
+"""Slow and obvious references of the pair losses on class labels: loops over anchors, positives and negatives.
+
+Written without sight of the library, next to the papers. Everything is float64 and built from scalars, so autograd
+gives the gradients to compare with. `classes` `[B]` are any whole numbers; `anchors` are the anchors' positions in the
+batch (default all) and m is their number. An anchor is left out of its own sets by its index, never by a value. s is
+the cosine similarity, d the Euclidean distance, I_ij 1 for a positive and 0 for a negative pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from .reference import _hinge, _positions, _root, _sum, _zero
+
+Classes = Sequence[int] | Tensor
+Anchors = Sequence[int] | Tensor | None
+Pair = tuple[int, int]
+Kept = tuple[list[Pair], list[Pair]] | None  # (anchor, positive) and (anchor, negative): what a miner left
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# small parts
+
+
+def positives(classes: Classes, i: int) -> list[int]:
+    """P_i: the others of i's class."""
+    return [j for j in range(len(classes)) if j != i and int(classes[j]) == int(classes[i])]
+
+
+def negatives(classes: Classes, i: int) -> list[int]:
+    """N_i: the items of other classes."""
+    return [j for j in range(len(classes)) if int(classes[j]) != int(classes[i])]
+
+
+def partners(classes: Classes, i: int, kept: Kept = None) -> tuple[list[int], list[int]]:
+    """P_i and N_i; or, of the pairs that a miner kept, those with anchor i: a pair listed three times counts thrice."""
+    if kept is None:
+        return positives(classes, i), negatives(classes, i)
+    return [j for a, j in kept[0] if a == i], [j for a, j in kept[1] if a == i]
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """x.y of two vectors `[d]`."""
+    return (x * y).sum()
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / |x|; zeros stay zeros."""
+    norm = _root(dot(x, x))
+    return x / norm if norm > 0 else x * 0.0
+
+
+def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """D = ||x - y||^2."""
+    return dot(x - y, x - y)
+
+
+def euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """d = ||x - y||; 0 with gradient 0 at identical points."""
+    return _root(squared_euclidean(x, y))
+
+
+def cosines(embeddings: Tensor) -> list[list[Tensor]]:
+    """s_ij of all pairs, each a scalar."""
+    on_sphere = [unit(x) for x in embeddings.double()]
+    return [[dot(x, y) for y in on_sphere] for x in on_sphere]
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x)."""
+    return x + torch.log(1 + torch.exp(-x)) if x > 0 else torch.log(1 + torch.exp(x))
+
+
+def log_sum_exp(exponents: list[Tensor]) -> Tensor:
+    """log sum_k e^{x_k} of a list that is not empty."""
+    top = max(x.item() for x in exponents)  # taken out and put back: nothing overflows
+    return top + torch.log(_sum([torch.exp(x - top) for x in exponents]))
+
+
+def log_one_plus_sum_exp(exponents: list[Tensor]) -> Tensor:
+    """log(1 + sum_k e^{x_k}), 0 for an empty list."""
+    return log_sum_exp([torch.zeros((), dtype=torch.float64), *exponents])
+
+
+def _mean(terms: list[Tensor]) -> Tensor:
+    return _sum(terms) / max(1, len(terms))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# losses of pairs
+
+
+def contrastive(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    margin: float | None = None,
+    distance: str = "cosine",
+    kept: Kept = None,
+) -> Tensor:
+    """1/m sum_i sum_{j != i} (1 - I_ij) [s_ij - lambda]_+ - I_ij s_ij, lambda 0.5 (unified view, Eq. 5).
+
+    Euclidean: 1/m sum_i sum_{j != i} y_ij d_ij^2 + (1 - y_ij) [delta - d_ij]_+^2, delta 1, y_ij = I_ij.
+    """
+    x, s = embeddings.double(), cosines(embeddings)
+    rows = _positions(anchors, len(x))
+    loss = _zero(x)
+    for i in rows:
+        p, n = partners(classes, i, kept)
+        if distance == "cosine":
+            base = 0.5 if margin is None else margin
+            loss = loss - _sum([s[i][j] for j in p])
+            loss = loss + _sum([_hinge(s[i][j] - base) for j in n])
+        else:
+            delta = 1.0 if margin is None else margin
+            loss = loss + _sum([squared_euclidean(x[i], x[j]) for j in p])
+            loss = loss + _sum([_hinge(delta - euclidean(x[i], x[j])) ** 2 for j in n])
+    return loss / len(rows)
+
+
+def lifted_structure(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, margin: float = 1.0, kept: Kept = None
+) -> Tensor:
+    """1/m sum_i [ log sum_{j in P_i} e^{-s_ij} + log sum_{j in N_i} e^{s_ij} + lambda ]_+.
+
+    Unified view, Eq. 9, with the sign of the negative term that its weights Eq. 11 have. An anchor that lacks positives
+    or negatives adds 0.
+    """
+    s = cosines(embeddings)
+    rows = _positions(anchors, len(embeddings))
+    loss = _zero(embeddings)
+    for i in rows:
+        p, n = partners(classes, i, kept)
+        if p and n:
+            pull = log_sum_exp([-s[i][j] for j in p])
+            push = log_sum_exp([s[i][j] for j in n])
+            loss = loss + _hinge(pull + push + margin)
+    return loss / len(rows)
+
+
+def binomial_deviance(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    kept: Kept = None,
+) -> Tensor:
+    """sum_i 1/|P_i| sum_{P_i} log(1 + e^{alpha (lambda - s_ij)}) + 1/|N_i| sum_{N_i} log(1 + e^{beta (s_ij - lambda)}).
+
+    Unified view, Eq. 12, divided by m.
+    """
+    s = cosines(embeddings)
+    rows = _positions(anchors, len(embeddings))
+    loss = _zero(embeddings)
+    for i in rows:
+        p, n = partners(classes, i, kept)
+        if p:
+            loss = loss + _sum([softplus(alpha * (base - s[i][j])) for j in p]) / len(p)
+        if n:
+            loss = loss + _sum([softplus(beta * (s[i][j] - base)) for j in n]) / len(n)
+    return loss / len(rows)
+
+
+def raw(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    kept: Kept = None,
+) -> Tensor:
+    """1/m sum_i 1/alpha log(1 + sum_P e^{-alpha (s_ij - lambda)}) + 1/beta log(1 + sum_N e^{beta (s_ij - lambda)}).
+
+    Unified view, Eq. 17.
+    """
+    s = cosines(embeddings)
+    rows = _positions(anchors, len(embeddings))
+    loss = _zero(embeddings)
+    for i in rows:
+        p, n = partners(classes, i, kept)
+        loss = loss + log_one_plus_sum_exp([-alpha * (s[i][j] - base) for j in p]) / alpha
+        loss = loss + log_one_plus_sum_exp([beta * (s[i][j] - base) for j in n]) / beta
+    return loss / len(rows)
+
+
+def multi_similarity(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+) -> Tensor:
+    """RAW on the pairs that VTHM keeps (Wang et al., Multi-Similarity, CVPR 2019)."""
+    return raw(embeddings, classes, anchors, alpha, beta, base, vthm(embeddings, classes, anchors, epsilon))
+
+
+def ranked_list(
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors = None,
+    boundary: float = 1.2,
+    margin: float = 0.4,
+    scale: float = 10.0,
+    kept: Kept = None,
+) -> Tensor:
+    """Mean over anchors of 1/2 L_P + 1/2 L_N, d Euclidean on unit vectors (Wang et al., ranked list loss, 2019).
+
+    L_P = 1/|P*| sum_{P*} [d - (b - margin)]_+, L_N = sum_{N*} w [b - d]_+ / sum_{N*} w with w = e^{scale (b - d)}, not
+    differentiated. P*, N*: the positives and negatives whose hinge is above 0.
+    """
+    x = [unit(row) for row in embeddings.double()]
+    rows = _positions(anchors, len(embeddings))
+    loss = _zero(embeddings)
+    for a in rows:
+        p, n = partners(classes, a, kept)
+        pulls = [_hinge(euclidean(x[a], x[j]) - (boundary - margin)) for j in p]
+        pulls = [pull for pull in pulls if pull > 0]
+        if pulls:
+            loss = loss + _sum(pulls) / len(pulls) / 2
+        pushes = [_hinge(boundary - euclidean(x[a], x[j])) for j in n]
+        pushes = [push for push in pushes if push > 0]
+        if pushes:
+            w = [math.exp(scale * push.item()) for push in pushes]  # push = b - d where it is above 0
+            loss = loss + _sum([w_j * push for w_j, push in zip(w, pushes, strict=True)]) / sum(w) / 2
+    return loss / len(rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# losses of N-pairs
+
+
+def first_pairs(classes: Classes) -> list[Pair]:
+    """(a, p) of each class: its first two items in the batch. A class of one has none."""
+    pairs = []
+    for c in sorted({int(c) for c in classes}):
+        items = [i for i in range(len(classes)) if int(classes[i]) == c]
+        if len(items) >= 2:
+            pairs.append((items[0], items[1]))
+    return pairs
+
+
+def n_pairs(embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: float = 0.0015) -> Tensor:
+    """Mean over pairs i of log(1 + sum_{j != i} e^{a_i.p_j - a_i.p_i}) (Sohn, NeurIPS 2016), plus the l2.
+
+    l2 times the mean squared norm of the pairs' items. Dot products of embeddings that are not normalized. With anchors
+    given, the pairs are those whose a is one; the negatives stay.
+    """
+    x = embeddings.double()
+    rows = _positions(anchors, len(x))
+    pairs = first_pairs(classes)
+    losses, norms = [], []
+    for i, (a, p) in enumerate(pairs):
+        if a not in rows:
+            continue
+        negative = [p_j for j, (_, p_j) in enumerate(pairs) if j != i]
+        losses.append(log_one_plus_sum_exp([dot(x[a], x[n]) - dot(x[a], x[p]) for n in negative]))
+        norms += [dot(x[a], x[a]), dot(x[p], x[p])]
+    return _zero(x) + _mean(losses) + l2 * _mean(norms)
+
+
+def angular(embeddings: Tensor, classes: Classes, anchors: Anchors = None, alpha: float = 40.0) -> Tensor:
+    """1/m sum_(a,p) log(1 + sum_n e^{4 tan^2(alpha) (a + p).n - 2 (1 + tan^2(alpha)) a.p}) (Wang et al. 2017, Eq. 8).
+
+    (a, p): the pairs of `n_pairs`, in both orders; m: their number, of those whose a is an anchor. n: both items of
+    every pair of another class. Dot products of embeddings that are not normalized; alpha in degrees.
+    """
+    x = embeddings.double()
+    rows = _positions(anchors, len(x))
+    tan2 = math.tan(math.radians(alpha)) ** 2
+    pairs = first_pairs(classes)
+    losses = []
+    for i, (one, other) in enumerate(pairs):
+        negative = [n for j, pair in enumerate(pairs) if j != i for n in pair]
+        for a, p in ((one, other), (other, one)):
+            if a not in rows:
+                continue
+            exponents = []
+            for n in negative:
+                exponents.append(4 * tan2 * dot(x[a] + x[p], x[n]) - 2 * (1 + tan2) * dot(x[a], x[p]))
+            losses.append(log_one_plus_sum_exp(exponents))
+    return _zero(x) + _mean(losses)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# mining: the pairs that count, as lists of (anchor, positive) and of (anchor, negative)
+
+
+def vthm(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, epsilon: float = 0.1
+) -> tuple[list[Pair], list[Pair]]:
+    """Negatives with s_in > min_{P_i} s - eps, positives with s_ip < max_{N_i} s + eps.
+
+    The minimum of nothing is above, the maximum of nothing below every number: with nothing to violate, none is kept.
+    """
+    s = cosines(embeddings.detach())
+    kept_positives, kept_negatives = [], []
+    for i in _positions(anchors, len(embeddings)):
+        hardest_positive = min([s[i][p].item() for p in positives(classes, i)], default=math.inf)
+        hardest_negative = max([s[i][n].item() for n in negatives(classes, i)], default=-math.inf)
+        kept_negatives += [(i, n) for n in negatives(classes, i) if s[i][n].item() > hardest_positive - epsilon]
+        kept_positives += [(i, p) for p in positives(classes, i) if s[i][p].item() < hardest_negative + epsilon]
+    return kept_positives, kept_negatives
+
+
+def semi_hard(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> list[tuple[int, int, int]]:
+    """(a, p, n) for every (a, p): n the hardest negative that is still farther than p (Schroff et al., FaceNet, 2015).
+
+    A pair (a, p) with every negative nearer than p has none.
+    """
+    s = cosines(embeddings.detach())
+    triplets = []
+    for a in _positions(anchors, len(embeddings)):
+        for p in positives(classes, a):
+            farther = [n for n in negatives(classes, a) if s[a][n].item() < s[a][p].item()]
+            if farther:
+                triplets.append((a, p, _largest(s[a], farther)))
+    return triplets
+
+
+def hardest(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> tuple[list[Pair], list[Pair]]:
+    """Of each anchor the farthest positive and the nearest negative (Hermans et al. 2017)."""
+    s = cosines(embeddings.detach())
+    kept_positives, kept_negatives = [], []
+    for a in _positions(anchors, len(embeddings)):
+        p, n = positives(classes, a), negatives(classes, a)
+        if p:
+            kept_positives.append((a, _smallest(s[a], p)))
+        if n:
+            kept_negatives.append((a, _largest(s[a], n)))
+    return kept_positives, kept_negatives
+
+
+def _smallest(values: list[Tensor], places: list[int]) -> int:
+    return min(places, key=lambda j: values[j].item())
+
+
+def _largest(values: list[Tensor], places: list[int]) -> int:
+    return max(places, key=lambda j: values[j].item())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# weights: w_ij = (1 - 2 I_ij) dH / ds_ij in closed form, H the loss before its common divisor. 0 on the diagonal
+
+
+def contrastive_weights(embeddings: Tensor, classes: Classes, margin: float = 0.5) -> Tensor:
+    """Positives 1, negatives 1 where s_ij > lambda (Eq. 6)."""
+    s = cosines(embeddings.detach())
+    return _weights(classes, lambda i, j: 1.0, lambda i, j: 1.0 if s[i][j].item() > margin else 0.0)
+
+
+def triplet_weights(embeddings: Tensor, classes: Classes, margin: float = 0.1) -> Tensor:
+    """The number of triplets with anchor i and s_an - s_ap + lambda > 0 that the pair is in (Eq. 8)."""
+    s = cosines(embeddings.detach())
+
+    def violated(i: int, p: int, n: int) -> bool:
+        return s[i][n].item() - s[i][p].item() + margin > 0
+
+    def of_positive(i: int, j: int) -> float:
+        return len([n for n in negatives(classes, i) if violated(i, j, n)])
+
+    def of_negative(i: int, j: int) -> float:
+        return len([p for p in positives(classes, i) if violated(i, p, j)])
+
+    return _weights(classes, of_positive, of_negative)
+
+
+def lifted_structure_weights(embeddings: Tensor, classes: Classes, margin: float = 1.0) -> Tensor:
+    """e^{-s_ij} / sum_{k in P_i} e^{-s_ik}, e^{s_ij} / sum_{k in N_i} e^{s_ik} where the hinge is active.
+
+    Eq. 10-11.
+    """
+    s = [[x.item() for x in row] for row in cosines(embeddings.detach())]
+
+    def active(i: int) -> bool:
+        p, n = positives(classes, i), negatives(classes, i)
+        if not p or not n:
+            return False
+        return math.log(sum(math.exp(-s[i][k]) for k in p)) + math.log(sum(math.exp(s[i][k]) for k in n)) + margin > 0
+
+    def of_positive(i: int, j: int) -> float:
+        return math.exp(-s[i][j]) / sum(math.exp(-s[i][k]) for k in positives(classes, i)) if active(i) else 0.0
+
+    def of_negative(i: int, j: int) -> float:
+        return math.exp(s[i][j]) / sum(math.exp(s[i][k]) for k in negatives(classes, i)) if active(i) else 0.0
+
+    return _weights(classes, of_positive, of_negative)
+
+
+def binomial_deviance_weights(
+    embeddings: Tensor, classes: Classes, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5
+) -> Tensor:
+    """alpha/|P_i| e^{alpha (lambda - s)} / (1 + e^{alpha (lambda - s)}), beta/|N_i| the same of beta (s - lambda).
+
+    Eq. 13-14.
+    """
+    s = [[x.item() for x in row] for row in cosines(embeddings.detach())]
+
+    def of_positive(i: int, j: int) -> float:
+        e = math.exp(alpha * (base - s[i][j]))
+        return alpha / len(positives(classes, i)) * e / (1 + e)
+
+    def of_negative(i: int, j: int) -> float:
+        e = math.exp(beta * (s[i][j] - base))
+        return beta / len(negatives(classes, i)) * e / (1 + e)
+
+    return _weights(classes, of_positive, of_negative)
+
+
+def raw_weights(
+    embeddings: Tensor, classes: Classes, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5
+) -> Tensor:
+    """1 / (e^{alpha (s_ij - lambda)} + sum_{k in P_i} e^{alpha (s_ij - s_ik)}) (Eq. 15).
+
+    Negatives: 1 / (e^{beta (lambda - s_ij)} + sum_{k in N_i} e^{beta (s_ik - s_ij)}) (Eq. 16).
+    """
+    s = [[x.item() for x in row] for row in cosines(embeddings.detach())]
+
+    def of_positive(i: int, j: int) -> float:
+        others = sum(math.exp(alpha * (s[i][j] - s[i][k])) for k in positives(classes, i))
+        return 1 / (math.exp(alpha * (s[i][j] - base)) + others)
+
+    def of_negative(i: int, j: int) -> float:
+        others = sum(math.exp(beta * (s[i][k] - s[i][j])) for k in negatives(classes, i))
+        return 1 / (math.exp(beta * (base - s[i][j])) + others)
+
+    return _weights(classes, of_positive, of_negative)
+
+
+def _weights(
+    classes: Classes, of_positive: Callable[[int, int], float], of_negative: Callable[[int, int], float]
+) -> Tensor:
+    w = torch.zeros(len(classes), len(classes), dtype=torch.float64)
+    for i in range(len(classes)):
+        for j in positives(classes, i):
+            w[i, j] = of_positive(i, j)
+        for j in negatives(classes, i):
+            w[i, j] = of_negative(i, j)
+    return w

@@ -1,0 +1,676 @@
+"""Readers of caption files: the official layouts in miniature with their traps, anyone's files, and the real packs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from contml.tasks.captions.coco import coco
+from contml.tasks.captions.files import files
+from contml.tasks.captions.flickr import flickr, read_tokens
+from support.caption_sets import TEST, TRAIN, save, scenes, write_coco, write_csv, write_flickr, write_karpathy
+from support.paths import DATA_ROOT
+
+from contml import InputError
+from contml.data import Images, Split, Task
+from contml.experiment import evaluate_run, load, train
+
+DATA = DATA_ROOT
+needs = {
+    pack: pytest.mark.skipif(not (DATA / pack).is_dir(), reason=f"no pack {pack}: set CONTML_DATA to its folder")
+    for pack in ("flickr8k_1500", "coco_mini_2017")
+}
+#: gensim leaves text files of vectors open.
+gensim_leaves_open = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+#: What makes the training of a protocol a matter of seconds.
+SMALL = [
+    *("model.backbone=small_cnn", "model.weights=none", "images.resize=24", "images.crop=24", "images.workers=0"),
+    *(
+        "transform.scale_jitter=0",
+        "transform.shift=0",
+        "sampler.batch_size=12",
+        "sampler.batches=2",
+        "training.epochs=1",
+    ),
+]
+GLOVE = DATA / "flickr8k_1500" / "word_vectors" / "glove.6B.50d.flickr8k.txt.gz"
+
+
+@pytest.fixture
+def flickr_folder(tmp_path):
+    write_flickr(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def coco_folder(tmp_path):
+    write_coco(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def own_folder(tmp_path):
+    write_csv(tmp_path)
+    return tmp_path
+
+
+def rejected(message, task, *arguments, **options):
+    with pytest.raises(InputError, match=message) as caught:
+        task(*map(str, arguments), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def edit(path, change):
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def edit_json(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+# Flickr
+
+
+def test_token_file_and_lists(flickr_folder):
+    task = flickr(str(flickr_folder), dim=10)
+    assert isinstance(task, Task)
+    assert isinstance(task.test, Split)
+    assert (len(task.train), len(task.test)) == (TRAIN, TEST)
+    assert task.test.queries is None
+    assert task.train.name(0) == str(flickr_folder / "Flicker8k_Dataset" / "1000000_0000000000.jpg")
+    assert task.train.renderer.captions[0] == [f"{caption.capitalize()} ." for caption in scenes(1)[0][1]]
+    batch = next(iter(Images(resize=16, crop=16).test_batches(task.test, None, 8)))
+    assert batch.images.shape == (8, 3, 16, 16)
+    picture = task.train.draw(0, 200)
+    assert picture.size == (200, 200)
+
+
+def test_an_image_that_is_not_there_is_refused_or_left_out(flickr_folder):
+    """Five captions of 2258277193_586949ec62.jpg.1 have no image; they are in no list and not used."""
+    texts = read_tokens(flickr_folder / "Flickr8k.token.txt")
+    assert len(texts["2258277193_586949ec62.jpg.1"]) == 5
+    edit(flickr_folder / "Flickr_8k.trainImages.txt", lambda text: text + "2258277193_586949ec62.jpg.1\nnobody.jpg\n")
+    message = rejected("no such image", flickr, flickr_folder)
+    assert str(flickr_folder / "Flicker8k_Dataset" / "2258277193_586949ec62.jpg.1") in message
+    assert f"2 of {TRAIN + 2} training images" in message
+    assert "set missing=drop" in message
+    task = flickr(str(flickr_folder), missing="drop", dim=10)
+    assert len(task.train) == TRAIN
+    assert task.train.excluded == {"without an image file": 2}
+
+
+def test_images_without_captions_are_refused_or_left_out(flickr_folder):
+    path = flickr_folder / "Flickr8k.token.txt"
+    name = read_lists(flickr_folder)[0]
+    edit(path, lambda text: "\n".join(line for line in text.split("\n") if not line.startswith(name)))
+    rejected(f"no captions of .*{name} \\(1 of {TRAIN} training images have none\\)", flickr, flickr_folder)
+    assert flickr(str(flickr_folder), missing="drop", dim=10).train.excluded == {"without a caption": 1}
+
+
+def read_lists(folder):
+    return (folder / "Flickr_8k.trainImages.txt").read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a.jpg#0  two spaces for the tab", "no tab after the key"),
+        ("a.jpg\tno number", "a key without '#' and a number"),
+        ("a.jpg#x\tno number", "a key without '#' and a number"),
+        ("#0\tno name", "a key without '#' and a number"),
+        ("a.jpg#0\tfirst\n\na.jpg#0\tagain", "6: a.jpg#0 appears twice, first in line 4"),
+    ],
+)
+def test_the_error_of_a_bad_line_has_its_number(tmp_path, line, message):
+    path = tmp_path / "tokens.txt"
+    path.write_text(f"\nb.jpg#0\tone\n\n{line}\n")
+    with pytest.raises(InputError, match=message) as caught:
+        read_tokens(path)
+    assert str(caught.value).startswith(f"{path}:4: " if "twice" not in message else f"{path}:6: ")
+
+
+def test_a_token_file_is_read_exactly(tmp_path):
+    path = tmp_path / "tokens.txt"
+    lines = [
+        "c#4.jpg.1#1\tsecond, number # 2 of\ttwo",  # the name is before the last '#' of the key
+        "c#4.jpg.1#0\tfirst \u2028 still first \x85 and \x1c too",
+        "a.jpg#0\t   ",
+        "a.jpg#2\tA dog .\r",
+        "b.jpg#0\t",
+    ]
+    path.write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode())
+    assert read_tokens(path) == {
+        "c#4.jpg.1": ["first \u2028 still first \x85 and \x1c too", "second, number # 2 of\ttwo"],
+        "a.jpg": ["A dog ."],
+        "b.jpg": [],
+    }
+
+
+def test_encodings(tmp_path):
+    path = tmp_path / "tokens.txt"
+    path.write_bytes("a.jpg#0\tplain\nb.jpg#0\tcaf\xe9\n".encode("latin-1"))
+    with pytest.raises(InputError, match="not utf-8 text") as caught:
+        read_tokens(path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert "byte 0xe9" in str(caught.value)
+    assert read_tokens(path, "latin-1")["b.jpg"] == ["caf\xe9"]
+    with pytest.raises(InputError, match="encoding is 'latin-9999', which is unknown; give utf-8"):
+        read_tokens(path, "latin-9999")
+
+
+def test_captions_without_words_are_dropped_from_the_labels(flickr_folder):
+    name = read_lists(flickr_folder)[0]
+    edit(flickr_folder / "Flickr8k.token.txt", lambda text: text.replace(f"{name}#0\t", f"{name}#0\tA\n{name}#7\t", 1))
+    task = flickr(str(flickr_folder), dim=10)
+    assert len(task.train) == TRAIN
+    assert task.train.labels.dropped == 1
+    for k in range(5):
+        edit(flickr_folder / "Flickr8k.token.txt", lambda text, k=k: change_line(text, f"{name}#{k}", "a the of"))
+    edit(flickr_folder / "Flickr8k.token.txt", lambda text: change_line(text, f"{name}#7", "is on"))
+    rejected(f"{name}: no caption has a word that has a vector", flickr, flickr_folder)
+    task = flickr(str(flickr_folder), empty="drop", dim=10)
+    assert task.train.excluded == {"without a word that has a vector": 1}
+
+
+def change_line(text, key, caption):
+    return "\n".join(f"{key}\t{caption}" if line.startswith(f"{key}\t") else line for line in text.split("\n"))
+
+
+def test_lists_without_the_ending_and_bad_lists(flickr_folder):
+    train = flickr_folder / "Flickr_8k.trainImages.txt"
+    names = read_lists(flickr_folder)
+    train.write_text("\n".join(name.removesuffix(".jpg") for name in names))
+    assert len(flickr(str(flickr_folder), dim=10).train) == TRAIN
+    train.write_text("\n".join([*names, "", names[3]]))
+    rejected(f"Flickr_8k.trainImages.txt:{TRAIN + 2}: {names[3]} appears twice, first in line 4", flickr, flickr_folder)
+    train.write_text("\n \n")
+    rejected("names no images", flickr, flickr_folder)
+    train.write_text("\n".join(names[:2]))
+    rejected(r"2 of 2 training images have a file and a caption; a split needs at least 3", flickr, flickr_folder)
+    train.write_text("\n".join(names))
+    test = flickr_folder / "Flickr_8k.testImages.txt"
+    edit(test, lambda text: text + names[5])
+    rejected(f"{names[5]} is in train and in test \\(1 such images\\)", flickr, flickr_folder)
+
+
+def test_the_table_of_kaggle_is_no_token_file_and_is_read_as_a_table(flickr_folder):
+    texts = read_tokens(flickr_folder / "Flickr8k.token.txt")
+    listed = read_lists(flickr_folder)
+    with (flickr_folder / "captions.txt").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["image", "caption"])
+        rows.writerows([name, caption] for name in listed for caption in texts[name])
+    rejected(
+        r"captions.txt:1: a header \('image,caption'\), so this is a table; read it with the task captions/files",
+        flickr,
+        flickr_folder,
+        captions="captions.txt",
+    )
+    (flickr_folder / "lists.json").write_text(json.dumps({"train": listed[:30], "test": listed[30:]}))
+    options = {"captions": "captions.txt", "images": "Flicker8k_Dataset", "lists": "lists.json"}
+    task = files(str(flickr_folder), **options)
+    assert (len(task.train), len(task.test)) == (30, 10)
+    assert task.train.renderer.captions[0] == texts[listed[0]]
+
+
+def test_files_that_are_not_there(flickr_folder, tmp_path):
+    rejected("root=nowhere: no such folder", flickr, "nowhere")
+    message = rejected(
+        "no such file; set captions to the name of the file", flickr, flickr_folder, captions="results.token"
+    )
+    assert f"{flickr_folder} holds Flicker8k_Dataset, Flickr8k.token.txt" in message
+    rejected("no such file; set train to the name of the file", flickr, flickr_folder, train="train.txt")
+    rejected(
+        r"vectors: no such file glove.txt, in .* or in the current folder; give a file of word vectors, or null",
+        flickr,
+        flickr_folder,
+        vectors="glove.txt",
+    )
+    rejected("is a directory|cannot be read", flickr, flickr_folder, captions="Flicker8k_Dataset")
+    message = rejected("no such image", flickr, flickr_folder, images="images")
+    assert f"{TRAIN} of {TRAIN} training images" in message
+
+
+@pytest.mark.parametrize(
+    ("reader", "write", "first", "option", "options"),
+    [
+        (flickr, write_flickr, "Flicker8k_Dataset", "images", {}),
+        (files, write_csv, "images", "images", {}),
+        (coco, write_coco, "train2014", "train_images", {"queries": 4}),
+    ],
+)
+def test_images_in_several_folders(tmp_path, reader, write, first, option, options):
+    """A file is looked for in each folder in turn."""
+    write(tmp_path)
+    options = {"dim": 10, **options}
+    whole = reader(str(tmp_path), **options).train
+    (tmp_path / "rest").mkdir()
+    moved = sorted(Path(name) for name in whole.names)[::3]
+    for path in moved:
+        path.rename(tmp_path / "rest" / path.name)
+    rejected("no such image", reader, tmp_path, **options)
+    split = reader(str(tmp_path), **options, **{option: [first, "rest"]}).train
+    assert [Path(name).name for name in split.names] == [Path(name).name for name in whole.names]
+    assert {Path(name).parent.name for name in split.names} == {first, "rest"}
+    assert all(split.image(row).is_file() for row in range(len(split)))
+    assert torch.equal(split.labels.pairwise(), whole.labels.pairwise())
+    rejected(rf"{first}/{moved[0].name}: no such image", reader, tmp_path, **options, **{option: [first, "no"]})
+    rejected("names no folder", reader, tmp_path, **options, **{option: []})
+
+
+@pytest.mark.parametrize("option", ["queries", "dim", "seed"])
+def test_bad_options_are_refused(flickr_folder, option):
+    rejected(f"{option} is -1; it must be at least [01]", flickr, flickr_folder, **{option: -1})
+
+
+@pytest.mark.parametrize("option", ["missing", "empty"])
+def test_what_is_missing_is_refused_or_dropped(flickr_folder, option):
+    rejected(f"{option} is 'keep'; it must be refuse or drop", flickr, flickr_folder, **{option: "keep"})
+
+
+def test_queries_are_drawn(flickr_folder):
+    tasks = [flickr(str(flickr_folder), queries=5, dim=10, seed=seed) for seed in (0, 0, 1)]
+    assert [len(task.test.queries) for task in tasks] == [5, 5, 5]
+    assert tasks[0].test.queries.tolist() == tasks[1].test.queries.tolist() != tasks[2].test.queries.tolist()
+    rejected(f"queries is {TEST - 1}; it must be 0 to {TEST - 2}", flickr, flickr_folder, queries=TEST - 1)
+
+
+def test_vectors_of_a_file_are_those_of_both_splits(flickr_folder, monkeypatch, tmp_path_factory):
+    words = sorted({word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()})
+    lines = [f"{word} {number} {number % 7} 1.5" for number, word in enumerate(words)]
+    (flickr_folder / "vectors.txt").write_text(f"{len(words)} 3\n" + "\n".join(lines) + "\n")
+    task = flickr(str(flickr_folder), vectors="vectors.txt")
+    for split in (task.train, task.test):
+        assert split.explainer.vectors["cat"].tolist() == [words.index("cat"), words.index("cat") % 7, 1.5]
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    Path("here.txt").write_bytes((flickr_folder / "vectors.txt").read_bytes())
+    here = flickr(str(flickr_folder), vectors="here.txt")
+    torch.testing.assert_close(here.test.labels.pairwise(), task.test.labels.pairwise(), rtol=0, atol=0)
+    elsewhere = flickr(str(flickr_folder), vectors=str(flickr_folder / "vectors.txt"))
+    assert torch.equal(elsewhere.test.labels.pairwise(), task.test.labels.pairwise())
+    scaled = flickr(str(flickr_folder), vectors="vectors.txt", normalize=True)
+    assert scaled.test.labels.pairwise().max() < task.test.labels.pairwise().max()
+
+
+def test_a_run_and_its_evaluation_have_the_same_queries(coco_folder):
+    """Drawn by task.seed, not by the seed of the training, and the same in every later evaluation of a run."""
+    overrides = [f"task.root={coco_folder}", "task.queries=4", "task.dim=10", *SMALL]
+    limits = []
+    for seed in (0, 1):
+        experiment = load("captions/coco", [*overrides, f"seed={seed}"])
+        run = train(experiment, coco_folder / "runs")
+        scores = json.loads((run.folder / "evaluation.json").read_text())
+        assert (scores["queries"], scores["gallery"]) == (4, TEST - 4)
+        again = evaluate_run(run.folder)
+        assert again.curves["label_distance"].model == pytest.approx(scores["curves"]["label_distance"]["model"])
+        limits.append([scores["curves"]["label_distance"][which] for which in ("random", "oracle")])
+    assert limits[0] == limits[1]
+    other = load("captions/coco", [*overrides, "task.seed=1"]).build_task()
+    assert other.test.queries.tolist() != experiment.build_task().test.queries.tolist()
+
+
+# Karpathy
+
+
+def test_karpathys_file_of_flickr(tmp_path):
+    write_karpathy(tmp_path, coco=False)
+    task = flickr(str(tmp_path), karpathy="dataset_flickr8k.json", dim=10)
+    assert (len(task.train), len(task.test)) == (TRAIN, 15), "restval is trained on"
+    assert task.train.renderer.captions[1][0] == f"{scenes(2)[1][1][0]}."
+    assert len(flickr(str(tmp_path), karpathy="dataset_flickr8k.json", held_out="val", dim=10).test) == 5
+
+
+def test_karpathys_file_of_coco_finds_images_of_both_years(tmp_path):
+    write_karpathy(tmp_path, coco=True)
+    task = coco(str(tmp_path), karpathy="dataset_coco.json", queries=3, dim=10)
+    assert (len(task.train), len(task.test), len(task.test.queries)) == (TRAIN, 15, 3)
+    assert task.train.image(0) == tmp_path / "train2014" / "COCO_train2014_000000000100.jpg"
+    (tmp_path / "train2017").mkdir()
+    for path in (tmp_path / "train2014").iterdir():
+        path.rename(tmp_path / "train2017" / path.name.removeprefix("COCO_train2014_"))
+    task = coco(str(tmp_path), karpathy="dataset_coco.json", queries=3, dim=10)
+    assert task.train.image(0) == tmp_path / "train2017" / "000000000100.jpg"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.pop("images"), "has no list 'images'"),
+        (lambda data: data["images"][4].pop("sentences"), "image 4 has no 'sentences'"),
+        (lambda data: data["images"][4].update(sentences=["text"]), "image 4 is not of the form"),
+        (
+            lambda data: data["images"][4].update(split="dev"),
+            "image 4 has split 'dev'; it must be one of train, restval, val, test",
+        ),
+        (
+            lambda data: data["images"].append(data["images"][2]),
+            "image 60 repeats 1000002_0000000002.jpg of image 2",
+        ),
+    ],
+)
+def test_bad_files_of_karpathys_form(tmp_path, change, message):
+    edit_json(write_karpathy(tmp_path, coco=False), change)
+    rejected(message, flickr, tmp_path, karpathy="dataset_flickr8k.json")
+
+
+def test_a_file_cut_short_is_refused(tmp_path):
+    path = write_karpathy(tmp_path, coco=False)
+    edit(path, lambda text: text[:1000])
+    rejected("dataset_flickr8k.json: not JSON, or cut short", flickr, tmp_path, karpathy=path.name)
+    path.write_text("[]")
+    rejected("has no list 'images'", flickr, tmp_path, karpathy=path.name)
+
+
+# COCO
+
+
+def test_official_files_of_coco(coco_folder, capsys):
+    task = coco(str(coco_folder), queries=4, dim=10)
+    assert isinstance(task, Task)
+    assert (len(task.train), len(task.test), len(task.test.queries)) == (TRAIN, TEST, 4)
+    assert capsys.readouterr().out == "", "pycocotools talks"
+    for index, (_, captions) in enumerate(scenes(TRAIN)):
+        # In the order of their ids, stripped, of any number.
+        assert task.train.renderer.captions[index] == [f"{caption}." for caption in captions[: 3 + index % 3]]
+        assert task.train.name(index).endswith(f"train2014/COCO_train2014_{100 + 7 * index:012d}.jpg")
+
+
+def test_files_of_2017(tmp_path):
+    write_coco(tmp_path, 2017)
+    annotations = [f"annotations/captions_{part}2017.json" for part in ("train", "val")]
+    task = coco(str(tmp_path), *annotations, "train2017", "val2017", queries=0, dim=10)
+    assert task.test.image(0) == tmp_path / "val2017" / f"{100 + 7 * TRAIN:012d}.jpg"
+    assert task.test.gallery is None
+
+
+def test_an_image_that_is_listed_again_and_again_counts_once(coco_folder):
+    edit_json(
+        coco_folder / "annotations" / "captions_train2014.json",
+        lambda data: data["images"].extend(data["images"][:9]),
+    )
+    assert len(coco(str(coco_folder), queries=4, dim=10).train) == TRAIN
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda data: data["images"][3].update(id=100),
+            "image id 100 is used for COCO_train2014_000000000100.jpg and for",
+        ),
+        (
+            lambda data: data["images"].pop(2),
+            r"it belongs to image id 114, which 'images' does not list \(5 such annotations\)",
+        ),
+        (
+            lambda data: data["annotations"][5].pop("caption"),
+            r"has no 'caption'; train must be a captions_\*.json",
+        ),
+        (
+            lambda data: data["annotations"].append(data["annotations"][5]),
+            "this id appears twice; every id is unique",
+        ),
+        (lambda data: data["annotations"][5].pop("image_id"), "an image or an annotation has no 'image_id'"),
+        (lambda data: data["images"][5].pop("file_name"), r"an entry of 'images' \(id 135\) has no 'file_name'"),
+        (lambda data: data.pop("annotations"), "has no list 'annotations'"),
+        (lambda data: data.update(images="none"), "has no list|not an annotation file"),
+    ],
+)
+def test_bad_files_of_coco(coco_folder, change, message):
+    edit_json(coco_folder / "annotations" / "captions_train2014.json", change)
+    assert "captions_train2014.json: " in rejected(message, coco, coco_folder)
+
+
+def test_captions_of_unknown_images_and_silent_images_may_be_left_out(coco_folder):
+    def change(content):
+        content["images"].pop(2)
+        silent = content["images"][0]["id"]
+        content["annotations"] = [note for note in content["annotations"] if note["image_id"] != silent]
+
+    edit_json(coco_folder / "annotations" / "captions_train2014.json", change)
+    task = coco(str(coco_folder), missing="drop", queries=4, dim=10)
+    assert len(task.train) == TRAIN - 2
+    assert task.train.excluded == {"without a caption": 1}
+
+
+def test_a_broken_file_of_coco(coco_folder):
+    path = coco_folder / "annotations" / "captions_val2014.json"
+    edit(path, lambda text: text[:500])
+    rejected("captions_val2014.json: not an annotation file of COCO, or cut short", coco, coco_folder)
+    path.write_text("[1]")
+    rejected("captions_val2014.json: not an annotation file of COCO", coco, coco_folder)
+    path.unlink()
+    rejected("captions_val2014.json: no such file; set test to the name of the file", coco, coco_folder)
+    rejected(
+        "is in train and in test",
+        coco,
+        coco_folder,
+        test="annotations/captions_train2014.json",
+        test_images="train2014",
+    )
+
+
+# Anyone's files
+
+
+def test_a_csv_file_of_pairs(own_folder):
+    task = files(str(own_folder), dim=10)
+    assert (len(task.train), len(task.test)) == (TRAIN, TEST)
+    assert task.train.renderer.captions == [texts for _, texts in scenes(TRAIN)], "commas and all"
+    query_names = [Path(task.test.name(row)).stem for row in task.test.queries.tolist()]
+    assert query_names == [str(TRAIN + number) for number in range(4)]
+
+
+def test_rows_of_an_image_need_not_stand_together(own_folder):
+    path = own_folder / "captions.csv"
+    before = files(str(own_folder), dim=10)
+    with path.open(newline="") as file:
+        header, *rows = list(csv.reader(file))
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows[::-1]])
+    after = files(str(own_folder), dim=10)
+    assert {n: sorted(c) for n, c in zip(after.test.names, after.test.renderer.captions, strict=True)} == {
+        n: sorted(c) for n, c in zip(before.test.names, before.test.renderer.captions, strict=True)
+    }
+
+
+def test_other_columns_and_delimiters(own_folder):
+    """The form of a well-known copy of Flickr30k, with its one bad row."""
+    rows = [f"{i}.png| {k}| {text}" for i, (_, texts) in enumerate(scenes()) for k, text in enumerate(texts)]
+    path = own_folder / "results.csv"
+    path.write_text("\n".join(["image_name| comment_number| comment", *rows]))
+    (own_folder / "lists.json").write_text(json.dumps({"train": names(range(40)), "test": names(range(40, 60))}))
+    options = {"captions": "results.csv", "image": "image_name", "caption": "comment", "delimiter": "|"}
+    task = files(str(own_folder), lists="lists.json", queries=5, dim=10, **options)
+    assert task.train.renderer.captions[7] == scenes(8)[7][1]
+    assert len(task.test.queries) == 5
+    path.write_text("\n".join(["image_name| comment_number| comment", *rows[:9], "9.png| 4   A dog runs .", *rows[9:]]))
+    message = rejected(
+        "results.csv:11: 2 cells, but the header has 3", files, own_folder, lists="lists.json", **options
+    )
+    assert "the delimiter is '|': put cells that hold it in double quotes" in message
+    rejected(r"delimiter='\|\|': it must be one character", files, own_folder, delimiter="||")
+
+
+def names(rows):
+    return [f"{row}.png" for row in rows]
+
+
+@pytest.mark.parametrize("form", ["lists", "captions", "object", "pairs"])
+def test_json_files(own_folder, form):
+    texts = [texts for _, texts in scenes()]
+    part = ["train"] * TRAIN + ["test"] * TEST
+    content = {
+        "lists": [{"image": f"{i}.png", "caption": c, "split": part[i]} for i, c in enumerate(texts)],
+        "captions": [{"image": f"{i}.png", "captions": c, "split": part[i]} for i, c in enumerate(texts)],
+        "object": {f"{i}.png": c for i, c in enumerate(texts)},
+        "pairs": [{"image": f"{i}.png", "caption": t, "split": part[i]} for i, c in enumerate(texts) for t in c],
+    }[form]
+    (own_folder / "own.json").write_text(json.dumps(content))
+    (own_folder / "lists.json").write_text(
+        json.dumps({"train": names(range(40)), "test": names(range(40, 60)), "queries": names([59, 41])})
+    )
+    lists = "lists.json" if form == "object" else None
+    task = files(str(own_folder), "own.json", lists=lists, dim=10)
+    assert task.train.renderer.captions == texts[:TRAIN]
+    assert task.test.renderer.captions == texts[TRAIN:]
+    assert (task.test.queries.tolist() == [1, 19]) if lists else (task.test.queries is None)
+
+
+def test_a_part_to_tune_on_is_left_out_and_other_names_of_parts_are_known(own_folder):
+    edit(own_folder / "captions.csv", lambda text: text.replace(",train", ",Training").replace(",query", ",dev"))
+    task = files(str(own_folder), dim=10)
+    assert (len(task.train), len(task.test)) == (TRAIN, TEST - 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"captions.csv:1: has no column 'image' \(it has nothing\)"),
+        (
+            "img,caption,split\n",
+            r"captions.csv:1: has no column 'image' \(it has img, caption, split\); set image to",
+        ),
+        ("image,caption,caption\n", "captions.csv:1: has more than one column 'caption'"),
+        ("image,caption,split\n", "captions.csv: has no captions"),
+        ("image,caption,split\n\n0.png,a red, big cat,train\n", "captions.csv:3: 4 cells, but the header has 3"),
+        ('image,caption,split\n0.png,"a\nb",train\n1.png,c\n', "captions.csv:4: 2 cells"),
+        ('image,caption,split\n0.png,"open,train\n', "captions.csv:2: not readable as CSV"),
+        ("image,caption,split\n ,a cat,train\n", "captions.csv:2: no image is named"),
+        ("image,caption\n0.png,a cat\n", "0.png has no 'split'; give every item train, test or query"),
+        (
+            "image,caption,split\n0.png,a cat,learn\n",
+            "0.png has split 'learn'; it must be one of train, test, query, val",
+        ),
+        (
+            "image,caption,split\n0.png,a,train\n0.png,b,test\n",
+            "captions.csv:3: 0.png is in test here, and in train before",
+        ),
+        ("image,caption,split\n0.png,a cat,train\n", "1 of 1 training images have a file and a caption"),
+    ],
+)
+def test_bad_csv_files(own_folder, text, message):
+    (own_folder / "captions.csv").write_text(text)
+    rejected(message, files, own_folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "neither a list of"),
+        ("3", "neither a list of"),
+        ('[{"image": 3}]', "item 0 has no 'image' that is text"),
+        ('[{"image": "0.png", "caption": [1]}]', r"item 0 \(0.png\) has no 'caption' that is text or a list of texts"),
+        ('[{"image": "0.png", "text": "a"}]', r"item 0 \(0.png\) has no 'caption'"),
+        ('{"0.png": null}', r"item 0 \(0.png\) has no 'caption'"),
+        ("{", "not JSON, or cut short"),
+    ],
+)
+def test_bad_json_files(own_folder, content, message):
+    (own_folder / "own.json").write_text(content)
+    rejected(message, files, own_folder, "own.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "'train' is no list of names"),
+        ({"train": ["0.png"]}, "'test' is no list of names"),
+        ({"train": ["0.png", 1], "test": []}, "'train' is no list of names"),
+        ({"train": ["0.png", "0.png"], "test": []}, "0.png appears twice in train"),
+        ({"train": names(range(10)), "test": names(range(9, 20))}, "9.png is in train and in test"),
+        ({"train": ["away.png", *names(range(10))], "test": names(range(10, 20))}, "away.png: no such image"),
+    ],
+)
+def test_bad_lists(own_folder, content, message):
+    (own_folder / "lists.json").write_text(json.dumps(content))
+    rejected(message, files, own_folder, lists="lists.json")
+
+
+def test_not_all_test_images_can_be_queries(own_folder):
+    (own_folder / "lists.json").write_text(
+        json.dumps({"train": names(range(9)), "test": names(range(9, 20)), "queries": names(range(9, 20))})
+    )
+    rejected(
+        "11 of 11 test images are queries; an evaluation needs at least 1 query and 2 others",
+        files,
+        own_folder,
+        lists="lists.json",
+    )
+
+
+def test_other_files_are_refused(own_folder):
+    rejected(r"captions are read from .csv, .tsv, .txt or .json files", files, own_folder, "captions.parquet")
+    rejected("no such file; set captions to the name of the file", files, own_folder, "away.csv")
+    rejected("no such file; set lists to the name of the file", files, own_folder, lists="away.json")
+
+
+def test_images_in_folders_of_their_own(own_folder):
+    pixels, texts = scenes(1)[0]
+    for row in range(6):
+        save(own_folder / "images" / "deep" / f"{row}.png", pixels)
+    content = {f"deep/{row}.png": texts for row in range(6)}
+    (own_folder / "own.json").write_text(json.dumps(content))
+    (own_folder / "lists.json").write_text(json.dumps({"train": list(content)[:3], "test": list(content)[3:]}))
+    task = files(str(own_folder), "own.json", lists="lists.json", dim=5)
+    assert task.train.image(0) == own_folder / "images" / "deep" / "0.png"
+
+
+# The real packs
+
+
+@needs["flickr8k_1500"]
+@gensim_leaves_open
+def test_real_flickr8k():
+    root = str(DATA / "flickr8k_1500")
+    options = {"images": "images", "vectors": str(GLOVE)}
+    lists = {part: f"official_lists/Flickr_8k.{part}Images.txt" for part in ("train", "test")}
+    task = flickr(root, missing="drop", **lists, **options)
+    assert (len(task.train), len(task.test)) == (1091, 199)
+    assert task.train.excluded == {"without an image file": 6000 - 1091}
+    rejected(r"no such image \(4,909 of 6,000 training images", flickr, root, **lists, **options)
+    ours = flickr(root, train="split.trainImages.txt", test="split.testImages.txt", queries=60, **options)
+    assert (len(ours.train), len(ours.test), len(ours.test.queries)) == (1200, 300, 60)
+    assert all(len(texts) == 5 for texts in ours.train.renderer.captions)
+    near = ours.test.labels.pairwise([0], None)[0]
+    assert 20 < near[1:].min() < near.mean() < 60
+    form = flickr(root, karpathy="dataset_flickr8k.karpathy_form.json", **options)
+    by_name = dict(zip(form.test.names, form.test.renderer.captions, strict=True))
+    assert all(by_name[name] == texts for name, texts in zip(ours.test.names, ours.test.renderer.captions, strict=True))
+    assert ours.test.explain(0, int(near[1:].argmin()) + 1, 600).width == 600
+    assert ours.test.draw(0, 200).size == (200, 200)
+
+
+@needs["flickr8k_1500"]
+def test_the_whole_real_token_file(tmp_path):
+    import gzip
+
+    path = tmp_path / "Flickr8k.token.txt"
+    path.write_bytes(gzip.decompress((DATA / "flickr8k_1500" / "Flickr8k.token.full.txt.gz").read_bytes()))
+    texts = read_tokens(path)
+    assert len(texts) == 8092
+    assert all(len(captions) == 5 for captions in texts.values())
+    assert "2258277193_586949ec62.jpg.1" in texts
+
+
+@needs["coco_mini_2017"]
+@needs["flickr8k_1500"]
+@gensim_leaves_open
+def test_real_coco():
+    root = str(DATA / "coco_mini_2017")
+    annotations = [f"annotations/captions_{part}2017.json" for part in ("train", "val")]
+    task = coco(root, *annotations, "train2017", "val2017", queries=50, vectors=str(GLOVE))
+    assert (len(task.train), len(task.test), len(task.test.queries)) == (130, 470, 50)
+    assert sum(map(len, task.test.renderer.captions)) == 2352
+    assert all(text == text.strip() for texts in task.test.renderer.captions for text in texts)
+    form = coco(root, karpathy="dataset_coco.karpathy_form.json", queries=30, vectors=str(GLOVE))
+    assert (len(form.train), len(form.test)) == (480, 120)
+    rejected("has no 'caption'; train must be", coco, root, "annotations/instances_train2017.json")

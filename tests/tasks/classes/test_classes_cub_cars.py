@@ -1,0 +1,306 @@
+"""CUB-200-2011 and Cars-196: layouts, traps, damaged lists and records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from contml.tasks.classes.cars import cars
+from contml.tasks.classes.cub import cub
+from PIL import Image
+from scipy.io import loadmat, savemat
+from support.class_copies import edit, line_of, published
+from support.class_layouts import CARS_CLASSES, records, write_cars_new, write_cars_old, write_cub
+from support.paths import DATA_ROOT
+
+from contml.data import ImageFile
+
+DATA = DATA_ROOT
+
+# CUB-200-2011
+
+
+def test_cub_is_split_by_species_and_joined_by_image(tmp_path, monkeypatch):
+    root = write_cub(tmp_path)
+    published(monkeypatch, "cub")
+    before = cub(str(root))
+    assert before.train.renderer.class_names[0] == "Black footed Bird 1"
+    assert before.test.renderer.class_names[0] == "Black footed Bird 101"
+    for file in ("image_class_labels.txt", "train_test_split.txt", "classes.txt", "bounding_boxes.txt"):
+        edit(root / file, reversed)
+    edit(root / "train_test_split.txt", lambda lines: [f"{line.split()[0]} 0" for line in lines])
+    after = cub(str(root))
+    assert after.train.names == before.train.names
+    assert torch.equal(after.test.labels.class_ids, before.test.labels.class_ids)
+
+
+def test_files_that_a_mac_leaves_are_no_images(tmp_path, monkeypatch):
+    root = write_cub(tmp_path)
+    published(monkeypatch, "cub")
+    for path in list((root / "images").glob("*/*.jpg")):
+        (path.parent / f"._{path.name}").write_bytes(b"\0\5\26\7 Mac OS X")
+    (root / "._images.txt").write_bytes(b"\0\5\26\7")
+    assert len(cub(str(tmp_path)).train) == 40
+
+
+def test_boxes_of_birds(tmp_path, monkeypatch):
+    root = write_cub(tmp_path)
+    published(monkeypatch, "cub")
+    task = cub(str(root), crop_boxes=True)
+    path = Path(task.train.name(0))
+    picture = task.train.image(0)  # x y width height, not x2 y2: "3.0 3.0 16.0 12.0"
+    assert picture.size == (16, 12)
+    assert np.array_equal(np.asarray(picture), np.asarray(Image.open(path).crop((3, 3, 19, 15))))
+    assert task.train.stamp(0) == (path, "box (3.0, 3.0, 19.0, 15.0)")
+    assert cub(str(root)).train.stamp(0) == (path, "")
+    assert cub(str(root)).train.image(0) == path
+    assert task.train.draw(0, 40).size == (40, 40)
+    edit(root / "bounding_boxes.txt", lambda lines: ["1 20.0 3.0 160.0 12.4", "2 90.0 3.0 9.0 9.0", *lines[2:]])
+    task = cub(str(root), crop_boxes=True)
+    assert task.train.image(0).size == (8, 12)  # ends where the image does
+    with pytest.raises(OSError, match=r"its box \(90, 3, 99, 12\) shows nothing of 28 x 22 pixels"):
+        task.train.image(1)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "images.txt",
+            lambda lines: lines[:-5],
+            "image_class_labels.txt: has image 56; 5 of its images are not in images.txt; get images.txt again",
+        ),
+        (
+            "image_class_labels.txt",
+            lambda lines: lines[:-5],
+            "image_class_labels.txt: has no image 56 (104.Black_footed_Bird_104/Black_Footed_Bird_104_0001_7.jpg); 5 "
+            "of the 60 images in images.txt are missing from it; get the list again",
+        ),
+        (
+            "image_class_labels.txt",
+            lambda lines: ["1 2", *lines[1:]],
+            "images.txt: image 1 is 001.Black_footed_Bird_1/Black_Footed_Bird_1_0001_7.jpg, but its class in "
+            "image_class_labels.txt is 2, 002.Black_footed_Bird_2; the lists are not from the same copy",
+        ),
+        ("image_class_labels.txt", lambda lines: ["1 0", *lines[1:]], "image_class_labels.txt:1: class_id is '0'; it"),
+        (
+            "image_class_labels.txt",
+            lambda lines: ["1 1", *lines],
+            "image_class_labels.txt:2: image_id 1 appears twice, first in line 1",
+        ),
+        ("images.txt", lambda lines: ["1", *lines[1:]], "images.txt:1: is '1'; a row is image_id image_name"),
+        (
+            "images.txt",
+            lambda lines: ["x y", *lines[1:]],
+            "images.txt:1: image_id is 'x'; it must be a whole number, 1 or more",
+        ),
+        ("classes.txt", lambda lines: lines[:100], "classes.txt: has no class 101, the class of image 41 (101.Black"),
+        (
+            "bounding_boxes.txt",
+            lambda lines: ["1 2.0 3.0 4.0", *lines[1:]],
+            "bounding_boxes.txt:1: is '1 2.0 3.0 4.0'; a",
+        ),
+        ("bounding_boxes.txt", lambda lines: lines[1:], "bounding_boxes.txt: has no image 1 (001.Black_footed_Bird_1/"),
+    ],
+)
+def test_damaged_lists_of_birds(tmp_path, monkeypatch, file, change, message):
+    root = write_cub(tmp_path)
+    published(monkeypatch, "cub")
+    edit(root / file, change)
+    assert message in line_of(cub, root, crop_boxes=True)
+
+
+def test_a_short_copy_of_birds(tmp_path, monkeypatch):
+    root = write_cub(tmp_path)
+    assert line_of(cub, root) == (
+        "images.txt: lists 40 train images of 8 classes (without 9, 10, 11, ...); the published data set has "
+        "5,864 of 100; get the list again, or set missing=drop to take what it has"
+    )
+    published(monkeypatch, "cub")
+    for file in ("images.txt", "image_class_labels.txt"):
+        edit(root / file, lambda lines: lines[:-1])
+    assert line_of(cub, root).startswith(
+        "images.txt: lists 19 test images of 4 classes; the published data set has 20 of 4; "
+    )
+    assert len(cub(str(root), missing="drop").test) == 19
+
+
+# Cars-196
+
+
+def test_cars_in_both_layouts_are_the_same(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_old")
+    write_cars_old(tmp_path)
+    old = cars(str(tmp_path))
+    assert {Path(name).parent.name for name in old.train.names} == {"car_ims"}
+    write_cars_new(tmp_path)
+    assert cars(str(tmp_path)).train.names == old.train.names  # the older layout where both are there
+    new = cars(str(tmp_path), layout="devkit")
+    assert new.train.renderer.class_names == old.train.renderer.class_names
+    assert (
+        new.test.renderer.class_names
+        == old.test.renderer.class_names
+        == [
+            "Model 99 Sedan 2012",
+            "Model 100 Sedan 2012",
+            "Ram C/V Cargo Van Minivan 2012",
+            "Model 196 Sedan 2012",
+        ]
+    )
+    assert new.train.labels.class_ids.bincount().tolist() == old.train.labels.class_ids.bincount().tolist()
+    # Both halves hold the same names; the split is by model, over both.
+    for split in (new.train, new.test):
+        assert {Path(name).parent.name for name in split.names} == {"cars_train", "cars_test"}
+    assert len(set(new.train.names)) == 40 > len({Path(name).name for name in new.train.names})
+
+
+def test_the_closed_set_split_of_cars_is_not_used(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_old")
+    write_cars_old(tmp_path)
+    before = cars(str(tmp_path))
+    found = loadmat(tmp_path / "cars_annos.mat")
+    for record in found["annotations"].ravel():
+        record["test"] = np.array([[1]], np.uint8)
+    savemat(tmp_path / "cars_annos.mat", {name: found[name] for name in ("annotations", "class_names")})
+    after = cars(str(tmp_path))
+    assert (after.train.names, after.test.names) == (before.train.names, before.test.names)
+
+
+def test_boxes_of_cars_do_not_wrap_round(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_old")
+    write_cars_old(tmp_path, wide=True)
+    stored = loadmat(tmp_path / "cars_annos.mat")["annotations"][0, 1]
+    assert (stored["bbox_x1"].dtype, stored["bbox_x2"].dtype) == (np.uint8, np.uint16)
+    task = cars(str(tmp_path), crop_boxes=True)
+    assert [source.box for source in task.train.images[:2]] == [
+        (3, 2, 298, 259),
+        (0, 0, 300, 260),
+    ]  # 1-based: 1 is the first pixel
+    assert task.train.image(1).size == (300, 260)
+    assert task.train.image(0).size == (295, 257)
+    assert all(isinstance(source, ImageFile) for source in cars(str(tmp_path)).train.images)
+
+
+def test_nested_folders_of_cars(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_new")
+    write_cars_new(tmp_path)
+    names = cars(str(tmp_path)).train.names
+    for half in ("cars_train", "cars_test"):
+        (tmp_path / half).rename(tmp_path / "inner")
+        (tmp_path / half).mkdir()
+        (tmp_path / "inner").rename(tmp_path / half / half)
+    assert [Path(n).name for n in cars(str(tmp_path)).train.names] == [Path(n).name for n in names]
+    (tmp_path / "car_devkit").mkdir()
+    (tmp_path / "devkit").rename(tmp_path / "car_devkit/devkit")
+    assert len(cars(str(tmp_path)).train) == 40
+    (tmp_path / "cars_test_annos_withlabels.mat").rename(tmp_path / "car_devkit/devkit/cars_test_annos_withlabels.mat")
+    assert len(cars(str(tmp_path)).test) == 20
+
+
+def test_cars_without_the_labels_of_the_test_half(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_new")
+    write_cars_new(tmp_path, labelled=False)
+    assert line_of(cars, tmp_path) == (
+        "cars_test_annos_withlabels.mat: no such file; it has the classes of cars_test, which "
+        "devkit/cars_test_annos.mat does not have; get it, or set missing=drop to take only cars_train"
+    )
+    task = cars(str(tmp_path), missing="drop")
+    assert (len(task.train), len(task.test)) == (24, 12)
+    assert {Path(name).parent.name for name in task.test.names} == {"cars_train"}
+
+
+def change_records(path, fields=None, **values):
+    found = loadmat(path)
+    table = found["annotations"]
+    if fields is not None:
+        kept = np.zeros(table.shape, dtype=[(field, object) for field in fields])
+        for field in fields:
+            kept[field] = table[field]
+        table = kept
+    for field, value in values.items():
+        table[0, 2][field] = value
+    savemat(path, {"annotations": table, "class_names": found["class_names"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"fields": ("relative_im_path", "bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "test")},
+            "cars_annos.mat: its records have no field 'class' (they have relative_im_path, bbox_x1, bbox_y1, bbox_x2, "
+            "bbox_y2, test)",
+        ),
+        (
+            {"class": np.array([[197]])},
+            "cars_annos.mat: record 3 (car_ims/000003.jpg): class is 197; it must be 1 to 196",
+        ),
+        ({"class": np.array([[2.5]])}, "cars_annos.mat: record 3: 'class' is [2.5]; it must be a whole number"),
+        ({"bbox_x1": np.zeros((0, 0))}, "cars_annos.mat: record 3: 'bbox_x1' is []; it must be a whole number"),
+        (
+            {"relative_im_path": np.zeros((0, 0))},
+            "cars_annos.mat: record 3: 'relative_im_path' is []; it must be a file name",
+        ),
+        ({"relative_im_path": "car_ims/000001.jpg"}, "record 3: car_ims/000001.jpg appears twice, first in record 1"),
+    ],
+)
+def test_damaged_records_of_cars(tmp_path, monkeypatch, change, message):
+    published(monkeypatch, "cars_old")
+    write_cars_old(tmp_path)
+    change_records(tmp_path / "cars_annos.mat", **change)
+    assert message in line_of(cars, tmp_path)
+
+
+def test_damaged_files_of_cars(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_new")
+    write_cars_new(tmp_path)
+    path = tmp_path / "devkit/cars_train_annos.mat"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert "devkit/cars_train_annos.mat: not a readable MATLAB file (" in line_of(cars, tmp_path)
+    savemat(path, {"something": np.zeros(3)})
+    assert "cars_train_annos.mat: has no struct array 'annotations' (it has something)" in line_of(cars, tmp_path)
+    savemat(path, {"annotations": records(("fname", "class"), [("00001.jpg", 1)])})
+    assert "its records have no field 'bbox_x1' (they have fname, class)" in line_of(cars, tmp_path)
+    path.unlink()
+    assert "cars_train_annos.mat: no such file; devkit holds cars_meta.mat" in line_of(cars, tmp_path)
+    savemat(tmp_path / "devkit/cars_meta.mat", {"names": np.zeros(3)})
+    assert "cars_meta.mat: has no cell array 'class_names' (it has names)" in line_of(cars, tmp_path)
+
+
+def test_a_short_list_of_cars(tmp_path, monkeypatch):
+    write_cars_old(tmp_path, classes=[*CARS_CLASSES[:7], *CARS_CLASSES[8:]])
+    published(monkeypatch, "cars_old")
+    assert line_of(cars, tmp_path) == (
+        "cars_annos.mat: lists 35 train images of 7 classes (without 8); the published data set has 40 of 8; get the "
+        "list again, or set missing=drop to take what it has"
+    )
+    assert len(cars(str(tmp_path), missing="drop").train) == 35
+
+
+@pytest.mark.skipif(
+    not (DATA / "cars196_small").is_dir(), reason="no pack cars196_small: set CONTML_DATA to its folder"
+)
+def test_the_published_devkit(tmp_path, monkeypatch):
+    """The true files: 8,144 labelled records, of which the pack has some pictures under other names."""
+    (tmp_path / "devkit").symlink_to(DATA / "cars196_small/devkit")
+    (tmp_path / "cars_train").mkdir()
+    for number in range(1, 8145):
+        (tmp_path / f"cars_train/{number:05d}.jpg").touch()
+    task = cars(str(tmp_path), missing="drop", crop_boxes=True)
+    assert (len(task.train), len(task.test)) == (4052, 4092)
+    assert (len(task.train.renderer.class_names), len(task.test.renderer.class_names)) == (98, 98)
+    assert "Ram C/V Cargo Van Minivan 2012" in task.test.renderer.class_names
+    names = [Path(name).name for name in task.train.names]
+    row = names.index("00001.jpg")  # the first record: x 39 to 569, class 14
+    assert task.train.images[row].box == (38, 115, 569, 375)
+    assert task.train.renderer.class_names[int(task.train.labels.class_ids[row])] == "Audi TTS Coupe 2012"
+    # The miniature's fields and types are those of the true file.
+    (tmp_path / "mine").mkdir()
+    write_cars_new(tmp_path / "mine")
+    mine, true = (loadmat(p / "devkit/cars_train_annos.mat")["annotations"] for p in (tmp_path / "mine", tmp_path))
+    assert mine.dtype.names == true.dtype.names
+    for field in true.dtype.names:
+        assert mine[0, 0][field].dtype.kind == true[0, 0][field].dtype.kind
+        assert mine[0, 0][field].shape == true[0, 0][field].shape

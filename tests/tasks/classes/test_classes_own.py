@@ -1,0 +1,316 @@
+"""Class data of one's own: a folder of folders, and a CSV file."""
+
+from __future__ import annotations
+
+import pytest
+from contml.tasks.classes.folder import folder
+from contml.tasks.classes.table import csv
+from support.class_layouts import save, write_class_table, write_folders
+from support.paths import DATA_ROOT
+
+from contml import InputError
+from contml.data import Task
+
+DATA = DATA_ROOT
+TABLE = {"image": "file", "label": "class_name"}
+
+
+def line_of(reader, root, **options):
+    with pytest.raises(InputError) as error:
+        reader(str(root), **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message.replace(f"{root}/", "").replace(str(root), "ROOT")
+
+
+def classes_of(split):
+    return dict(zip(split.renderer.class_names, split.labels.class_ids.bincount().tolist(), strict=True))
+
+
+def write_flat(root, names=("b", "a", "d", "c"), items=2):
+    for number, name in enumerate(names):
+        for item in range(items):
+            save(root / name / f"{item}.jpg", number, item)
+
+
+# A folder of folders
+
+
+def test_folders_train_and_test(tmp_path):
+    write_folders(tmp_path)
+    task = folder(str(tmp_path))
+    assert isinstance(task, Task)
+    assert classes_of(task.train) == {f"class {n:02d}": 5 for n in range(8)}
+    assert classes_of(task.test) == {f"class {n:02d}": 5 for n in range(8, 12)}
+    assert (task.test.queries, task.test.gallery) == (None, None)
+    assert task.train.name(0) == str(tmp_path / "train/class 00/0.png")
+
+
+def test_folders_query_and_gallery(tmp_path):
+    write_folders(tmp_path)
+    (tmp_path / "test").rename(tmp_path / "gallery")
+    for number in (8, 10):
+        save(tmp_path / f"query/class {number:02d}/q.JPEG", number, 9)
+    task = folder(str(tmp_path))
+    assert task.test.queries.tolist() == [0, 1]
+    assert task.test.gallery.tolist() == list(range(2, 22))
+    assert [task.test.renderer.class_names[int(task.test.labels.class_ids[row])] for row in (0, 1)] == [
+        "class 08",
+        "class 10",
+    ]
+
+
+def test_half_of_the_classes(tmp_path):
+    write_flat(tmp_path)
+    task = folder(str(tmp_path), split="half")
+    assert (classes_of(task.train), classes_of(task.test)) == ({"a": 2, "b": 2}, {"c": 2, "d": 2})
+
+
+def test_a_list_of_classes(tmp_path):
+    write_flat(tmp_path, "abcde")
+    (tmp_path / "classes.csv").write_text("class,split\na,test\nb,train\nc,\nd,test\ne, train\n")
+    task = folder(str(tmp_path), split="classes.csv")
+    assert (list(classes_of(task.train)), list(classes_of(task.test))) == (["b", "e"], ["a", "d"])
+
+
+def test_folders_inside_of_a_class_and_classes_two_deep(tmp_path):
+    write_flat(tmp_path)
+    save(tmp_path / "a/more/still/9.png", 1, 9)
+    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 3, "b": 2}
+    deep = tmp_path / "deep"
+    for alphabet in ("Greek", "Latin"):
+        write_flat(deep / alphabet, ("x", "y"))
+    task = folder(str(deep), split="half", depth=2)
+    assert list(classes_of(task.train)) == ["Greek/x", "Greek/y"]
+    assert line_of(folder, deep, split="half", depth=3) == (
+        "Greek/x/0.jpg: is not in the folder of a class; with depth=3 images lie 3 folders below ROOT"
+    )
+
+
+def test_what_is_no_image_is_passed_over(tmp_path):
+    write_flat(tmp_path)
+    for name in ("a/._0.jpg", "a/notes.txt", "a/Thumbs.db", ".hidden/x.jpg", "__MACOSX/a/0.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(b"no image")
+    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 2, "b": 2}
+
+
+def test_links_to_folders_are_followed(tmp_path):
+    write_flat(tmp_path / "there", "ab")
+    (tmp_path / "here").mkdir()
+    for name in "ab":
+        (tmp_path / f"here/{name}1").symlink_to(tmp_path / "there" / name)
+        (tmp_path / f"here/{name}2").symlink_to(tmp_path / "there" / name)
+    assert list(classes_of(folder(str(tmp_path / "here"), split="half").train)) == ["a1", "a2"]
+    (tmp_path / "there/a/around").symlink_to(tmp_path / "there")
+    for name in ("c", "d"):
+        save(tmp_path / "there" / name / "0.jpg", 0, 0)
+    assert classes_of(folder(str(tmp_path / "there"), split="half").train) == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {},
+            "ROOT: has no folder train (it has a, b, c, d); make folders train and test, or set split to",
+        ),
+        ({"split": "none.csv"}, "none.csv: no such file; set split to the name of the file; ROOT holds a, b, c, d"),
+        ({"split": "half", "depth": 0}, "depth is 0; it must be at least 1"),
+        (
+            {"split": "half", "depth": 2},
+            "a/0.jpg: is not in the folder of a class; with depth=2 images lie 2 folders below",
+        ),
+    ],
+)
+def test_wrong_folders(tmp_path, options, message):
+    write_flat(tmp_path)
+    assert line_of(folder, tmp_path, **options).startswith(message)
+
+
+def test_empty_folders(tmp_path):
+    assert line_of(folder, tmp_path / "none") == (
+        "root=ROOT: no such folder; give the folder of your folders of images"
+    )
+    assert "ROOT: has no folder train (it has no folder)" in line_of(folder, tmp_path)
+    assert line_of(folder, tmp_path, split="half") == (
+        "ROOT: has no folders of images, 1 deep; each class has a folder of its own"
+    )
+    save(tmp_path / "a/0.jpg", 0, 0)
+    assert line_of(folder, tmp_path, split="half") == ("ROOT: has 0 train classes; a split needs at least 2")
+    (tmp_path / "b").mkdir()
+    assert line_of(folder, tmp_path, split="half").startswith("b: has no image (names end in .jpg, ")
+    save(tmp_path / "0.jpg", 0, 0)
+    assert line_of(folder, tmp_path, split="half").startswith("0.jpg: is not in the folder of a class")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,split\na,train\n", "classes.csv:1: has no column 'class' (it has "),
+        ("", "classes.csv:1: has no column 'class' (it has "),
+        ("class,split\nx,train\n", "classes.csv:2: the class x has no folder x"),
+        ("class,split\na,train\na,test\n", "classes.csv:3: a appears twice, first in line 2"),
+        ("class,split\na,trian\n", "classes.csv:2: split is 'trian'; allowed are train, test and an empty field"),
+        (
+            "class,split\na,train\nb\n",
+            "classes.csv: does not list the class c (2 are not listed); list every class",
+        ),
+        ("class,split\na,train\nb,test\nc,test\nd,test\n", "ROOT: has 1 train classes; a split needs at least 2"),
+    ],
+)
+def test_wrong_lists_of_classes(tmp_path, text, message):
+    write_flat(tmp_path)
+    (tmp_path / "classes.csv").write_text(text)
+    assert line_of(folder, tmp_path, split="classes.csv").startswith(message)
+
+
+# A CSV file
+
+
+def write_table(root, text, images=6):
+    (root / "images.csv").write_text(text)
+    for item in range(images):
+        save(root / f"{item}.png", item, 0)
+
+
+def test_a_table_with_a_split(tmp_path):
+    write_class_table(tmp_path)
+    task = csv(str(tmp_path), **TABLE)
+    assert isinstance(task, Task)
+    assert classes_of(task.train) == {f"kind {n}": 5 for n in range(8)}
+    assert set(classes_of(task.test)) == {f"kind {n}" for n in range(8, 12)}
+    assert task.test.queries is None
+
+
+def test_a_table_without_a_split_is_halved_by_class(tmp_path):
+    write_table(tmp_path, "image,class\n0.png,10\n1.png,9\n2.png,1\n3.png,2\n")
+    task = csv(str(tmp_path))
+    assert (sorted(classes_of(task.train)), sorted(classes_of(task.test))) == (["1", "2"], ["10", "9"])  # as numbers
+    write_table(tmp_path, "image,class\n0.png,c10\n1.png,c9\n2.png,c1\n3.png,c2\n")
+    assert sorted(classes_of(csv(str(tmp_path)).train)) == ["c1", "c10"]  # as names
+
+
+def test_other_columns_other_splits_and_tabs(tmp_path):
+    rows = ["path\tkind\tfold\tnote", "0.png\ta\ttrain\t,", "1.png\tb\ttrain\t", "2.png\tc\tval\t", "3.png\td\tval\t"]
+    (tmp_path / "my.tsv").write_text("\ufeff" + "\n".join([*rows, "4.png\te\ttest\t", "5.png\tf\t\t"]) + "\n")
+    write_table(tmp_path, "")
+    options = {"table": "my.tsv", "image": "path", "label": "kind", "split": "fold"}
+    task = csv(str(tmp_path), **options, test="val")
+    assert (classes_of(task.train), classes_of(task.test)) == ({"a": 1, "b": 1}, {"c": 1, "d": 1})
+    assert line_of(csv, tmp_path, **options) == (
+        "my.tsv: 1 rows of 1 classes are 'test' in the column 'fold'; a split needs at least 2 classes"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "image,class,split,role\n0.png,a,train,\n1.png,b,train,\n2.png,c,test,query\n3.png,c,test,gallery\n4.png,d,test,gallery\n",
+        "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,c,gallery\n4.png,d,gallery\n",
+    ],
+)
+def test_queries_and_gallery_of_a_table(tmp_path, text):
+    write_table(tmp_path, text)
+    task = csv(str(tmp_path))
+    assert (task.test.queries.tolist(), task.test.gallery.tolist()) == ([0], [1, 2])
+
+
+def test_a_gallery_of_which_no_image_is_there(tmp_path):
+    """Without this check every remaining test image would become a query."""
+    rows = ["0.png,a,train", "1.png,b,train", "2.png,c,query", "3.png,d,query", "gone.png,d,gallery"]
+    write_table(tmp_path, "\n".join(["image,class,split", *rows]) + "\n")
+    assert line_of(csv, tmp_path, missing="drop") == (
+        "images.csv: no test image is 'gallery'; give both queries and a gallery, or no roles at all"
+    )
+
+
+def test_a_slash_in_the_name_of_a_class(tmp_path):
+    write_table(
+        tmp_path, 'image,class,split\n0.png," Ram C/V, 2012 ",train\n1.png,b,train\n2.png,c,test\n3.png,d,test\n'
+    )
+    assert "Ram C/V, 2012" in csv(str(tmp_path)).train.renderer.class_names
+
+
+def test_missing_images_of_a_table(tmp_path):
+    write_class_table(tmp_path)
+    (tmp_path / "images/000_1.png").unlink()
+    assert line_of(csv, tmp_path, **TABLE) == (
+        "images/000_1.png: no such image (1 of 40 images of images.csv are missing); check root and the folders of "
+        "images, or set missing=drop to leave them out"
+    )
+    task = csv(str(tmp_path), **TABLE, missing="drop")
+    assert (len(task.train), task.train.excluded) == (39, {"without an image file": 1})
+    (tmp_path / "images").rename(tmp_path / "pictures")
+    line = line_of(csv, tmp_path, **TABLE, missing="drop")
+    assert line == (
+        "images/000_0.png: no such image (40 of 40 images of images.csv are missing; there is no folder images); "
+        "check root and the folders of images"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "file,class\n0.png,a\n",
+            "images.csv:1: has no column 'image' (it has file, class); set image to the name of the column",
+        ),
+        (
+            "image,kind\n0.png,a\n",
+            "images.csv:1: has no column 'class' (it has image, kind); set label to the name of the column",
+        ),
+        ("", "images.csv:1: has no column 'image' (it has nothing); set image to the name"),
+        ("image,class\n", "images.csv: has no rows; write one row per image, with its class"),
+        ("image,class\n0.png,a\n1.png\n", "images.csv:3: 'class' is empty; give every row an image and a class"),
+        ("image,class\n,a\n", "images.csv:2: 'image' is empty; give every row an image and a class"),
+        ("image,class\n0.png,a\n0.png,b\n", "images.csv:3: 0.png appears twice, first in line 2"),
+        (
+            "image,class,split\n0.png,a,trian\n",
+            "images.csv:2: split is 'trian'; allowed are train, test, val, query, gall",
+        ),
+        ("image,class,role\n0.png,a,querry\n", "images.csv:2: 'role' is 'querry'; allowed are query and gallery"),
+        (
+            "image,class,split\n0.png,a,train\n1.png,b,test\n",
+            "images.csv: 1 rows of 1 classes are 'train' in the column",
+        ),
+        (
+            "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,test\n",
+            "images.csv:5: is neither query nor gallery, but other test images are; give all test images a "
+            "role, or none",
+        ),
+        (
+            "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,query\n",
+            "images.csv: no test image is 'gallery'; give both queries and a gallery, or no roles at all",
+        ),
+    ],
+)
+def test_wrong_tables(tmp_path, text, message):
+    write_table(tmp_path, text)
+    assert line_of(csv, tmp_path).startswith(message)
+
+
+def test_no_table(tmp_path):
+    assert line_of(csv, tmp_path / "x") == "root=ROOT: no such folder; give the folder of your images"
+    assert line_of(csv, tmp_path).startswith("images.csv: no such file; set table to the name of the file; ROOT holds")
+    (tmp_path / "images.csv").write_bytes(b"image,class\n\xff\xfe,a\n")
+    assert line_of(csv, tmp_path).startswith("images.csv:2: not utf-8 text (byte 0xff); save it as UTF-8")
+    (tmp_path / "images.csv").write_text("image,class\n" + "x" * 200_000 + ",a\n")
+    assert line_of(csv, tmp_path).startswith("images.csv:2: not readable as CSV (field larger than")
+    (tmp_path / "images.csv").unlink()
+    (tmp_path / "images.csv").mkdir()
+    assert line_of(csv, tmp_path) == "images.csv: cannot be read (Is a directory)"
+
+
+@pytest.mark.parametrize(
+    ("pack", "label", "train", "test"),
+    [("omniglot_small", "class_name", (1000, 50), (820, 41)), ("cars196_small", "class_id", (1176, 98), (1176, 98))],
+)
+def test_the_packs(pack, label, train, test):
+    if not (DATA / pack).is_dir():
+        pytest.skip(f"no pack {pack}: set CONTML_DATA to its folder")
+    task = csv(str(DATA / pack), image="file", label=label)
+    assert [(len(s), len(s.renderer.class_names)) for s in (task.train, task.test)] == [train, test]
+    if pack == "omniglot_small":
+        task = folder(str(DATA / pack / "images"), split="half", depth=2)
+        assert len(task.train) + len(task.test) == 2260

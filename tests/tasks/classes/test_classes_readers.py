@@ -1,0 +1,203 @@
+"""The published class data sets: official counts, whole copies, copies that lack files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from contml.tasks.classes import TASKS, cars, cub, inshop, sop
+from PIL import Image
+from support.class_copies import SETS, line_of, published
+from support.class_layouts import write_cub, write_sop
+
+from contml import InputError
+from contml.data import Split, Task
+from contml.experiment import load
+
+
+@pytest.fixture(params=SETS)
+def whole(request, tmp_path, monkeypatch):
+    """Each miniature with its counts: name, reader, folder."""
+    SETS[request.param][2](tmp_path)
+    published(monkeypatch, request.param)
+    return request.param, SETS[request.param][0], tmp_path
+
+
+def test_official_counts():
+    assert [cub.PUBLISHED[part][:2] for part in ("train", "test")] == [(5864, 100), (5924, 100)]
+    assert [cars.PUBLISHED[part][:2] for part in ("train", "test")] == [(8054, 98), (8131, 98)]
+    assert [sop.PUBLISHED[part][:2] for part in ("train", "test")] == [(59551, 11318), (60502, 11316)]
+    assert inshop.PUBLISHED == {
+        "train": (25882, 3997, None),
+        "query": (14218, 3985, None),
+        "gallery": (12612, 3985, None),
+    }
+    for module, total in ((cub, 11788), (cars, 16185), (sop, 120053), (inshop, 52712)):
+        assert sum(counts.images for counts in module.PUBLISHED.values()) == total
+        for counts in module.PUBLISHED.values():
+            assert counts.ids is None or len(counts.ids) == counts.classes
+
+
+def test_a_complete_copy(whole):
+    name, reader, root = whole
+    task = reader(str(root))
+    assert isinstance(task, Task)
+    assert (len(task.train), len(task.test)) == (40, 20)
+    for split in (task.train, task.test):
+        assert isinstance(split, Split)
+        assert split.excluded == {}
+        assert split.labels.class_ids.bincount().tolist() == [5] * (8 if split is task.train else 4)
+        for row in (0, len(split) - 1):
+            assert split.image(row).is_file()
+            assert split.name(row) == str(split.image(row))
+            assert split.draw(row, 32).size == (32, 32)
+    # What is on the pictures says that class and file belong together: one colour a class.
+    for split in (task.train, task.test):
+        colours = torch.tensor(np.stack([np.asarray(Image.open(source.file)).mean((0, 1)) for source in split.images]))
+        for number in split.labels.class_ids.unique():
+            assert colours[split.labels.class_ids == number].std(0).max() < 5
+    assert len(set(task.train.renderer.class_names) | set(task.test.renderer.class_names)) == 12
+    assert (task.test.queries is None) == (name != "inshop")
+
+
+def test_the_folder_around_does_as_well(tmp_path, monkeypatch):
+    for name in ("cub", "sop"):
+        root = SETS[name][2](tmp_path)
+        published(monkeypatch, name)
+        reader = SETS[name][0]
+        assert reader(str(root)).train.names == reader(str(tmp_path)).train.names
+
+
+def test_an_epoch_and_an_evaluation(whole, tmp_path):
+    name, reader, root = whole
+    task = next(task for task, constructor in TASKS.items() if constructor is reader)
+    changes = [f"task=classes/{task}", f"task.root={root}", "images.resize=36", "images.crop=32", "model.dim=16"]
+    changes += ["sampler.classes=6", "sampler.instances=4", "sampler.batches=3", "training.epochs=1"]
+    experiment = load("classes/synthetic", changes)
+    trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+    trainer.fit()
+    evaluation = trainer.result[0]
+    assert (evaluation.queries, evaluation.gallery) == ((8, 12) if name == "inshop" else (20, 20))
+    assert evaluation.curves["recall"].model[0] > 0.5  # colours alone tell them apart
+
+
+# Files that are not there
+
+
+def test_missing_images(whole):
+    _, reader, root = whole
+    task = reader(str(root))
+    for split in (task.train, task.test):
+        Path(split.name(1)).unlink()
+    gone = Path(task.train.name(1)).relative_to(root)
+    line = line_of(reader, root)
+    assert line.startswith(f"{gone}: no such image (")
+    assert "are missing); check root and the folders of images, or set missing=drop to leave them out" in line
+    part = reader(str(root), missing="drop")
+    assert [(len(s), s.excluded) for s in (part.train, part.test)] == [
+        (39, {"without an image file": 1}),
+        (19, {"without an image file": 1}),
+    ]
+    assert task.train.name(1) not in part.train.names
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "archive", "message"),
+    [
+        ("cub", "CUB_200_2011/images", None, "(60 of 60 images of images.txt are missing; there is no folder "),
+        (
+            "cars_old",
+            "car_ims",
+            "car_ims.tgz",
+            "car_ims; car_ims.tgz is not unpacked); check root and the folders of images",
+        ),
+        ("cars_new", "cars_test", "cars_test.tgz", "(24 of 60 images of devkit are missing; there is no folder "),
+        (
+            "sop",
+            "Stanford_Online_Products/fan_final",
+            None,
+            "(5 of 40 images of Ebay_train.txt are missing; there is no folder",
+        ),
+        ("inshop", "Img/img", "Img/img.zip", "Img/img; img.zip is not unpacked); check root and the folders of images"),
+    ],
+)
+def test_folders_that_are_not_there(tmp_path, monkeypatch, name, folder, archive, message):
+    reader, _, write, _ = SETS[name]
+    write(tmp_path)
+    published(monkeypatch, name)
+    (tmp_path / folder).rename(tmp_path / "elsewhere")
+    if archive:
+        (tmp_path / archive).write_bytes(b"PK")
+    line = line_of(reader, tmp_path)
+    assert ": no such image (" in line
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("reader", "mark", "archive"),
+    [
+        (cub.cub, "images.txt", "CUB_200_2011.tgz"),
+        (cars.cars, "devkit", "cars_train.tgz"),
+        (sop.sop, "Ebay_train.txt", "Stanford_Online_Products.zip"),
+        (inshop.inshop, "Eval/list_eval_partition.txt", "img.zip"),
+    ],
+)
+def test_a_folder_without_a_data_set(tmp_path, reader, mark, archive):
+    assert line_of(reader, tmp_path / "none").startswith(f"root={tmp_path}/none: no such folder; give the folder of")
+    assert line_of(reader, tmp_path).startswith(f"{tmp_path}: has no {mark}; give the folder of ")
+    (tmp_path / archive).write_bytes(b"PK")
+    assert f"has no {mark}; {archive} is not unpacked; give the folder" in line_of(reader, tmp_path)
+    (tmp_path / archive).unlink()
+    (tmp_path / mark).mkdir(parents=True)  # a folder of the name of a list
+    wanted = "no such file" if reader is cars.cars else f"{mark}: cannot be read (Is a directory)"
+    assert wanted in line_of(reader, tmp_path)
+
+
+def test_upper_and_lower_case(tmp_path, monkeypatch):
+    root = write_sop(tmp_path)
+    published(monkeypatch, "sop")
+    for path in list(root.glob("*/*.JPG")):
+        path.rename(path.with_suffix(".jpg"))
+    assert "_0.JPG: no such image (40 of 40 images of Ebay_train.txt are missing; there is a " in line_of(sop.sop, root)
+    assert "_0.jpg: upper and lower case differ); check root and the folders of images" in line_of(sop.sop, root)
+
+
+def test_lists_that_are_no_text(tmp_path, monkeypatch):
+    root = write_sop(tmp_path)
+    (root / "Ebay_test.txt").write_bytes(b"\xff\xfe\x00\x01")
+    assert line_of(sop.sop, root).startswith("Ebay_test.txt:1: not utf-8 text (byte 0xff)")
+    (root / "Ebay_test.txt").unlink()
+    assert line_of(sop.sop, root).startswith("Ebay_test.txt: no such file; ")
+
+
+def test_an_image_that_is_broken_is_left_to_the_policy_of_images(tmp_path):
+    root = write_cub(tmp_path)
+    task = cub.cub(str(root), crop_boxes=True, missing="drop")
+    for row in (2, 3):
+        Path(task.train.name(row)).write_bytes(Path(task.train.name(row)).read_bytes()[:300])
+    Path(task.train.name(4)).write_bytes(b"")
+    changes = ["task=classes/cub", f"task.root={root}", "task.missing=drop", "images.resize=36", "images.crop=32"]
+    images = load("classes/synthetic", [*changes, "images.broken=skip"]).build_images()
+    for split in (task.train, cub.cub(str(root), missing="drop").train):
+        images.left_out.clear()
+        assert sum(len(batch.rows) for batch in images.test_batches(split, None, 16)) == 37
+        assert list(images.left_out) == [split.name(row) for row in (2, 3, 4)]
+    images = load("classes/synthetic", changes).build_images()
+    with pytest.raises(InputError, match=r"_0003_21.jpg: cannot be decoded \(.*broken: skip"):
+        list(images.test_batches(task.train, None, 16))
+
+
+def test_grey_images_become_rgb(tmp_path):
+    root = write_cub(tmp_path)
+    task = cub.cub(str(root), crop_boxes=True, missing="drop")
+    Image.open(task.train.name(0)).convert("L").save(task.train.name(0))
+    batch = next(iter(load("classes/synthetic").build_images().test_batches(task.train, [0], 1)))
+    assert batch.images.shape[1] == 3
+    assert torch.equal(batch.images[:, 0], batch.images[:, 1])
+
+
+def test_a_copy_of_one_class(tmp_path):
+    root = write_cub(tmp_path, classes=[3, 101, 102])
+    assert line_of(cub.cub, root, missing="drop") == "images.txt: lists 1 train classes; a split needs at least 2"

@@ -1,0 +1,468 @@
+import json
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contml.tasks.layout.files import files
+from contml.tasks.layout.maps import image_size, read_image_map
+from PIL import Image
+from support.layouts import write_label_maps, write_table
+from support.paths import DATA_ROOT
+
+from contml.data.renderers.label_maps import shrink
+from contml.distances.regions import pack_regions
+
+DATA = DATA_ROOT
+LISTS = {"train": [f"{k:03d}" for k in range(10)], "test": [f"{k:03d}" for k in range(10, 20)]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_label_maps(tmp_path, items=20, classes=9)
+    (tmp_path / "split.json").write_text(json.dumps(LISTS))
+    return tmp_path
+
+
+def labels_of(folder, name):
+    return np.asarray(Image.open(folder / "labels" / f"{name}.png"))
+
+
+def replace(folder, name, labels, **options):
+    picture = labels if isinstance(labels, Image.Image) else Image.fromarray(labels)
+    picture.save(folder / "labels" / f"{name}.png", **options)
+
+
+def grey_png(path, values, bits):
+    """A grey PNG of 1, 2 or 4 bits, which Pillow reads and does not write."""
+    height, width = values.shape
+    rows = b""
+    for row in values:
+        text = "".join(f"{value:0{bits}b}" for value in row)
+        text += "0" * (-len(text) % 8)
+        rows += b"\0" + bytes(int(text[k : k + 8], 2) for k in range(0, len(text), 8))
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)), (b"IDAT", zlib.compress(rows)))
+    data = b"\x89PNG\r\n\x1a\n"
+    for name, body in (*chunks, (b"IEND", b"")):
+        data += struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    path.write_bytes(data)
+
+
+# Pairs and splits
+
+
+def test_pairs_by_name_with_lists(folder):
+    task = files(str(folder), split="split.json")
+    assert (len(task.train), len(task.test)) == (10, 10)
+    assert task.train.labels.masks.shape[1] == 9
+    assert [Path(task.test.name(row)).stem for row in range(10)] == LISTS["test"]
+    assert task.test.queries.tolist() == [0, 1]
+    assert task.train.queries is None
+    rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in (24, 32))
+    for row in range(10):
+        expected = labels_of(folder, LISTS["train"][row])[rows[:, None], columns]
+        np.testing.assert_array_equal(task.train.renderer.map(row), expected)
+    assert task.train.draw(0, 64).size == (64, 64)
+
+
+def test_pairs_by_table_with_its_split(folder):
+    task = files(str(folder), pairs="pairs.csv")
+    assert (len(task.train), len(task.test)) == (13, 7)
+    assert task.test.queries.tolist() == [0]
+    by_lists = files(str(folder), pairs="pairs.csv", split="split.json")
+    assert (len(by_lists.train), len(by_lists.test)) == (10, 10)
+
+
+def test_named_queries_come_first(folder):
+    named = {**LISTS, "queries": ["015", "012.png"]}
+    (folder / "split.json").write_text(json.dumps(named))
+    task = files(str(folder), split="split.json")
+    assert [Path(task.test.name(row)).stem for row in range(3)] == ["015", "012", "010"]
+    assert task.test.queries.tolist() == [0, 1]
+    rows = [
+        {"image": f"images/{k:03d}.png", "label": f"labels/{k:03d}.png", "split": part}
+        for k, part in enumerate(["train"] * 5 + ["test"] * 4 + ["query", "", "query"])
+    ]
+    write_table(folder / "pairs.csv", rows)
+    task = files(str(folder), pairs="pairs.csv")
+    assert [Path(task.test.name(row)).stem for row in range(6)] == ["009", "011", "005", "006", "007", "008"]
+    assert task.test.gallery.tolist() == [2, 3, 4, 5]
+
+
+def test_lists_in_text_files_and_folders_of_other_names(folder):
+    (folder / "images").rename(folder / "JPEGImages")
+    (folder / "labels").rename(folder / "SegmentationClass")
+    lists = folder / "ImageSets"
+    lists.mkdir()
+    for part in ("train", "test"):
+        (lists / f"{part}.txt").write_text("\n".join(LISTS[part]) + "\n\n")
+    task = files(str(folder), images="JPEGImages", labels="SegmentationClass", split="ImageSets")
+    assert (len(task.train), len(task.test)) == (10, 10)
+
+
+def test_nested_folders(folder):
+    for kind in ("images", "labels"):
+        for part in ("train", "test"):
+            (folder / kind / part).mkdir()
+            for name in LISTS[part]:
+                (folder / kind / f"{name}.png").rename(folder / kind / part / f"{name}.png")
+    named = {"train": [f"train/{name}.png" for name in LISTS["train"]], "test": LISTS["test"]}
+    (folder / "split.json").write_text(json.dumps(named))
+    task = files(str(folder), split="split.json")
+    np.testing.assert_array_equal(
+        task.test.renderer.map(4), shrink(np.asarray(Image.open(folder / "labels" / "test" / "014.png")), 112)
+    )
+
+
+def test_only_images_that_are_listed_need_a_map(folder):
+    Image.new("RGB", (8, 8)).save(folder / "images" / "extra.png")
+    (folder / "images" / ".DS_Store").write_bytes(b"")
+    assert len(files(str(folder), split="split.json").train) == 10
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ({"train": ["000"], "test": LISTS["test"]}, "the split has 1 train, 2 query, 8 test"),
+        ({**LISTS, "train": ["000", "001", "010"]}, "010.png is in train and in test"),
+        ({**LISTS, "train": ["000", "001", "001"]}, "001.png appears twice in train"),
+        ({**LISTS, "train": ["000", "001", "001.png"]}, "001.png appears twice in train"),
+        ({**LISTS, "train": ["000", "001", "nobody"]}, "'nobody' of train is no image"),
+        ({"train": LISTS["train"]}, "'test' is no list of names; give an object of lists train, test, queries"),
+        ({"train": "000", "test": []}, "'train' is no list of names"),
+        ({"train": [0, 1], "test": []}, "'train' is no list of names"),
+    ],
+)
+def test_bad_lists(folder, lists, message):
+    (folder / "split.json").write_text(json.dumps(lists))
+    with pytest.raises(ValueError, match=message):
+        files(str(folder), split="split.json")
+
+
+def test_a_name_that_two_images_have_is_not_clear(folder):
+    (folder / "images" / "more").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "images" / "more" / "000.png")
+    (folder / "split.json").write_text(json.dumps({**LISTS, "train": ["000", "001", "002"]}))
+    with pytest.raises(ValueError, match=r"'000' of train is .*000.png or .*000.png"):
+        files(str(folder), split="split.json")
+    (folder / "split.json").write_text(json.dumps({**LISTS, "train": ["000.png", "001", "002"]}))
+    assert Path(files(str(folder), split="split.json").train.name(0)) == folder / "images" / "000.png"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"image": "a.png", "label": "b.png", "split": "val"}],
+            "a.png has split 'val'; it must be one of train, test, query, nothing",
+        ),
+        (
+            [{"image": "a.png", "label": "b.png"}],
+            "a.png has no 'split'; give every item train, test or query, or name a file of lists",
+        ),
+        ([{"image": "a.png", "split": "train"}], r"has no column 'label' \(it has image, split\)"),
+        ([{"image": "a.png", "label": "", "split": "train"}], "pairs.csv:2: has no label"),
+        (
+            [{"image": "a.png", "label": "b.png", "split": "train"}] * 2,
+            "pairs.csv:3: a.png appears twice, first in line 2",
+        ),
+        ([{"image": "a.png", "label": "b.png", "split": f"{p}"} for p in ("test",)], "the split has 0 train"),
+    ],
+)
+def test_bad_tables(folder, rows, message):
+    write_table(folder / "pairs.csv", rows)
+    with pytest.raises(ValueError, match=message):
+        files(str(folder), pairs="pairs.csv")
+
+
+def test_broken_tables(folder):
+    (folder / "pairs.csv").write_text("image,label,split\na.png,b.png\n")
+    with pytest.raises(ValueError, match=r"pairs.csv:2: 2 cells, but the header has 3"):
+        files(str(folder), pairs="pairs.csv")
+    (folder / "pairs.csv").write_bytes(b"image,label\n\xff\xfe")
+    with pytest.raises(ValueError, match=r"pairs.csv:2: not utf-8 text"):
+        files(str(folder), pairs="pairs.csv")
+    (folder / "pairs.csv").write_text("\ufeffimage,label,split\n" + "a.png,b.png,\n" * 1, encoding="utf-8")
+    with pytest.raises(ValueError, match="the split has 0 train"):
+        files(str(folder), pairs="pairs.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing says which images are for training; name lists with split"),
+        ({"split": "nowhere"}, "nowhere: no such file; set split to the name of the file"),
+        ({"split": "images"}, r"train.txt: no such file; .*images holds 000.png"),
+        ({"split": "split.json", "images": "pictures"}, "pictures: no such folder; images and labels"),
+        ({"split": "split.json", "images": "."}, "000.png"),
+        ({"pairs": "none.csv"}, "none.csv: no such file"),
+        ({"split": "split.json", "side": 0}, "side is 0; it must be at least 1"),
+        ({"split": "split.json", "names": "classes.csv"}, "names, column and groups go together"),
+        ({"split": "split.json", "groups": ("a",)}, "names, column and groups go together"),
+        (
+            {"split": "split.json", "names": "classes.csv", "column": "name", "classes": 4},
+            "classes goes without names",
+        ),
+    ],
+)
+def test_bad_options(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        files(str(folder), **options)
+
+
+def test_missing_files_are_named(folder):
+    with pytest.raises(ValueError, match=r"root=.*none: no such folder"):
+        files(str(folder / "none"))
+    (folder / "labels" / "003.png").unlink()
+    with pytest.raises(ValueError, match=r"labels.003.png: no such label map$"):
+        files(str(folder), split="split.json")
+    with pytest.raises(ValueError, match=r"labels.003.png: no such label map \(pairs.csv, line 5\)"):
+        files(str(folder), pairs="pairs.csv")
+    (folder / "images" / "001.png").unlink()
+    with pytest.raises(ValueError, match=r"images.001.png: no such image \(pairs.csv, line 3\)"):
+        files(str(folder), pairs="pairs.csv")
+
+
+def test_images_in_several_folders(folder):
+    whole = files(str(folder), split="split.json")
+    (folder / "rest").mkdir()
+    for path in sorted((folder / "images").iterdir())[::3]:
+        path.rename(folder / "rest" / path.name)
+    with pytest.raises(ValueError, match="'000' of train is no image"):
+        files(str(folder), split="split.json")
+    Image.new("RGB", (32, 24)).save(folder / "rest" / "001.png")  # the first folder has one of this name
+    task = files(str(folder), split="split.json", images=["images", "rest"])
+    assert [Path(name).parent.name for name in task.train.names[:4]] == ["rest", "images", "images", "rest"]
+    assert [Path(name).name for name in task.train.names] == [Path(name).name for name in whole.train.names]
+    assert (task.train.labels.pairwise() == whole.train.labels.pairwise()).all()
+
+
+def test_two_files_of_one_name(folder):
+    Image.new("RGB", (8, 8)).save(folder / "images" / "004.jpg")
+    with pytest.raises(ValueError, match=r"004.png: 004.jpg has the same name"):
+        files(str(folder), split="split.json")
+
+
+# Maps
+
+
+def palette(labels):
+    picture = Image.fromarray(labels)
+    picture.putpalette(np.random.default_rng(0).integers(0, 255, 768).astype(np.uint8).tolist())
+    return picture
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        palette,
+        lambda labels: Image.fromarray(labels.astype(np.uint16) + 0),
+        lambda labels: Image.merge("RGB", [Image.fromarray(labels)] * 3),
+        lambda labels: Image.merge("RGBA", [Image.fromarray(labels)] * 4),
+        lambda labels: Image.merge("LA", [Image.fromarray(labels)] * 2),
+    ],
+    ids=["palette", "16 bits", "RGB", "RGBA", "grey and alpha"],
+)
+def test_maps_of_other_pixels(folder, saved):
+    plain = files(str(folder), split="split.json")
+    for name in LISTS["train"]:
+        replace(folder, name, saved(labels_of(folder, name)))
+    task = files(str(folder), split="split.json")
+    assert (task.train.labels.masks == plain.train.labels.masks).all()
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_grey_of_few_bits_is_read_as_numbers(tmp_path, bits):
+    values = np.random.default_rng(bits).integers(0, 1 << bits, (7, 13))
+    grey_png(tmp_path / "a.png", values, bits)
+    np.testing.assert_array_equal(read_image_map(tmp_path / "a.png"), values)
+
+
+def test_palette_of_few_bits_is_read_as_numbers(tmp_path):
+    values = np.random.default_rng(0).integers(0, 4, (7, 13)).astype(np.uint8)
+    palette(values).save(tmp_path / "a.png", bits=2)
+    np.testing.assert_array_equal(read_image_map(tmp_path / "a.png"), values)
+
+
+def test_sixteen_bits_keep_large_numbers(tmp_path):
+    values = np.array([[0, 300], [65535, 7]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_image_map(tmp_path / "a.png"), values)
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (lambda path: Image.effect_noise((8, 8), 50).convert("L").save(path.with_suffix(".jpg")), "a lossy file"),
+        (
+            lambda path: Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path),
+            "a.png: has RGB pixels; a label map has one whole number per pixel",
+        ),
+        (lambda path: path.write_bytes(b"PNG"), r"cannot be read \(not an image\)"),
+        (lambda path: path.write_bytes(b""), r"cannot be read \(not an image\)"),
+        (lambda path: None, "no such label map"),
+    ],
+)
+def test_maps_that_are_none(tmp_path, saved, message):
+    saved(tmp_path / "a.png")
+    path = next(tmp_path.glob("a.*"), tmp_path / "a.png")
+    with pytest.raises(ValueError, match=message):
+        read_image_map(path)
+
+
+def test_a_map_that_is_cut_short(folder):
+    path = folder / "labels" / "002.png"
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(ValueError, match=r"002.png: a label map that cannot be read"):
+        files(str(folder), split="split.json")
+
+
+def test_maps_may_have_another_size_than_their_images(folder):
+    plain = files(str(folder), split="split.json", side=24)
+    for name in LISTS["train"]:
+        replace(folder, name, labels_of(folder, name).repeat(3, 0).repeat(3, 1))
+    task = files(str(folder), split="split.json", side=24)
+    assert (task.train.labels.masks == plain.train.labels.masks).all()
+    with pytest.raises(ValueError, match=r"010.png: is \[24, 32\], .*000.png is \[72, 96\]; .* set side"):
+        files(str(folder), split="split.json", side=None)
+
+
+def test_maps_of_another_shape_than_their_images_are_refused(folder):
+    replace(folder, "002", labels_of(folder, "002").T.copy())
+    with pytest.raises(ValueError, match=r"002.png: is 24 x 32 pixels, but its image 002.png is 32 x 24"):
+        files(str(folder), split="split.json")
+
+
+def test_the_size_of_an_image_is_as_it_is_seen(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.jpg", exif=exif)
+    assert image_size(tmp_path / "a.jpg") == (20, 40)
+    (tmp_path / "b.jpg").write_bytes(b"broken")
+    assert image_size(tmp_path / "b.jpg") is None
+
+
+@pytest.mark.parametrize(("shape", "side"), [((24, 32), 112), ((37, 91), 20), ((5, 5), 5), ((4, 300), 7)])
+def test_maps_shrink_as_the_label_space_shrinks_them(shape, side):
+    labels = np.random.default_rng(0).integers(0, 6, shape)
+    there = pack_regions(labels[None], 6, None, side)
+    here = pack_regions(shrink(labels, side)[None], 6, None, None)
+    assert (there.masks == here.masks).all()
+
+
+# Classes
+
+
+def test_the_number_of_classes_may_be_given(folder):
+    assert files(str(folder), split="split.json", classes=20).train.labels.masks.shape[1] == 20
+    with pytest.raises(ValueError, match=r"0\d\d.png: has the class number 6; classes=6 allows 0 to 5; raise it"):
+        files(str(folder), split="split.json", classes=6)
+
+
+@pytest.mark.parametrize("ignore", [0, 4, 8])
+def test_ignored_pixels_do_not_count(folder, ignore):
+    task = files(str(folder), split="split.json", ignore=ignore)
+    raw = shrink(labels_of(folder, "003"), 112).astype(int)
+    np.testing.assert_array_equal(task.train.renderer.map(3), np.where(raw == ignore, -1, raw))
+
+
+def test_a_usual_mark_of_no_class_is_asked_about(folder):
+    labels = labels_of(folder, "005").copy()
+    labels[:4] = 255
+    replace(folder, "005", labels)
+    with pytest.raises(ValueError, match=r"005.png: has the class number 255.*set ignore=255"):
+        files(str(folder), split="split.json")
+    task = files(str(folder), split="split.json", ignore=255)
+    assert task.train.labels.masks.shape[1] == 9
+    assert (task.train.renderer.map(5)[:16] == -1).all()
+    assert files(str(folder), split="split.json", classes=256).train.labels.masks.shape[1] == 256
+
+
+def test_maps_that_are_mostly_ignored_are_excluded(folder):
+    labels = labels_of(folder, "012").copy()
+    labels[:13] = 255
+    replace(folder, "012", labels)
+    task = files(str(folder), split="split.json", ignore=255)
+    assert (task.train.excluded, task.test.excluded) == ({}, {"without enough labelled pixels": 1})
+    assert len(task.test) == 9
+    for name in LISTS["train"] + LISTS["test"]:
+        replace(folder, name, np.full((24, 32), 255, np.uint8))
+    with pytest.raises(ValueError, match=r"all pixels of all label maps are 255, which ignore leaves out"):
+        files(str(folder), split="split.json", ignore=255)
+
+
+def test_groups_by_a_column(folder):
+    """c0 void, c1 wall, c2 floor, c3 object, c4 ceiling, c5 wall_mounted, c6 floor_cover, c7 and c8 object."""
+    groups = ("wall+wall_mounted", "floor+floor_cover", "ceiling", "object")
+    options = {"split": "split.json", "names": "classes.csv", "column": "surface"}
+    task = files(str(folder), **options, groups=groups)
+    assert task.train.labels.masks.shape[1] == 4
+    table = np.array([-1, 0, 1, 3, 2, 0, 1, 3, 3])
+    for row, name in enumerate(LISTS["train"]):
+        np.testing.assert_array_equal(task.train.renderer.map(row), table[shrink(labels_of(folder, name), 112)])
+    ignored = files(str(folder), **options, groups=groups, ignore=3)
+    raw = shrink(labels_of(folder, "000"), 112)
+    np.testing.assert_array_equal(ignored.train.renderer.map(0), np.where(raw == 3, -1, table[raw]))
+    every = files(str(folder), **options)
+    assert every.train.labels.masks.shape[1] == 7
+    assert set(np.unique(every.train.renderer.map(0))) <= set(range(7))
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (("wall", "walls"), r"groups: 'walls' is not in column 'surface' of .* \(void, wall, "),
+        (("wall", "floor+wall"), "'wall' is in two groups"),
+    ],
+)
+def test_bad_groups(folder, groups, message):
+    with pytest.raises(ValueError, match=message):
+        files(str(folder), split="split.json", names="classes.csv", column="surface", groups=groups)
+
+
+def test_class_numbers_that_the_table_does_not_know(folder):
+    options = {"split": "split.json", "names": "classes.csv", "column": "surface"}
+    replace(folder, "004", np.full((24, 32), 77, np.uint8))
+    with pytest.raises(ValueError, match=r"004.png: has the class number 77, which is not in .*classes.csv; add it"):
+        files(str(folder), **options)
+    assert files(str(folder), **options, ignore=77).train.excluded == {"without enough labelled pixels": 1}
+    write_table(folder / "classes.csv", [{"id": "one", "surface": "wall"}])
+    with pytest.raises(ValueError, match=r"classes.csv:2: 'one' is not a class number"):
+        files(str(folder), **options)
+    write_table(folder / "classes.csv", [{"id": 1, "surface": "wall"}] * 2)
+    with pytest.raises(ValueError, match=r"classes.csv:3: '1' appears twice"):
+        files(str(folder), **options)
+    with pytest.raises(ValueError, match=r"classes.csv:1: has no column 'kind' \(it has id, surface\)"):
+        files(str(folder), **{**options, "column": "kind"})
+
+
+# Real data
+
+
+@pytest.mark.skipif(not (DATA / "rooms_nyuv2").is_dir(), reason="no pack rooms_nyuv2; name its folder in CONTML_DATA")
+def test_real_rooms_by_surface():
+    groups = ("wall+wall_mounted", "floor+floor_cover", "ceiling", "object")
+    task = files(
+        str(DATA / "rooms_nyuv2"), "pairs.csv", ignore=0, names="classes.csv", column="surface", groups=groups, side=60
+    )
+    excluded = [sum(split.excluded.values()) for split in (task.train, task.test)]
+    assert len(task.train) + excluded[0] == 795
+    assert len(task.test) + excluded[1] == 654
+    assert sum(excluded) < 40
+    assert task.train.labels.masks.shape[1] == 4
+    mean = task.train.labels.pairwise().mean()
+    assert 0.68 < mean < 0.75, "its README says 1 - 0.288"
+
+
+@pytest.mark.skipif(
+    not (DATA / "labelmaps_camvid").is_dir(), reason="no pack labelmaps_camvid; name its folder in CONTML_DATA"
+)
+def test_real_streets():
+    task = files(str(DATA / "labelmaps_camvid"), "pairs.csv", ignore=11, side=60)
+    assert (len(task.train), len(task.test)) == (367, 233)
+    assert task.train.labels.masks.shape[1] == 11
+    distances = task.train.labels.pairwise()
+    assert 0.8 < distances.mean() < 0.86, "its README says 1 - 0.17"
+    neighbours = distances.diagonal(1)
+    assert neighbours.mean() < 0.65, "frames beside each other are near copies"

@@ -1,0 +1,336 @@
+import numpy as np
+import pytest
+from contml.tasks.layout import lsun as module
+from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.lsun import lsun
+from contml.tasks.layout.surfaces import TYPES, draw_surfaces, name_components
+from contml.tasks.layout.views import choose_view, surface_map
+from PIL import Image
+from scipy.io import loadmat, savemat
+from support.layouts import POINTS, corner_points, write_lsun, write_records
+
+
+@pytest.fixture(scope="module")
+def layouts():
+    """Up to four maps `[200, 200]` of each layout type, with their corner points."""
+    found = {kind: [] for kind in TYPES}
+    for index in range(4000):
+        view = choose_view(np.random.default_rng([7, index]))
+        kind = next(k for k, layout in TYPES.items() if layout.surfaces == tuple(sorted(set(view.surfaces) - {0})))
+        if len(found[kind]) < 4:
+            labels = surface_map(view, 200)
+            if (points := corner_points(labels)) is not None:
+                assert points[0] == kind
+                found[kind].append((labels, points[1]))
+    return found
+
+
+def shuffled(labels, seed=0):
+    """A map with its ids renamed at random, as the original maps number their components."""
+    return (np.random.default_rng(seed).permutation(20) + 1)[labels]
+
+
+# Surfaces from corner points
+
+
+def test_the_table_of_types_is_the_official_one():
+    assert [TYPES[kind].points for kind in range(11)] == [8, 6, 6, 4, 4, 6, 4, 4, 2, 2, 2]
+    assert sum(layout.points for layout in TYPES.values()) == 48
+    for kind, layout in TYPES.items():
+        assert len(POINTS[kind]) == layout.points
+        assert set(layout.surfaces) == {s for point in POINTS[kind] for s in point if not isinstance(s, str)}
+
+
+@pytest.mark.parametrize("kind", range(11))
+def test_points_draw_the_surfaces(layouts, kind):
+    assert layouts[kind], "the test needs a room of each type"
+    for labels, points in layouts[kind]:
+        drawn = draw_surfaces(kind, points, 200, 200)
+        assert (drawn == labels).mean() > 0.985
+        assert set(np.unique(drawn)) == set(np.unique(labels))
+
+
+@pytest.mark.parametrize("kind", range(11))
+def test_components_get_canonical_ids(layouts, kind):
+    for seed, (labels, points) in enumerate(layouts[kind]):
+        named, agreement = name_components(kind, points, shuffled(labels, seed))
+        assert (named == labels).all()
+        assert agreement > 0.98
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("swaps", [[(1, 2)], [(4, 5)], [(1, 2), (4, 5)]])
+def test_points_that_change_places_in_the_published_files(layouts, kind, swaps):
+    for labels, points in layouts[kind]:
+        order = list(range(6))
+        for a, b in swaps:
+            order[a], order[b] = order[b], order[a]
+        named, agreement = name_components(kind, points[order], shuffled(labels))
+        assert (named == labels).all()
+        assert agreement > 0.98
+
+
+def test_what_is_unknown_stays_unknown(layouts):
+    labels, points = layouts[5][0]
+    holes = shuffled(labels)
+    holes[40:80, 20:150] = 0
+    named, agreement = name_components(5, points, holes)
+    assert (named[holes == 0] == 0).all()
+    assert (named == labels)[holes > 0].all()
+    assert agreement > 0.98
+
+
+def test_a_map_that_does_not_fit_its_points_has_low_agreement(layouts):
+    (labels, _), (_, points) = layouts[5][0], layouts[5][1]
+    assert name_components(5, points[:, ::-1], shuffled(labels))[1] < 0.8
+    halves = np.where(np.arange(200) < 100, 1, 2) * np.ones((200, 1), int)
+    assert name_components(5, points, halves)[1] < 0.8, "two surfaces too few"
+
+
+# The published files
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lsun")
+    return folder, write_lsun(folder, train=14, validation=10, relabelled=True)
+
+
+def assert_canonical(split, truth):
+    for row in range(len(split)):
+        _, _, _, canonical = truth[split.images[row].file.stem]
+        rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in canonical.shape)
+        assert (split.renderer.map(row) == canonical[rows[:, None], columns]).mean() > 0.97
+
+
+@pytest.mark.parametrize("maps", ["auto", "surface_relabel", "layout_seg", "points"])
+def test_every_source_of_maps_gives_the_canonical_ids(published, maps):
+    folder, truth = published
+    task = lsun(str(folder), maps, missing="drop")
+    assert (len(task.train), len(task.test)) == (14, 10)
+    assert task.train.excluded == task.test.excluded == {}
+    assert task.train.renderer.map(0).shape == (112, 112)
+    assert "surface_relabel" in task.train.name(0) or maps in ("layout_seg", "points")
+    assert_canonical(task.train, truth)
+    assert_canonical(task.test, truth)
+    assert task.train.queries is None
+    assert task.test.queries.tolist() == [0, 1]
+    task.test.draw(0, 200)
+
+
+def test_records_keep_their_order_and_queries_are_the_first(published):
+    folder, truth = published
+    task = lsun(str(folder), "layout_seg", queries=4, missing="drop")
+    assert [task.train.images[row].file.stem for row in range(14)] == list(truth)[:14]
+    assert task.test.queries.tolist() == [0, 1, 2, 3]
+    assert task.test.gallery.tolist() == [4, 5, 6, 7, 8, 9]
+    assert lsun(str(folder), "layout_seg", queries=0, missing="drop").test.queries is None
+
+
+def test_the_corrected_copy_needs_no_records(tmp_path):
+    truth = write_lsun(tmp_path, train=5, validation=5, originals=False, relabelled=True)
+    (tmp_path / "surface_relabel" / "train" / "._sun_0001.mat").write_bytes(b"left by a Mac")
+    task = lsun(str(tmp_path), missing="drop")
+    assert (len(task.train), len(task.test)) == (5, 5)
+    assert_canonical(task.train, truth)
+
+
+def test_zero_and_unknown_numbers_of_the_corrected_copy_are_ignored(tmp_path):
+    write_lsun(tmp_path, train=4, validation=4, originals=False, relabelled=True)
+    path = sorted((tmp_path / "surface_relabel" / "train").glob("*.mat"))[1]
+    labels = loadmat(path)["layout"].astype(float)
+    labels[:10], labels[10:20] = 0, 6
+    labels[20, :5] = np.nan
+    savemat(path, {"layout": labels})
+    task = lsun(str(tmp_path), missing="drop")
+    rows = (2 * np.arange(112) + 1) * len(labels) // 224
+    assert ((task.train.renderer.map(1) == -1).all(1) == (rows < 20)).all()
+
+
+def test_one_image_is_a_list_of_one(tmp_path):
+    """MATLAB has no lists: N = 1 is a 1 x 1 struct array."""
+    truth = write_lsun(tmp_path, train=3, validation=3)
+    (size, kind, points, _), name = truth["sun_0001"], "sun_0001"
+    write_records(tmp_path / "one.mat", [(name, "bedroom", kind, points, size[::-1])])
+    records = module._read_records(tmp_path / "one.mat", need_points=True)
+    assert [record.name for record in records] == [name]
+    np.testing.assert_array_equal(records[0].corners.points, points)
+    assert records[0].corners.resolution == (size[1], size[0])
+
+
+@pytest.mark.parametrize("fields", [("resolution", "point", "image", "type"), ("type", "image", "point", "resolution")])
+def test_fields_are_read_by_their_names(tmp_path, fields):
+    write_records(tmp_path / "training.mat", [("a", "x", 9, np.ones((2, 2)), (3, 4))], fields)
+    (record,) = module._read_records(tmp_path / "training.mat", need_points=True)
+    assert (record.name, record.type, record.corners.resolution) == ("a", 9, (3, 4))
+
+
+def test_images_without_a_layout_are_excluded_and_counted(tmp_path):
+    truth = write_lsun(tmp_path, train=6, validation=4)
+    records = [(name, "x", kind, points, size[::-1]) for name, (size, kind, points, _) in truth.items()]
+    for row, kind in ((1, 11), (4, -1)):
+        records[row] = (records[row][0], "x", kind, np.zeros((0, 2)), records[row][4])
+    write_records(tmp_path / "training.mat", records[:6])
+    (tmp_path / "layout_seg" / f"{records[1][0]}.mat").unlink()
+    task = lsun(str(tmp_path), missing="drop")
+    assert len(task.train) == 4
+    assert task.train.excluded == {"without a layout type": 2}
+    assert task.test.excluded == {}
+
+
+def test_annotations_that_contradict_themselves_are_excluded_and_counted(tmp_path):
+    truth = write_lsun(tmp_path, train=6, validation=4)
+    name, (size, *_) = next(iter(truth.items()))
+    savemat(tmp_path / "layout_seg" / f"{name}.mat", {"layout": np.ones(size[::-1], np.uint8)})
+    task = lsun(str(tmp_path), missing="drop")
+    assert len(task.train) == 5
+    assert task.train.excluded == {"with a label map that contradicts the corner points": 1}
+
+
+def test_points_outside_the_picture_are_put_on_its_edge(tmp_path):
+    corners = module._Corners(9, np.array([(-30.0, 20.4), (140.0, 22.6)]), (40, 100))
+    places = module._to_shares(corners, tmp_path / "none.jpg")
+    np.testing.assert_allclose(places, [(0.5 / 100, 19.5 / 40), (99.5 / 100, 22.5 / 40)])
+    drawn = draw_surfaces(9, places, 40, 100)
+    assert (drawn[:19] == 1).all()
+    assert (drawn[23:] == 4).all()
+
+
+def test_corners_outside_the_picture_draw_something():
+    for kind, layout in TYPES.items():
+        for places in (np.zeros((layout.points, 2)), np.ones((layout.points, 2)), np.full((layout.points, 2), 0.5)):
+            drawn = draw_surfaces(kind, places, 16, 16)
+            assert set(np.unique(drawn)) <= set(layout.surfaces)
+
+
+def test_height_comes_first_in_the_resolution(tmp_path):
+    write_lsun(tmp_path, train=4, validation=4)
+    table = loadmat(tmp_path / "training.mat")["training"]
+    name = table[0, 2]["image"][0]
+    table[0, 2]["resolution"] = table[0, 2]["resolution"][:, ::-1]
+    savemat(tmp_path / "training.mat", {"training": table})
+    message = rf"{name}.jpg: is \d+ x \d+ pixels, but its record says height .* missing=drop"
+    with pytest.raises(ValueError, match=message):
+        lsun(str(tmp_path), missing="drop")
+
+
+def publish(monkeypatch, training, validation):
+    """Make so many images the published numbers."""
+    monkeypatch.setattr(module, "_TRAINING", module._TRAINING._replace(images=training))
+    monkeypatch.setattr(module, "_VALIDATION", module._VALIDATION._replace(images=validation))
+
+
+def test_a_whole_copy_is_asked_for(tmp_path, monkeypatch):
+    write_lsun(tmp_path, train=5, validation=4)
+    with pytest.raises(ValueError, match=r"training.mat: 5 images, 4,000 were published; .*missing=drop"):
+        lsun(str(tmp_path))
+    publish(monkeypatch, training=5, validation=4)
+    assert len(lsun(str(tmp_path)).train) == 5
+    for file in sorted((tmp_path / "images").glob("*.jpg"))[1:3]:
+        file.unlink()
+    with pytest.raises(
+        ValueError, match=r"images.sun_0\d+.jpg: no such file \(2 of 10 files for training.mat are missing"
+    ):
+        lsun(str(tmp_path))
+    task = lsun(str(tmp_path), missing="drop")
+    assert (len(task.train), task.train.excluded) == (3, {"without an image file": 2})
+
+
+@pytest.mark.parametrize("copy", ["surface_relabel", "layout_seg"])
+def test_a_missing_map_is_named(tmp_path, monkeypatch, copy):
+    write_lsun(tmp_path, train=4, validation=4, originals=copy == "layout_seg", relabelled=copy != "layout_seg")
+    publish(monkeypatch, training=4, validation=4)
+    path = sorted((tmp_path / copy).rglob("*.mat"))[0]
+    path.unlink()
+    with pytest.raises(ValueError, match=rf"{path.name}: no such file \(1 of 8 files for"):
+        lsun(str(tmp_path))
+    assert lsun(str(tmp_path), missing="drop").train.excluded == {"without a label map file": 1}
+
+
+def halved(path, more=0.5):
+    savemat(path, {"layout": loadmat(path)["layout"] + more})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "training.mat").write_bytes(b"not a MATLAB file"), "training.mat: not a readable MATLAB file"),
+        (lambda f: (f / "training.mat").unlink(), "training.mat: no such file"),
+        (lambda f: savemat(f / "training.mat", {"training": np.ones(3)}), "has no struct array 'training'"),
+        (lambda f: savemat(f / "training.mat", {"a": 1, "b": 2}), r"has no struct array 'training' \(it has a, b\)"),
+        (
+            lambda f: write_records(f / "training.mat", [("a", "x", 1, 0, (2, 2))], ("image", "resolution")),
+            r"its records have no field 'type' \(they have image, resolution\)",
+        ),
+        (
+            lambda f: write_records(f / "training.mat", [("a", "x", 3, np.ones((3, 2)), (9, 9))]),
+            r"record 1 \(a\): 'point' is \w+ \[3, 2\]; type 3 has 4 points x, y",
+        ),
+        (
+            lambda f: write_records(f / "training.mat", [("a", "x", 9, np.ones((2, 2)), (9, 9))] * 2),
+            "the image a appears twice",
+        ),
+        (
+            lambda f: write_records(f / "training.mat", [("a", "x", "nine", np.ones((2, 2)), (9, 9))]),
+            r"record 1 \(a\): 'type' is not a whole number",
+        ),
+        (
+            lambda f: savemat(next((f / "layout_seg").glob("*.mat")), {"other": np.ones((4, 4))}),
+            r"has no variable 'layout' \(it has other\)",
+        ),
+        (
+            lambda f: savemat(sorted((f / "layout_seg").glob("*.mat"))[0], {"layout": np.ones((4, 400))}),
+            r"is 400 x 4 pixels, but its image sun_0\d+.jpg is .* a map covers its whole image",
+        ),
+        (lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[0]), "has numbers that are not whole"),
+        (lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[1], np.inf), "has numbers that are not whole"),
+        (lambda f: [file.unlink() for file in (f / "layout_seg").iterdir()], "0 images with a layout"),
+    ],
+)
+def test_bad_files(tmp_path, change, message):
+    write_lsun(tmp_path, train=4, validation=4)
+    change(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        lsun(str(tmp_path), missing="drop")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queries": 9}, "queries is 9; it must be 0 to 2"),
+        ({"side": 4}, "side is 4"),
+        ({"maps": "surface_relabel"}, "0 images|no such file"),
+    ],
+)
+def test_bad_options(tmp_path, options, message):
+    write_lsun(tmp_path, train=4, validation=4)
+    with pytest.raises(ValueError, match=message):
+        lsun(str(tmp_path), missing="drop", **options)
+
+
+def test_missing_folders(tmp_path):
+    with pytest.raises(ValueError, match=r"root=.*: no such folder"):
+        lsun(str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="has neither surface_relabel/ nor layout_seg/"):
+        lsun(str(tmp_path))
+
+
+def test_a_broken_image_is_left_to_the_loader(tmp_path):
+    write_lsun(tmp_path, train=4, validation=4)
+    sorted((tmp_path / "images").glob("*.jpg"))[0].write_bytes(b"")
+    assert len(lsun(str(tmp_path), missing="drop").train) == 4
+
+
+def test_pictures_of_another_size_than_their_records(tmp_path):
+    """Copies exist with smaller pictures: points are in pixels of the record."""
+    truth = write_lsun(tmp_path, train=4, validation=4)
+    for file in (tmp_path / "images").glob("*.jpg"):
+        picture = Image.open(file)
+        picture.resize((2 * picture.width, 2 * picture.height)).save(file)
+    task = lsun(str(tmp_path), missing="drop")
+    assert task.train.excluded == {}
+    assert_canonical(task.train, truth)
+
+
+def test_rooms_of_the_synthetic_task_have_types():
+    assert sum(corner_points(draw_room(0, index, 64)[1]) is not None for index in range(60)) > 40

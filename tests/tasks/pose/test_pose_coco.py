@@ -1,0 +1,325 @@
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contml.tasks.pose.coco import coco
+from PIL import Image
+from support.paths import DATA_ROOT
+from support.pose_sets import COCO_NAMES, COCO_SKELETON, write_keypoints
+
+from contml.experiment import check, load, train
+
+DATA = DATA_ROOT / "coco_mini_2017"
+needs_pack = pytest.mark.skipif(not DATA.is_dir(), reason="no pack coco_mini_2017: set CONTML_DATA to its folder")
+SMALL = {"min_size": 20, "side": 64}
+TRAIN = "annotations/person_keypoints_train2017.json"
+SHORT = [
+    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    "training.epochs=1",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A miniature that no test changes."""
+    folder = tmp_path_factory.mktemp("coco")
+    return folder, write_keypoints(folder)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A miniature of one's own, and what changes its training file."""
+    write_keypoints(tmp_path, train=6, test=4)
+    path = tmp_path / TRAIN
+
+    def change(edit):
+        content = json.loads(path.read_text())
+        edit(content)
+        path.write_text(json.dumps(content))
+        return str(tmp_path)
+
+    return change
+
+
+def annotation_of(name):
+    return int(name.rpartition("annotation ")[2])
+
+
+def test_people_and_their_joints(folder):
+    task = coco(str(folder[0]), margin=1.5, **SMALL)
+    assert (len(task.train), len(task.test)) == (48, 24)
+    assert task.train.renderer.joint_names == tuple(COCO_NAMES)
+    assert list(task.train.renderer.skeleton) == [(a - 1, b - 1) for a, b in COCO_SKELETON]
+    for split in (task.train, task.test):
+        for row, name in enumerate(split.names):
+            joints, v = folder[1][annotation_of(name)]
+            np.testing.assert_array_equal(split.renderer.visible[row], v > 0)
+            low, high = joints[v > 0].min(0), joints[v > 0].max(0)
+            size = 1.5 * (high - low).max()
+            expected = ((joints - (low + high) / 2) / size + 0.5) * 64 - 0.5
+            np.testing.assert_allclose(split.renderer.joints[row][v > 0], expected[v > 0], atol=1e-9)
+
+
+def test_label_distances_over_joints_that_both_have(folder):
+    task = coco(str(folder[0]), **SMALL)
+    found, joints, visible = (
+        task.train.labels.pairwise().numpy(),
+        task.train.renderer.joints,
+        task.train.renderer.visible,
+    )
+    for i, j in [(0, 1), (3, 40), (12, 7), (20, 21)]:
+        both = visible[i] & visible[j]
+        assert 8 < both.sum() < 18
+        expected = ((joints[i] - joints[j])[both] ** 2).sum() * 17 / both.sum()
+        assert found[i, j] == pytest.approx(expected, rel=1e-5)
+    assert task.train.labels.unit == "squared pixels of a crop of 64, summed over 17 joints"
+
+
+def test_people_who_are_left_out_are_counted(own):
+    def edit(content):
+        notes = content["annotations"]
+        notes[0] |= {"iscrowd": 1, "segmentation": {"counts": [10, 20], "size": [90, 200]}, "keypoints": [0] * 51}
+        notes[1]["keypoints"] = [0] * 51
+        notes[2]["keypoints"][: 3 * 8] = [0] * 24
+        shrink(notes[3])
+        del notes[4]["keypoints"]
+        content["images"].append(
+            {**content["images"][0], "id": 77, "file_name": "nobody.jpg"}
+        )  # an image without people
+        content["images"].append(dict(content["images"][1]))  # an image listed again
+
+    task = coco(own(edit), **SMALL)
+    assert task.summary == [
+        ("people to train on", "7 kept of 12 in 5 images"),
+        ("people to test on", "8 kept of 8 in 4 images"),
+    ]
+    assert task.train.excluded == {
+        "crowds": 1, "without keypoints": 2, "with fewer than 12 of 17 joints": 1, "smaller than 20 pixels": 1
+    }  # fmt: skip
+    assert len(task.train) == 7
+    assert task.test.excluded == {}
+
+
+def shrink(note):
+    x, y = note["keypoints"][:2]
+    note["keypoints"] = [
+        n
+        for k in range(17)
+        for n in (x + 0.1 * (note["keypoints"][3 * k] - x), y + 0.1 * (note["keypoints"][3 * k + 1] - y), 2)
+    ]
+
+
+def test_hidden_joints_can_be_left_out(folder):
+    task = coco(str(folder[0]), occluded=False, min_joints=9, **SMALL)
+    kept = {annotation_of(name): row for row, name in enumerate(task.train.names)}
+    for number, (_, v) in folder[1].items():
+        if number < 1000:
+            assert (number in kept) is bool((v == 2).sum() >= 9)
+        if number in kept:
+            np.testing.assert_array_equal(task.train.renderer.visible[kept[number]], v == 2)
+
+
+def test_bounding_box(own):
+    task = coco(own(lambda content: content["annotations"][1].pop("bbox")), box="bbox", margin=2.0, **SMALL)
+    assert len(task.train) == 11
+    assert task.train.excluded == {"without an annotated position and size": 1}
+    content = json.loads((task.train.images[0].file.parents[1] / TRAIN).read_text())
+    x, y, width, height = content["annotations"][0]["bbox"]
+    square = task.train.images[0].square
+    assert square.side == pytest.approx(2 * max(width, height))
+    np.testing.assert_allclose(
+        (square.left + square.side / 2, square.top + square.side / 2), (x + width / 2, y + height / 2)
+    )
+
+
+def test_queries_are_a_fifth_or_as_many_as_given_and_of_images_drawn(folder):
+    task = coco(str(folder[0]), **SMALL)
+    assert (len(task.test.queries), len(task.test.gallery)) == (4, 20)
+    images = [name.partition(", ")[0] for name in task.test.names]
+    assert images[::2] == images[1::2], "people of an image stand together"
+    assert images != sorted(images)
+    other = coco(str(folder[0]), seed=1, queries=0, **SMALL)
+    assert other.test.names != task.test.names
+    assert sorted(other.test.names) == sorted(task.test.names)
+    assert other.test.queries is None
+
+
+def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
+    changes = [
+        *("task=pose/coco", f"task.root={folder[0]}", "task.min_size=20", "task.side=36"),
+        *SHORT,
+    ]
+    assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == [
+        "people to train on",
+        "people to test on",
+    ]
+    run = train(load("pose/synthetic", changes), tmp_path)
+    assert [row["event"] for row in run.rows()].count("evaluation") == 2
+    assert (run.folder / "report.html").stat().st_size > 10_000
+    with Image.open(run.folder / "gallery.png") as gallery:
+        assert gallery.width > 400
+
+
+# What is refused
+
+
+def test_missing_images(own):
+    root = own(lambda content: None)
+    (Path(root) / "train2017" / "000000000002.jpg").unlink()
+    message = (
+        r"train2017/000000000002.jpg: no such image \(1 of 6 images of .*train2017.json are missing\); .*missing=drop"
+    )
+    with pytest.raises(ValueError, match=message):
+        coco(root, **SMALL)
+    assert coco(root, missing="drop", **SMALL).train.excluded == {"without an image file": 2}
+
+
+def test_an_image_that_was_resized_is_named_when_it_is_cut(own):
+    root = own(lambda content: None)
+    task = coco(root, **SMALL)
+    Image.new("RGB", (100, 45)).save(task.train.images[0].file)
+    with pytest.raises(ValueError, match=r"is 100 x 45 pixels, but its joints are given in 200 x 90; were the images"):
+        task.train.image(0)
+
+
+def of_note(number, **values):
+    return lambda content: content["annotations"][number].update(values)
+
+
+def all_zero_but(x, y, v):
+    return [0] * 48 + [x, y, v]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (of_note(3, id=10), "annotation 10: this id appears twice"),
+        (
+            of_note(3, image_id=99),
+            r"annotation 11: it belongs to image id 99, which 'images' does not list \(1 such annotations\); complete",
+        ),
+        (of_note(3, keypoints=[1, 2, 2]), r"annotation 11: keypoints are \[1, 2, 2\]; give 17 times x, y, v"),
+        (of_note(3, keypoints=None), "annotation 11: keypoints are None; give 17 times"),
+        (
+            of_note(3, keypoints=all_zero_but(1, 2, 3)),
+            "annotation 11: keypoints must be numbers x, y, v, where v is 0, 1 or 2",
+        ),
+        (of_note(3, keypoints=all_zero_but("a", 2, 2)), "annotation 11: keypoints must be numbers x, y, v"),
+        (of_note(3, keypoints=all_zero_but(float("nan"), 2, 2)), "annotation 11: keypoints must be numbers x, y, v"),
+        (
+            of_note(3, keypoints=all_zero_but(400, 2, 2)),
+            r"annotation 11: right_ankle is at 400, 2, outside its image 000000000001.jpg of 200 x 90 pixels; were the",
+        ),
+        (of_note(3, bbox=[1, 2]), r"annotation 11: bbox is \[1, 2\]; it must be x, y, width, height"),
+        (
+            lambda content: content["images"].append({**content["images"][0], "file_name": "other.jpg"}),
+            "image id 0 is used for 000000000000.jpg and for other.jpg",
+        ),
+        (
+            lambda content: content["categories"][0].pop("keypoints"),
+            "no category has keypoints; is it a file of instances",
+        ),
+        (
+            lambda content: content["categories"].append(
+                {**content["categories"][0], "keypoints": ["nose"], "skeleton": []}
+            ),
+            "its categories have 2 different lists of keypoints; poses need the same joints",
+        ),
+        (
+            lambda content: content["categories"][0].update(skeleton=[[1, 18]]),
+            "the skeleton connects 1 and 18; keypoints are numbered 1 to 17",
+        ),
+        (lambda content: content["images"][0].pop("width"), r"an entry of 'images' \(id 0\) has no 'width'"),
+        (lambda content: content["annotations"][0].pop("image_id"), "an image or an annotation has no 'image_id'"),
+        (lambda content: content.update(annotations=[]), "has no list 'annotations'; is it a person_keypoints"),
+        (lambda content: content.pop("categories"), "has no list 'categories'"),
+    ],
+)
+def test_files_that_are_wrong(own, edit, message):
+    with pytest.raises(ValueError, match=message) as error:
+        coco(own(edit), **SMALL)
+    assert "person_keypoints_train2017.json" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_people_of_unlisted_images_can_be_left_out(own):
+    task = coco(own(of_note(3, image_id=99)), missing="drop", **SMALL)
+    assert task.summary[0][1] == "11 kept of 12 in 6 images"
+    assert task.train.excluded == {"of images that are not listed": 1}
+
+
+def test_other_files(own, tmp_path):
+    root = own(lambda content: None)
+    with pytest.raises(ValueError, match=r"away.json: no such file; set test to the name of the file"):
+        coco(root, test="away.json", **SMALL)
+    with pytest.raises(ValueError, match=r"0000.jpg is in train and in test \(6 such images\)"):
+        coco(root, test=TRAIN, test_images="train2017", **SMALL)
+    (tmp_path / TRAIN).write_text('{"images": [')
+    with pytest.raises(ValueError, match="not an annotation file of COCO, or cut short"):
+        coco(root, **SMALL)
+
+
+def test_splits_of_different_joints(own):
+    def edit(content):
+        content["categories"][0].update(keypoints=[*COCO_NAMES[:9], *COCO_NAMES[9:][::-1]])
+
+    with pytest.raises(ValueError, match="its keypoints have other names than those of"):
+        coco(own(edit), **SMALL)
+
+
+# Real annotations
+
+
+@needs_pack
+def test_real_people():
+    task = coco(
+        str(DATA),
+        train="annotations/person_keypoints_val2017.json",
+        test=TRAIN,
+        train_images="val2017",
+        test_images="train2017",
+        min_joints=10,
+        min_size=32,
+        side=96,
+    )
+    assert task.summary[0][1] == "386 kept of 948 in 336 images"
+    assert task.train.excluded == {
+        "smaller than 32 pixels": 131, "with fewer than 10 of 17 joints": 159, "without keypoints": 258, "crowds": 14
+    }  # fmt: skip
+    assert len(task.train) == 386
+    assert len(task.test) == 46
+    content = json.loads((DATA / "annotations" / "person_keypoints_val2017.json").read_text())
+    labelled = sum(note["num_keypoints"] >= 10 and not note["iscrowd"] for note in content["annotations"])
+    assert labelled == 386 + 131
+    assert task.train.image(0).shape == (96, 96, 3)
+    assert task.train.draw(1, 80).size == (80, 80)
+    distances = task.train.labels.pairwise()
+    assert distances.isfinite().all()
+    assert 4_000 < distances.mean() < 30_000
+
+
+@needs_pack
+def test_real_people_train_and_are_reported(tmp_path):
+    changes = [
+        *("task=pose/coco", f"task.root={DATA}", f"task.test={TRAIN}", "task.test_images=train2017"),
+        *("task.train=annotations/person_keypoints_val2017.json", "task.train_images=val2017", "task.min_joints=10"),
+        *("task.min_size=32", "task.side=36", *SHORT),
+    ]
+    run = train(load("pose/synthetic", changes), tmp_path)
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert (evaluation["queries"], evaluation["gallery"]) == (9, 37)
+    assert (run.folder / "report.html").stat().st_size > 10_000
+
+
+@needs_pack
+def test_images_and_annotations_of_different_sizes_are_refused(tmp_path):
+    original = DATA / "annotations_original_coords" / "person_keypoints_val2017.json.gz"
+    (tmp_path / "original.json").write_bytes(gzip.decompress(original.read_bytes()))
+    task = coco(
+        str(DATA), train=str(tmp_path / "original.json"), test=TRAIN, train_images="val2017", test_images="train2017"
+    )
+    with pytest.raises(ValueError, match="were the images resized without the annotations"):
+        task.train.image(0)

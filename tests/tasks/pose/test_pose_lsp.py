@@ -1,0 +1,263 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contml.tasks.pose.lsp import _people, lsp
+from PIL import Image
+from scipy.io import loadmat, savemat
+from support.paths import DATA_ROOT
+from support.pose_sets import write_lsp
+
+from contml.experiment import check, load, train
+
+DATA = DATA_ROOT
+LAYOUT = DATA / "pose_lspet" / "official_layout"
+needs_pack = pytest.mark.skipif(not LAYOUT.is_dir(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
+SMALL = {"side": 64, "min_joints": 9}
+SHORT = [
+    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    "training.epochs=1",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A miniature that no test changes."""
+    folder = tmp_path_factory.mktemp("lsp")
+    return folder, write_lsp(folder)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A miniature of one's own, and what changes one of its matrices."""
+    write_lsp(tmp_path, lsp=8, lspet=8)
+
+    def change(name, edit):
+        path = tmp_path / name / "joints.mat"
+        savemat(path, {"joints": edit(loadmat(path)["joints"])})
+        return str(tmp_path)
+
+    return change
+
+
+def numbers(split):
+    """(data set, image from 1) of each row."""
+    return [(Path(name).parts[-3], int(Path(name).stem[2:])) for name in split.names]
+
+
+def test_lspet_and_the_first_half_of_lsp_train_the_last_half_tests(folder):
+    task = lsp(str(folder[0]), **SMALL)
+    assert numbers(task.train) == [("lspet_dataset", k + 1) for k in range(30)] + [
+        ("lsp_dataset", k + 1) for k in range(10)
+    ]
+    assert numbers(task.test) == [("lsp_dataset", k + 1) for k in range(10, 20)]
+    assert task.test.queries.tolist() == [0, 1]
+    assert task.summary == [("images of LSPET", "30 kept of 30"), ("images of LSP", "20 kept of 20")]
+    assert task.train.excluded == task.test.excluded == {}
+    assert Path(task.train.names[0]).name == "im00001.jpg"
+    assert Path(task.test.names[0]).name == "im0011.jpg"
+
+
+def test_one_of_them_alone(folder):
+    task = lsp(str(folder[0]), lspet=None, **SMALL)
+    assert {name for name, _ in numbers(task.train) + numbers(task.test)} == {"lsp_dataset"}
+    assert (len(task.train), len(task.test)) == (10, 10)
+    task = lsp(str(folder[0]), lsp=None, queries=3, **SMALL)
+    assert numbers(task.test) == [("lspet_dataset", k + 1) for k in range(24, 30)]
+    assert (len(task.train), len(task.test.queries)) == (24, 3)
+    with pytest.raises(ValueError, match=r"lsp and lspet are both null; give the folder of at least one of them"):
+        lsp(str(folder[0]), None, None)
+
+
+def test_flags_mean_hidden_in_lsp_and_inside_in_lspet(folder):
+    joints, hidden = folder[1]["LSP"]
+    inside = folder[1]["LSPET"][1]
+    task = lsp(str(folder[0]), **SMALL)
+    assert task.test.renderer.visible.all(), "hidden joints have places"
+    np.testing.assert_array_equal(task.train.renderer.visible[:30], inside)
+    assert not inside.all()
+    seen = lsp(str(folder[0]), occluded=False, **SMALL)
+    assert hidden[10:].any()
+    rows = [number - 1 for _, number in numbers(seen.test)]
+    np.testing.assert_array_equal(seen.test.renderer.visible, ~hidden[rows])
+    np.testing.assert_array_equal(seen.train.renderer.visible[:30], inside)
+    low, high = joints[10].min(0), joints[10].max(0)
+    expected = ((joints[10] - (low + high) / 2) / (1.3 * (high - low).max()) + 0.5) * 64 - 0.5
+    np.testing.assert_allclose(task.test.renderer.joints[0], expected, atol=1e-9)
+
+
+def test_label_distances_leave_out_joints_outside_the_image(folder):
+    task = lsp(str(folder[0]), **SMALL)
+    found, joints, visible = (
+        task.train.labels.pairwise().numpy(),
+        task.train.renderer.joints,
+        task.train.renderer.visible,
+    )
+    for i, j in [(0, 1), (2, 33), (14, 29), (35, 36)]:
+        both = visible[i] & visible[j]
+        expected = ((joints[i] - joints[j])[both] ** 2).sum() * 14 / both.sum()
+        assert found[i, j] == pytest.approx(expected, rel=1e-5)
+    assert found.max() < 64**2 * 2 * 14
+
+
+def test_an_axis_of_one_image_is_put_back(own, tmp_path):
+    own("lspet_dataset", lambda joints: joints[:, :, 0])
+    own("lsp_dataset", lambda joints: joints[:, :, :1])
+    for name, kind in (("lspet_dataset", "LSPET"), ("lsp_dataset", "LSP")):
+        people = _people(tmp_path / name / "joints.mat", kind)
+        assert len(people) == 1
+        assert people[0].joints.shape == (14, 2)
+    savemat(tmp_path / "lspet_dataset" / "joints.mat", {"joints": np.ones((14, 3))})
+    assert _people(tmp_path / "lspet_dataset" / "joints.mat", "LSPET")[0].marked.all()
+
+
+def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
+    changes = [
+        *("task=pose/lsp", f"task.root={folder[0]}", "task.min_joints=9", "task.side=36"),
+        *SHORT,
+    ]
+    assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == ["images of LSPET", "images of LSP"]
+    run = train(load("pose/synthetic", changes), tmp_path)
+    assert [row["event"] for row in run.rows()].count("evaluation") == 2
+    assert (run.folder / "report.html").stat().st_size > 10_000
+    with Image.open(run.folder / "gallery.png") as gallery:
+        assert gallery.width > 400
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "message"),
+    [
+        (
+            "lsp_dataset",
+            lambda joints: joints.transpose(1, 0, 2),
+            r"lsp_dataset/joints.mat: belongs to LSPET \(\[14, 3, 8\]\), not to LSP; give its folder as lspet",
+        ),
+        (
+            "lspet_dataset",
+            lambda joints: joints.transpose(1, 0, 2),
+            r"lspet_dataset/joints.mat: belongs to LSP \(\[3, 14, 8\]\), not to LSPET; give its folder as lsp",
+        ),
+        (
+            "lsp_dataset",
+            lambda joints: joints[:, :13],
+            r"'joints' is float64 \[3, 13, 8\]; LSP has numbers \[3, 14, n\], LSPET \[14, 3, n\]",
+        ),
+        ("lsp_dataset", lambda joints: joints[0], r"'joints' is float64 \[14, 8, 1\]; LSP has numbers"),
+        ("lsp_dataset", lambda joints: joints + 1, "the flag after x and y must be 0 or 1; this file has 2"),
+        (
+            "lsp_dataset",
+            lambda joints: np.where(np.arange(8) == 5, np.nan, joints) * [[[1]], [[1]], [[0]]],
+            "the flag after x and y must be 0 or 1",
+        ),
+        (
+            "lsp_dataset",
+            lambda joints: joints * np.array([2.5, 2.5, 1])[:, None, None],
+            "joints.mat and images are of different sizes: do not mix files of lsp_dataset and lsp_dataset_original",
+        ),
+        (
+            "lsp_dataset",
+            lambda joints: joints * np.array([0.4, 0.4, 1])[:, None, None],
+            "joints.mat and images are of different sizes",
+        ),
+    ],
+)
+def test_matrices_that_are_wrong(own, name, edit, message):
+    with pytest.raises(ValueError, match=message) as error:
+        lsp(own(name, edit), **SMALL)
+    assert "\n" not in str(error.value)
+
+
+def test_a_joint_that_is_no_number(own):
+    def edit(joints):
+        joints[0, 9, 4] = np.nan
+        return joints
+
+    with pytest.raises(ValueError, match=r"lsp_dataset/joints.mat: left_shoulder of image 5 is not a number"):
+        lsp(own("lsp_dataset", edit), **SMALL)
+
+
+def test_missing_files(own, tmp_path):
+    root = own("lsp_dataset", lambda joints: joints)
+    (tmp_path / "lsp_dataset" / "images" / "im0003.jpg").unlink()
+    message = r"images/im0003.jpg: no such image \(1 of 8 images of joints.mat are missing\)"
+    with pytest.raises(ValueError, match=message):
+        lsp(root, **SMALL)
+    task = lsp(root, missing="drop", **SMALL)
+    assert ("lsp_dataset", 3) not in numbers(task.train)
+    assert (len(task.train), len(task.test)) == (11, 4), "halves are those of the whole file"
+    assert task.summary[1] == ("images of LSP", "7 kept of 8")
+    assert (task.train.excluded, task.test.excluded) == ({"without an image file": 1}, {})
+    message = r"away/joints.mat: no such file; .*away is no folder"
+    with pytest.raises(ValueError, match=message):
+        lsp(root, lsp="away", **SMALL)
+    with pytest.raises(ValueError, match=r"min_joints is 7; it must be 8 to 14"):
+        lsp(root, min_joints=7)
+    with pytest.raises(
+        ValueError, match=r"queries is 3; it must be 0 to 2, so that two of 4 test images are left to find"
+    ):
+        lsp(root, missing="drop", queries=3, **SMALL)
+
+
+# Real annotations
+
+
+@needs_pack
+def test_real_lspet():
+    task = lsp(str(LAYOUT), lsp=None)
+    joints = loadmat(LAYOUT / "lspet_dataset" / "joints.mat")["joints"]
+    enough = (joints[:, 2] == 1).sum(0) >= 10
+    assert len(task.train) + len(task.test) == enough.sum() == 181
+    assert task.summary == [("images of LSPET", "181 kept of 200")]
+    reason = "with fewer than 10 of 14 joints"
+    assert task.train.excluded[reason] + task.test.excluded.get(reason, 0) == 19
+    first_test = int(Path(task.test.names[0]).stem[2:]) - 1
+    assert task.train.excluded[reason] == (~enough[:first_test]).sum()
+    first = int(np.flatnonzero(enough)[0])
+    np.testing.assert_array_equal(task.train.renderer.visible[0], joints[:, 2, first] == 1)
+    assert task.train.image(0).shape == (144, 144, 3)
+    assert (task.train.renderer.joints[task.train.renderer.visible] > -0.5).all()
+    assert (task.train.renderer.joints[task.train.renderer.visible] < 143.5).all()
+    assert task.train.labels.pairwise().isfinite().all()
+
+
+@needs_pack
+def test_real_lspet_trains_and_is_reported(tmp_path):
+    changes = ["task=pose/lsp", f"task.root={LAYOUT}", "task.lsp=null", "task.side=36", *SHORT]
+    run = train(load("pose/synthetic", changes), tmp_path)
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert (evaluation["queries"], evaluation["gallery"]) == (7, 29)
+    assert (run.folder / "report.html").stat().st_size > 10_000
+
+
+@needs_pack
+def test_real_lsp_and_all_of_lspet_by_their_joints():
+    people = _people(LAYOUT / "lsp_dataset_original" / "joints.mat", "LSP")
+    assert len(people) == 2000
+    assert [person.group for person in people].count("first half") == 1000
+    hidden = 1 - np.mean([person.seen for person in people], axis=0)
+    assert hidden[9] == pytest.approx(0.16, abs=0.01), "left shoulder"
+    assert hidden[13] < 0.01, "head top"
+    assert sum(person.seen.all() for person in people) == 1056
+    folder = LAYOUT / "lspet_dataset"
+    people = _people(folder / "joints_full_10000.mat", "LSPET")
+    assert np.bincount([person.marked.sum() for person in people])[[14, 13, 12, 11, 10]].tolist() == [
+        *(3945, 1652, 1494, 1114, 849),
+    ]
+
+
+@needs_pack
+def test_joints_of_the_whole_file_beside_the_first_images_name_what_is_missing(tmp_path):
+    target = tmp_path / "lspet_dataset"
+    target.mkdir()
+    (target / "joints.mat").write_bytes((LAYOUT / "lspet_dataset" / "joints_full_10000.mat").read_bytes())
+    (target / "images").symlink_to(LAYOUT / "lspet_dataset" / "images")
+    with pytest.raises(ValueError, match=r"images/im00201.jpg: no such image \(8,\d+ of 10,000 images of"):
+        lsp(str(tmp_path), lsp=None)
+    task = lsp(str(tmp_path), lsp=None, missing="drop")
+    assert task.test.excluded["without an image file"] == 8873
+    assert "without an image file" not in task.train.excluded

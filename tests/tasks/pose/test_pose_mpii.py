@@ -1,0 +1,415 @@
+import gzip
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contml.tasks.pose.mpii import mpii
+from contml.tasks.pose.mpii_mat import read_release
+from contml.tasks.pose.people import draw
+from PIL import Image
+from scipy.io import loadmat, savemat
+from support.paths import DATA_ROOT
+from support.pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
+
+from contml.experiment import check, load, train
+from contml.preparation import prepare
+
+DATA = DATA_ROOT / "pose_lspet"
+SAMPLE = DATA / "mpii_annotations" / "mpii_struct_sample.mat"
+needs_sample = pytest.mark.skipif(not SAMPLE.is_file(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
+MAT = "mpii_human_pose_v1_u12_1.mat"
+SMALL = {"queries": 4, "side": 64}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A miniature that no test changes."""
+    folder = tmp_path_factory.mktemp("mpii")
+    return folder, write_mpii(folder, images=40)
+
+
+def person_of(name):
+    """Image and number of a row of a split."""
+    path, _, number = name.rpartition(", person ")
+    return Path(path).name, int(number)
+
+
+def one_image(folder, joints, rectangle=None, **entry):
+    """A release of three training images: the first with the given joints, the others with whole people."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    random, names = np.random.default_rng(0), ("a.jpg", "b.jpg", "c.jpg")
+    whole = random.uniform(10, 90, (3, 16, 2)).round()
+    entries = []
+    for k, name in enumerate(names):
+        Image.new("RGB", (100, 100)).save(folder / "images" / name)
+        points = annopoints(whole[k], np.ones(16), "number", random)
+        rectangles = struct([{"annopoints": points if k or joints is None else struct([{"point": joints}])}])
+        entries.append({"image": struct([{"name": name}]), "annorect": rectangles, "vididx": packed(k + 1)})
+    if rectangle is not None:
+        entries[0]["annorect"] = rectangle
+    entries[0] |= entry
+    save_mpii(folder, entries, [1, 1, 1])
+    return whole
+
+
+def points(*values):
+    return struct([dict(zip(("x", "y", "id", "is_visible"), point, strict=False)) for point in values])
+
+
+# The annotation file
+
+
+def test_every_form_is_read(folder):
+    path, truth = folder
+    release = read_release(path / MAT)
+    assert {(p.image, p.number) for p in release.people} == set(truth)
+    for person in release.people:
+        joints, marked, seen = truth[person.image, person.number]
+        np.testing.assert_array_equal(person.marked, marked)
+        np.testing.assert_allclose(person.joints[marked], joints[marked], atol=1e-9)
+        assert np.isnan(person.joints[~marked]).all()
+        np.testing.assert_array_equal(person.seen[marked], seen[marked])
+    assert (release.images, release.unmarked, release.repeated, release.test_images) == (40, 1, [], 2)
+
+
+def test_numbers_are_packed_in_the_miniature_as_matlab_does(folder):
+    """Else the readers would never meet a small unsigned integer, which wraps round below 0."""
+    release = loadmat(folder[0] / MAT)["RELEASE"][0, 0]
+    point = release["annolist"][0, 3]["annorect"][0, 0]["annopoints"][0, 0]["point"]
+    assert np.dtype(np.uint8) in {value.dtype for value in point["x"].ravel()}
+    assert point.dtype.names[:3] == ("x", "y", "id")
+    ids = [int(value[0, 0]) for value in point["id"].ravel()]
+    assert ids != sorted(ids)
+
+
+def test_small_integers_do_not_wrap(tmp_path):
+    one_image(tmp_path, points((np.uint8(0), np.uint8(0), np.uint8(9)), (np.uint8(255), np.int8(-20), np.uint8(0))))
+    person = read_release(tmp_path / MAT).people[0]
+    np.testing.assert_array_equal(person.joints[[9, 0]], [[-1, -1], [254, -21]])
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [("0", False), ("1", True), (np.uint8(0), False), (1.0, True), (EMPTY, True), (np.array([""]), True)],
+)
+def test_forms_of_is_visible(tmp_path, written, seen):
+    one_image(tmp_path, points((5, 6, 3, written), (7, 8, 4, "1")))
+    person = read_release(tmp_path / MAT).people[0]
+    assert bool(person.seen[3]) is seen
+    assert person.marked[[3, 4]].all()
+    assert person.marked.sum() == 2
+
+
+def test_a_single_point_without_is_visible_is_a_person_of_one_joint(tmp_path):
+    # As annolist(24731).annorect(2) of the published file.
+    one_image(tmp_path, points((5, 6, 3)))
+    person = read_release(tmp_path / MAT).people[0]
+    assert np.flatnonzero(person.marked).tolist() == [3]
+    assert person.seen[3]
+    with pytest.raises(ValueError, match=r"0 people are left|1 people are left|2 people are left"):
+        mpii(str(tmp_path), queries=0)  # it is left out, and two others are too few
+
+
+def test_fields_come_and_go(tmp_path):
+    rectangle = struct(
+        [
+            {"scale": np.float64(2), "objpos": struct([{"x": packed(5), "y": packed(7)}])},
+            {"annopoints": points_of(3), "scale": EMPTY, "objpos": EMPTY},
+            {"annopoints": EMPTY},
+            {"annopoints": points_of(2), "scale": np.uint8(1), "objpos": struct([{"x": packed(1), "y": packed(9)}])},
+        ]
+    )
+    one_image(tmp_path, None, rectangle)
+    release = read_release(tmp_path / MAT)
+    first, second = release.people[:2]
+    assert (first.number, first.place, int(first.marked.sum())) == (2, None, 3)
+    assert (second.number, second.place, int(second.marked.sum())) == (4, (0, 8, 200), 2)
+    assert release.unmarked == 2
+
+
+def points_of(count):
+    return struct([{"point": points(*((k + 1, k + 1, k, 1) for k in range(count)))}])
+
+
+def test_a_joint_and_an_image_that_appear_twice_are_counted(tmp_path):
+    one_image(tmp_path, points((5, 6, 3, 1), (9, 9, 3, 1)))
+    release = read_release(tmp_path / MAT)
+    assert (len(release.people), len(release.repeated)) == (2, 1)
+    one_image(tmp_path, None, image=struct([{"name": "b.jpg"}]))
+    release = read_release(tmp_path / MAT)
+    assert (len(release.people), len(release.repeated)) == (2, 1)
+
+
+def test_an_image_without_a_video_is_a_group_of_its_own(tmp_path):
+    one_image(tmp_path, None, vididx=EMPTY)
+    assert [person.video for person in read_release(tmp_path / MAT).people] == ["", "2", "3"]
+
+
+# The task
+
+
+def excluded(task, reason):
+    """How many people are left out for a reason, of both splits."""
+    assert {*task.train.excluded, *task.test.excluded} == {reason}
+    return sum(split.excluded.get(reason, 0) for split in (task.train, task.test))
+
+
+def test_people_who_are_left_out_are_counted_by_reason(folder):
+    task = mpii(str(folder[0]), **SMALL)
+    facts = dict(task.summary)
+    few = sum(marked.sum() < 16 for _, marked, _ in folder[1].values())
+    assert few == 7
+    assert facts["people with joints"] == f"{80 - few} kept of 80 in 40 images"
+    assert excluded(task, "with fewer than 16 of 16 joints") == few
+    assert facts["without joints"] == "1 people in these images; 2 official test images"
+    prepared = prepare("pose/mpii", folder[0], ["task.queries=4", "task.side=32"], size=32)
+    assert dict(prepared.notes) == facts
+    assert (prepared.images, prepared.broken) == (80 - few, [])
+    seen = mpii(str(folder[0]), min_joints=13, occluded=False, **SMALL)
+    fewer = sum((marked & seen).sum() < 13 for _, marked, seen in folder[1].values())
+    assert excluded(seen, "with fewer than 13 of 16 joints") == fewer
+    assert seen.summary[0][1] == f"{80 - fewer} kept of 80 in 40 images"
+
+
+def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
+    task, loose = (mpii(str(folder[0]), min_joints=least, **SMALL) for least in (16, 9))
+    release = read_release(folder[0] / MAT)
+    video = {person.image: person.video for person in release.people}
+    parts = [{video[person_of(name)[0]] for name in split.names} for split in (task.train, task.test)]
+    assert not parts[0] & parts[1]
+    assert all(draw(f"video {v}", 0) >= 0.445 for v in parts[0])
+    assert all(draw(f"video {v}", 0) < 0.445 for v in parts[1])
+    assert draw("video 17", 0) == 0.8925850465874628, "a number that changes would change everybody's split"
+    assert set(task.train.names) <= set(loose.train.names)
+    assert set(task.test.names) < set(loose.test.names)
+    assert task.test.queries.tolist() == [0, 1, 2, 3]
+    assert len(task.test.gallery) == len(task.test) - 4
+    order = [draw(f"video {video[person_of(name)[0]]}", 0) for name in task.test.names]
+    assert order == sorted(order), "queries are of the first videos drawn"
+    other = mpii(str(folder[0]), seed=1, **SMALL)
+    assert set(other.test.names) != set(task.test.names)
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
+    task = mpii(str(folder[0]), margin=1.5, squared=squared, min_joints=14, **SMALL)
+    found = task.train.labels.pairwise().numpy()
+
+    def in_pixels_of_crop(name):
+        joints, marked, _ = folder[1][person_of(name)]
+        low, high = joints[marked].min(0), joints[marked].max(0)
+        size = 1.5 * (high - low).max()
+        return ((joints - (low + high) / 2) / size + 0.5) * 64 - 0.5, marked
+
+    poses = [in_pixels_of_crop(name) for name in task.train.names]
+    for i, j in itertools.product(range(0, len(poses), 5), range(len(poses))):
+        both = poses[i][1] & poses[j][1]
+        distance = ((poses[i][0] - poses[j][0])[both] ** 2).sum() * 16 / both.sum()
+        assert found[i, j] == pytest.approx(distance if squared else distance**0.5, rel=1e-5, abs=1e-3)
+    word = "squared pixels of a crop of 64, summed over" if squared else "pixels of a crop of 64, over"
+    assert task.train.labels.unit == f"{word} 16 joints"
+
+
+def test_box_of_scale_and_place(folder):
+    task = mpii(str(folder[0]), box="scale", margin=1.25, **SMALL)
+    places = {(person.image, person.number): person.place for person in read_release(folder[0] / MAT).people}
+    for row, name in enumerate(task.train.names):
+        x, y, height = places[person_of(name)]
+        square = task.train.images[row].square
+        assert square.side == pytest.approx(1.25 * height)
+        np.testing.assert_allclose((square.left, square.top), (x + 0.5 - square.side / 2, y + 0.5 - square.side / 2))
+
+
+def test_crops_show_their_person(folder):
+    task = mpii(str(folder[0]), margin=1.0, queries=4, side=48)
+    for row in range(0, len(task.test), 5):
+        image, number = person_of(task.test.name(row))
+        whole = np.asarray(Image.open(folder[0] / "images" / image))
+        low, high = folder[1][image, number][0].min(0), folder[1][image, number][0].max(0)
+        assert task.test.image(row).shape == (48, 48, 3)
+        x0, y0, x1, y1 = (max(0, round(v)) for v in (*low, *high))
+        inner = whole[y0 : y1 + 1, x0 : x1 + 1].mean((0, 1))
+        joints = task.test.renderer.joints[row]
+        a, b = np.maximum(joints.min(0).round().astype(int), 0), joints.max(0).round().astype(int)
+        cut = task.test.image(row)[a[1] : b[1] + 1, a[0] : b[0] + 1].mean((0, 1))
+        assert np.abs(cut - inner).max() < 8
+    file, how = task.test.stamp(0)
+    assert file == folder[0] / "images" / person_of(task.test.name(0))[0]
+    assert how.startswith("48 x 48 of ")
+
+
+OPTIONS = [
+    *("task=pose/mpii", "task.queries=4", "task.side=36", "images.resize=36", "images.crop=32", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    *("transform.scale_jitter=2", "transform.shift=1", "training.epochs=1"),
+]
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path, cache):
+    changes = [*OPTIONS, f"task.root={folder[0]}", *([f"images.cache={tmp_path / 'crops'}"] if cache else [])]
+    facts = check(load("pose/synthetic", changes))
+    assert facts[0][0] == "people with joints"
+    run = train(load("pose/synthetic", changes), tmp_path / "runs")
+    rows = [row for row in run.rows() if row["event"] == "evaluation"]
+    assert len(rows) == 2
+    assert (run.folder / "report.html").stat().st_size > 10_000
+    with Image.open(run.folder / "gallery.png") as gallery:
+        assert gallery.width > 400
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert evaluation["queries"] == 4
+    assert evaluation["unit"] == "squared pixels of a crop of 36, summed over 16 joints"
+    curve = evaluation["curves"]["label_distance"]
+    assert curve["oracle"][-1] <= curve["model"][-1]
+    assert (tmp_path / "crops").is_dir() is cache
+
+
+def test_people_with_contradictory_joints_are_left_out_and_counted(folder, monkeypatch):
+    release = read_release(folder[0] / MAT)
+    broken = release._replace(people=release.people[5:], repeated=release.people[:5])
+    monkeypatch.setattr("contml.tasks.pose.mpii.read_release", lambda path: broken)
+    task = mpii(str(folder[0]), **SMALL)
+    reason = "with a joint or an image that appears twice"
+    assert sum(split.excluded.get(reason, 0) for split in (task.train, task.test)) == 5
+    assert not {person_of(name) for name in (*task.train.names, *task.test.names)} & {
+        (person.image, person.number) for person in release.people[:5]
+    }
+    assert task.summary[0][1].endswith(" kept of 80 in 40 images")
+
+
+# What is refused
+
+
+def test_missing_images(tmp_path):
+    truth = write_mpii(tmp_path, images=20)
+    names = sorted({name for name, _ in truth})
+    (tmp_path / "images" / names[0]).unlink()
+    message = rf"images/{names[0]}: no such image \(1 of 20 images of .*\.mat are missing\); check .* missing=drop"
+    with pytest.raises(ValueError, match=message):
+        mpii(str(tmp_path), **SMALL)
+    task = mpii(str(tmp_path), missing="drop", **SMALL)
+    assert sum(split.excluded.get("without an image file", 0) for split in (task.train, task.test)) == 2
+    assert not any(names[0] in name for name in (*task.train.names, *task.test.names))
+    with pytest.raises(ValueError, match=r"none of its 40 people is left \(.*3\d without an image file.*\)"):
+        mpii(str(tmp_path), images="elsewhere", missing="drop", **SMALL)
+
+
+def test_a_broken_image_is_named(folder, tmp_path):
+    write_mpii(tmp_path, images=20)
+    task = mpii(str(tmp_path), **SMALL)
+    task.train.images[0].file.write_bytes(b"no image")
+    with pytest.raises(OSError, match="cannot identify image file"):
+        task.train.image(0)
+    changes = [*OPTIONS, f"task.root={tmp_path}", "sampler.batches=20"]
+    with pytest.raises(ValueError, match=r"\.jpg, person \d: cannot be decoded \(cannot identify.*broken: skip"):
+        train(load("pose/synthetic", changes), tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_joints": 8}, "min_joints is 8; it must be 9 to 16, so that any two people have a joint in common"),
+        ({"min_joints": 17}, "min_joints is 17; it must be 9 to 16"),
+        ({"margin": 0.5}, "margin is 0.5; it must be 1 to 10"),
+        ({"side": 4}, "side is 4; it must be at least 8"),
+        ({"test": 1.0}, "test is 1.0; it must be above 0 and below 1: the probability that a video is drawn"),
+        ({"test": 0.001}, "0 people are left; a split needs at least 3"),
+        ({"queries": 1919}, r"queries is 1919; it must be 0 to 3\d, so that two of 3\d test images"),
+        (
+            {"annotations": "mpii.mat"},
+            r"mpii.mat: no such file; set annotations to the name of the file; .* holds images, mpii_human_pose_v1",
+        ),
+        ({"root": "/nowhere"}, "root=/nowhere: no such folder"),
+    ],
+)
+def test_wrong_options(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        mpii(**{"root": str(folder[0]), **SMALL, **options})
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ((5, 6, 16), r"annolist\(1\).annorect\(1\): a point has x 5.0, y 6.0, id 16.0; ids are 0 to 15"),
+        ((5, 6, 2.5), r"id 2.5; ids are 0 to 15"),
+        ((5, 6), r"id None; ids are 0 to 15"),
+        ((5, EMPTY, 2), "y None"),
+        ((np.array([5, 6]), 6, 2), r"annolist\(1\).annorect\(1\): x is \[\[?5, 6\]?\]; it must be one finite number"),
+        ((np.nan, 6, 2), r"x is .*nan.*; it must be one finite number"),
+        (("five", 6, 2), r"x is .*five.*; it must be one finite number"),
+    ],
+)
+def test_malformed_points_are_named(tmp_path, point, message):
+    one_image(tmp_path, points(point))
+    with pytest.raises(ValueError, match=message):
+        read_release(tmp_path / MAT)
+
+
+def test_files_that_are_something_else(tmp_path):
+    path = tmp_path / MAT
+    path.write_bytes(b"MATLAB 5.0 MAT-file, cut short")
+    with pytest.raises(ValueError, match=r"\.mat: not a readable MATLAB file"):
+        read_release(path)
+    savemat(path, {"joints": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"has no variable 'RELEASE' \(it has joints\)"):
+        read_release(path)
+    savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}])}})
+    with pytest.raises(ValueError, match=r"has no RELEASE.img_train; is it mpii_human_pose_v1_u12_1.mat\?"):
+        read_release(path)
+    savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}]), "img_train": np.ones((1, 2))}})
+    with pytest.raises(ValueError, match="img_train has 2 numbers, annolist 1 entries"):
+        read_release(path)
+    savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}]), "img_train": np.ones((1, 1))}})
+    with pytest.raises(ValueError, match=r"annolist\(1\): has no image.name"):
+        read_release(path)
+    savemat(path, {"RELEASE": {"annolist": struct([{"image": struct([{"name": "a"}])}]), "img_train": np.ones((1, 1))}})
+    with pytest.raises(ValueError, match=r"no training image has a person with joints \(1 entries in annolist\)"):
+        read_release(path)
+
+
+# Real annotations
+
+
+@needs_sample
+def test_real_joints_in_the_official_structs():
+    release = read_release(SAMPLE)
+    assert (len(release.people), release.images, release.test_images) == (644, 600, 40)
+    listed = json.loads(gzip.decompress((SAMPLE.parent / "mpii_valid_2958.json.gz").read_bytes()))
+    forms = json.loads((SAMPLE.parent / "mpii_struct_sample_forms.json").read_text())["is_visible_form_per_image"]
+    truth = {(person["img_paths"], person["people_index"]): person for person in listed}
+    used = set()
+    for person in release.people:
+        joints = np.array(truth[person.image, person.number]["joint_self"])
+        marked = joints[:, :2].any(1)
+        np.testing.assert_array_equal(person.marked, marked)
+        np.testing.assert_allclose(person.joints[marked] + 1, joints[marked, :2], atol=1e-3)
+        x, y, height = person.place
+        np.testing.assert_allclose((x + 1, y + 1), truth[person.image, person.number]["objpos"])
+        assert height == pytest.approx(200 * truth[person.image, person.number]["scale_provided"], rel=1e-5)
+        if forms[person.image] != "none":
+            np.testing.assert_array_equal(person.seen[marked], joints[marked, 2] == 1)
+        used.add(forms[person.image])
+    assert used == {"num", "char", "none", "mixed"}
+
+
+@needs_sample
+def test_real_people_through_engine_training_and_report(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / MAT).write_bytes(SAMPLE.read_bytes())
+    Image.new("L", (1920, 1080), 90).save(tmp_path / "grey.jpg")  # their images are not ours to have
+    grey = (tmp_path / "grey.jpg").read_bytes()
+    for person in read_release(SAMPLE).people:
+        (tmp_path / "images" / person.image).write_bytes(grey)
+    task = mpii(str(tmp_path), queries=50)
+    kept, found = len(task.train) + len(task.test), 644
+    assert 0.62 < kept / found < 0.74, "68 % of Tompson's people have all joints"
+    assert 0.38 < len(task.test) / kept < 0.51
+    distances = task.train.labels.pairwise()
+    assert 28_000 < distances.median() < 46_000
+    assert (task.train.renderer.joints > 32).all(), "the centre 224 of a crop of 288 holds everybody"
+    assert (task.train.renderer.joints < 256).all()
+    run = train(load("pose/synthetic", [*OPTIONS, f"task.root={tmp_path}"]), tmp_path / "runs")
+    assert [row["event"] for row in run.rows()].count("evaluation") == 2
+    assert (run.folder / "report.html").stat().st_size > 10_000

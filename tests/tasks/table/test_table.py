@@ -1,0 +1,534 @@
+"""A table of one's own: every kind of label, the guesses, the splits, and what a row looks like."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from contml.tasks.table.file import file
+from PIL import Image
+from support.tables import SIZES, dials, write_table
+
+from contml import InputError
+from contml.data import Images, Split, Task
+from contml.data.renderers.captions import CaptionExplainer
+from contml.distances.places import haversine
+from contml.labels import CaptionLabels, ClassLabels, WeightedLabels
+
+KINDS = {
+    "colour": "class",
+    "reading": "number",
+    "needle": "vector",
+    "lat,lon": "place",
+    "grade": "ordinal",
+    "tags": "tags",
+    "text": "captions",
+    "map": "map",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("table")
+    write_table(path / "items.csv", dials(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(folder):
+    with (folder / "items.csv").open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def table(folder, labels=None, **options):
+    return file(str(folder / "items.csv"), labels, **{"image": "image", "dim": 8, **options})
+
+
+def own(folder, rows, **options):
+    """A table of these rows in another file of the folder."""
+    path = folder / "own.csv"
+    write_table(path, rows)
+    return file(str(path), **options)
+
+
+def column(task, name):
+    """How a column was read: what it is used as, why, and its values."""
+    (line,) = (line[1:] for line in task.columns if line[0] == name)
+    return line
+
+
+def split_line(task):
+    """How the rows were split: by which column, as what, why, and the sizes."""
+    (line,) = (line for line in task.columns if line[1] == "split")
+    return line
+
+
+def labels_of(task):
+    """The labels of a task that are drawn as text."""
+    return task.train.renderer.labels
+
+
+def numbers_of(split):
+    return [int(name[-7:-4]) for name in map(split.name, range(len(split)))]
+
+
+def expected(kind, x, y):
+    """The label distance of two rows, told from their cells apart from the task."""
+    if kind == "class":
+        return float(x["colour"] != y["colour"])
+    if kind == "vector":
+        return np.linalg.norm(np.subtract(json.loads(x["needle"]), json.loads(y["needle"])))
+    if kind == "place":
+        first, second = (torch.tensor([[float(r["lat"]), float(r["lon"])]], dtype=torch.float64) for r in (x, y))
+        return float(haversine(first, second))
+    if kind == "ordinal":
+        return abs(int(x["grade"]) - int(y["grade"])) / 4
+    if kind == "tags":
+        a, b = set(x["tags"].split(";")), set(y["tags"].split(";"))
+        return 1 - len(a & b) / len(a | b)
+    return abs(float(x["reading"]) - float(y["reading"]))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind not in ("captions", "map")])
+def test_label_distances_are_those_of_the_cells(folder, rows, name):
+    task = table(folder, {name: KINDS[name]}, scale="none")
+    assert isinstance(task, Task)
+    for split in (task.train, task.test):
+        assert isinstance(split, Split)
+        own_rows = [rows[number] for number in numbers_of(split)]
+        want = [[expected(KINDS[name], x, y) for y in own_rows] for x in own_rows]
+        torch.testing.assert_close(split.labels.pairwise().double(), torch.tensor(want).double(), rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_come_in_units_of_the_training_rows_spread(folder, rows):
+    plain = table(folder, {"reading": "number"}, scale="none").test.labels.pairwise()
+    for scale, unit in (("std", np.std), ("range", lambda v: np.quantile(v, 0.95) - np.quantile(v, 0.05))):
+        task = table(folder, {"reading": "number"}, scale=scale)
+        size = unit([float(rows[number]["reading"]) for number in numbers_of(task.train)])
+        torch.testing.assert_close(task.test.labels.pairwise() * size, plain, rtol=1e-5, atol=1e-4)
+        assert f"{size:.4g}" in task.test.labels.unit
+        assert f"a label distance of 1 is {size:.4g}" in column(task, "reading")[2]
+
+
+def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows):
+    task = table(folder, {"reading,grade": "vector"})
+    train = np.array([[float(rows[n]["reading"]), float(rows[n]["grade"])] for n in numbers_of(task.train)])
+    test = np.array([[float(rows[n]["reading"]), float(rows[n]["grade"])] for n in numbers_of(task.test)]) / train.std(
+        0
+    )
+    want = np.linalg.norm(test[:, None] - test, axis=2)
+    torch.testing.assert_close(task.test.labels.pairwise().double(), torch.from_numpy(want), rtol=1e-5, atol=1e-5)
+    task = table(folder, {"needle": "vector"})
+    train = np.array([json.loads(rows[n]["needle"]) for n in numbers_of(task.train)])
+    test = np.array([json.loads(rows[n]["needle"]) for n in numbers_of(task.test)])
+    want = np.linalg.norm(test[:, None] - test, axis=2) / np.sqrt(train.var(0).mean())
+    torch.testing.assert_close(task.test.labels.pairwise().double(), torch.from_numpy(want), rtol=1e-5, atol=1e-5)
+
+
+def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
+    task = table(folder, {"map": "map"}, side=None)
+    maps = [np.asarray(Image.open(folder / rows[number]["map"])) for number in numbers_of(task.test)]
+    for i, x in enumerate(maps[:4]):
+        for j, y in enumerate(maps[:4]):
+            ious = [((x == c) & (y == c)).sum() / ((x == c) | (y == c)).sum() for c in range(3)]
+            assert float(task.test.labels.pairwise([i], [j])) == pytest.approx(1 - np.mean(ious), abs=1e-6)
+    task = table(folder, {"text": "captions"})
+    captions = [[rows[number]["text"]] for number in numbers_of(task.test)]
+    assert isinstance(task.test.labels, CaptionLabels)
+    alone = CaptionLabels(captions, task.test.explainer.vectors)
+    torch.testing.assert_close(task.test.labels.pairwise(), alone.pairwise())
+
+
+def test_several_labels_are_summed_on_one_scale(folder):
+    told = {"reading": "number:2", "colour": "class", "map": "map:0.5", "text": "captions", "lat,lon": "place"}
+    task = table(folder, told, side=16)
+    assert isinstance(task.train.labels, WeightedLabels)
+    alone = {name: table(folder, {name: kind.split(":")[0]}, side=16) for name, kind in told.items()}
+    means = [label.weight / weight for label, weight in zip(labels_of(task), task.train.explainer.weights, strict=True)]
+    total = 0
+    for (name, kind), mean in zip(told.items(), means, strict=True):
+        first = alone[name].train.labels.pairwise().double()
+        apart = float(first.sum()) / (len(first) * (len(first) - 1))
+        assert mean == pytest.approx(apart, rel=1e-6)  # 48 rows: all are looked at
+        total = total + float(kind.partition(":")[2] or 1) / apart * alone[name].test.labels.pairwise().double()
+    torch.testing.assert_close(task.test.labels.pairwise().double(), total, rtol=1e-5, atol=1e-5)
+    assert task.train.labels.unit.startswith("2 x reading / ")
+
+
+@pytest.mark.parametrize(("name", "kind"), [(n, k) for n, k in KINDS.items() if n != "grade"])
+def test_kinds_are_guessed(folder, name, kind):
+    task = table(folder, {name: "auto:0.5"}, split=None)
+    used_as, why, _ = column(task, name)
+    assert used_as == kind
+    assert why != "as given"
+    changes = json.loads(task.suggested[1][0].removeprefix("task.labels="))
+    assert changes == {name: f"{kind}:0.5"}
+
+
+def test_levels_in_words_need_their_order(folder, rows):
+    with pytest.raises(InputError, match=r"levels in words \(.*\); give their order.*levels=\{size: \["):
+        table(folder, {"size": "ordinal"})
+    task = table(folder, {"size": "ordinal"}, levels={"size": list(SIZES)})
+    places = [SIZES.index(rows[number]["size"]) for number in numbers_of(task.test)]
+    want = torch.tensor([[abs(a - b) / 2 for b in places] for a in places])
+    torch.testing.assert_close(task.test.labels.pairwise(), want)
+    with pytest.raises(InputError, match=r"items.csv:\d+: size is '\w+', which is no level; levels has small"):
+        table(folder, {"size": "ordinal"}, levels={"size": ["small", "tall"]})
+    with pytest.raises(InputError, match=r"no column 'sizes' \(levels\); did you mean 'size'"):
+        table(folder, {"size": "ordinal"}, levels={"sizes": ["small", "tall"]})
+
+
+def test_the_column_of_images_and_the_one_label_are_found(folder, rows):
+    few = [{"photo": row["image"], "age": row["reading"], "id": k} for k, row in enumerate(rows)]
+    task = own(folder, few)
+    assert task.suggested[0] == "table/default"
+    assert [line[0] for line in task.columns] == ["column", "", "photo", "age", "", "id"]
+    assert column(task, "photo")[:2] == ["image", "its cells name image files"]
+    assert column(task, "age")[0] == "number"
+    assert column(task, "id")[:2] == ["not used", "it only counts the rows"]
+    both = [{"mask": row["map"], "picture": row["image"]} for row in rows]
+    task = own(folder, both)
+    assert (column(task, "picture")[0], column(task, "mask")[0]) == ("image", "map")
+
+
+def test_several_columns_that_could_be_the_label_are_listed(folder):
+    with pytest.raises(
+        InputError, match=r"several columns can be the label: reading \(number\), colour \(class\)"
+    ) as e:
+        table(folder)
+    for word in ("lat,lon (place)", "tags (tags)", "text (captions)", "map (map)", "--label reading=number"):
+        assert word in str(e.value)
+
+
+def test_one_class_label_is_the_class_way(folder):
+    task = table(folder, {"colour": "class"})
+    assert isinstance(task.test.labels, ClassLabels)
+    config, changes = task.suggested
+    assert config == "table/classes"
+    assert "sampler.classes=4" in changes
+    assert 'task.labels={"colour": "class"}' in changes
+
+
+def test_batches_fit_the_rows(folder):
+    config, changes = table(folder, {"reading": "number"}).suggested
+    assert config == "table/default"
+    assert changes[-3:] == ["sampler.batch_size=48", "sampler.anchors_per_batch=8", "sampler.neighbours=5"]
+
+
+def test_above_a_number_of_rows_batches_are_drawn_uniformly(folder, monkeypatch):
+    monkeypatch.setattr("contml.tasks.table.overview._NEAREST", 47)
+    assert (
+        table(folder, {"reading": "number"}).suggested[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
+    )
+    assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
+    monkeypatch.setattr("contml.tasks.table.overview._SLOWER", {"map": (48, 47)})
+    assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
+    assert "uniform" in table(folder, {"map": "map", "colour": "class"}).suggested[1][-1]
+
+
+# Splits
+
+
+def test_a_drawn_split_is_reproducible_and_keeps_groups_apart(folder, rows):
+    first, again, other = (numbers_of(table(folder, {"reading": "number"}, seed=s).test) for s in (0, 0, 1))
+    assert first == again != other
+    assert len(first) == 12
+    task = table(folder, {"reading": "number"}, group="maker", test=0.3)
+    makers = [{rows[number]["maker"] for number in numbers_of(split)} for split in (task.train, task.test)]
+    assert not makers[0] & makers[1]
+    assert len(makers[1]) == 3
+    assert "no maker in both" in split_line(task)[2]
+
+
+def test_rows_of_one_image_stay_together(folder, rows):
+    twice = [{**row, "reading": str(float(row["reading"]) + shift)} for row in rows for shift in (0, 1)]
+    task = own(folder, twice, labels={"reading": "number"}, image="image")
+    assert len(task.train) + len(task.test) == 120
+    assert not set(numbers_of(task.train)) & set(numbers_of(task.test))
+
+
+def test_the_class_as_the_group_is_a_test_on_classes_never_seen(folder, rows):
+    task = table(folder, {"maker": "class"}, group="maker")
+    assert not set(task.train.labels.names) & set(task.test.labels.names)
+
+
+def test_a_split_column_is_found_and_tells_queries(folder, rows):
+    words = ["Train"] * 40 + ["query"] * 3 + ["test"] * 10 + ["val"] * 4 + [""] * 3
+    told = [{"image": r["image"], "reading": r["reading"], "subset": w} for r, w in zip(rows, words, strict=True)]
+    task = own(folder, told)
+    assert (split_line(task)[0], len(task.train), len(task.test)) == ("subset", 40, 13)
+    assert task.test.queries.tolist() == [0, 1, 2]
+    assert task.test.gallery.tolist() == list(range(3, 13))
+    assert "7 rows in neither part" in split_line(task)[2]
+    with pytest.raises(InputError, match=r"queries=4: the split names 3 queries"):
+        own(folder, told, queries=4)
+    told[5]["subset"] = "trial"
+    with pytest.raises(InputError, match=r"own.csv:7: subset is 'trial'; it must be train, test, query"):
+        own(folder, told, split="subset", labels={"reading": "number"})
+    told[5] = {**told[50], "subset": "train"}
+    with pytest.raises(InputError, match=r"own.csv:52: the image '.*050.png' is in test here, and in train in .*:7;"):
+        own(folder, told)
+
+
+def test_queries_are_drawn(folder):
+    task, again = (table(folder, {"reading": "number"}, queries=4, seed=3) for _ in range(2))
+    assert len(task.test.queries) == 4
+    assert task.test.queries.tolist() == again.test.queries.tolist()
+    assert sorted([*task.test.queries.tolist(), *task.test.gallery.tolist()]) == list(range(12))
+    assert table(folder, {"reading": "number"}).test.queries is None
+    with pytest.raises(InputError, match=r"queries is 11; it must be 0 to 10"):
+        table(folder, {"reading": "number"}, queries=11)
+
+
+def test_captions_in_rows_columns_and_lists(folder, rows):
+    """A row a caption, a column a caption, a list of captions: the same label."""
+    several = [[row["text"], f"the {row['colour']} one"] for row in rows]
+    by_row = [{"image": r["image"], "text": text} for r, both in zip(rows, several, strict=True) for text in both]
+    by_column = [{"image": r["image"], "a": s[0], "b": s[1]} for r, s in zip(rows, several, strict=True)]
+    by_list = [{"image": r["image"], "text": json.dumps(s)} for r, s in zip(rows, several, strict=True)]
+    as_python = [{"image": r["image"], "text": str(s)} for r, s in zip(rows, several, strict=True)]
+    tasks = [
+        own(folder, by_row, labels={"text": "captions"}, dim=8),
+        own(folder, by_column, labels={"a,b": "captions"}, dim=8),
+        own(folder, by_list, labels={"text": "captions"}, dim=8),
+        own(folder, as_python, labels={"text": "captions"}, dim=8),
+    ]
+    for task in tasks:
+        assert len(task.train) == 48
+        assert task.test.draw(0, 200).size == (200, 200)
+        assert sorted(numbers_of(task.test)) == sorted(numbers_of(tasks[0].test))
+        torch.testing.assert_close(task.test.labels.pairwise(), tasks[0].test.labels.pairwise())
+    by_row[1]["image"], by_row[1]["text"] = by_row[0]["image"], "another"
+    for number, row in enumerate(by_row):
+        row["colour"] = rows[number // 2]["colour"]
+    by_row[3]["colour"] = "violet"
+    with pytest.raises(InputError, match=r"own.csv:5: colour is 'violet', but the same image has '.*' in .*own.csv:4"):
+        own(folder, by_row, labels={"text": "captions", "colour": "class"})
+
+
+# What is missing
+
+
+def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
+    some = [dict(row) for row in rows]
+    some[3]["reading"], some[5]["reading"], some[6]["colour"], some[8]["image"] = "", "n/a", "", "img/none.png"
+    told = {"labels": {"reading": "number", "colour": "class"}, "image": "image"}
+    with pytest.raises(InputError, match=r"own.csv:10: there is no image .*none.png \(1 such of 60 rows\).*root"):
+        own(folder, some, **told)
+    task = own(folder, some, missing="drop", **told)
+    assert len(task.train) + len(task.test) == 56
+    assert task.train.excluded == {
+        "without an image file": 1,
+        "without a value in 'reading'": 2,
+        "without a value in 'colour'": 1,
+    }
+    assert task.test.excluded == {}  # the split was drawn afterwards
+    words = "1 without an image file, 2 without a value in 'reading', 1 without a value in 'colour'"
+    assert task.columns[-1] == ["", "left out", "missing=drop", words]
+    some[8]["image"] = rows[8]["image"]
+    with pytest.raises(
+        InputError, match=r"own.csv:5: no reading \(2 such of 60 rows\); complete the table, or set missing=drop"
+    ):
+        own(folder, some, **told)
+
+
+def test_captions_without_a_known_word_and_empty_maps(folder, rows):
+    some = [dict(row) for row in rows]
+    some[4]["text"] = "of the"
+    with pytest.raises(InputError, match=r"own.csv:6: 'text' has no word that has a vector \(1 such"):
+        own(folder, some, labels={"text": "captions"}, image="image")
+    task = own(folder, some, labels={"text": "captions"}, image="image", missing="drop", dim=8)
+    assert len(task.train) + len(task.test) == 59
+    some[7]["map"], some[8]["map"] = "maps/gone.png", ""
+    with pytest.raises(InputError, match=r"own.csv:9: map: no such file .*gone.png; paths are relative .* \(2 such of"):
+        own(folder, some, labels={"map": "map"}, image="image")
+    task = own(folder, some, labels={"map": "map"}, image="image", missing="drop")
+    assert task.train.excluded == {"without a label map in 'map'": 2}
+    some[7], some[8] = rows[7], rows[8]
+    empty = np.full((32, 32), 255, np.uint8)
+    empty[:3] = 1
+    Image.fromarray(empty).save(folder / "maps/empty.png")
+    some[9]["map"] = "maps/empty.png"
+    with pytest.raises(InputError, match=r"set ignore=255 if it means no class, else classes=256"):
+        own(folder, some, labels={"map": "map"}, image="image")
+    with pytest.raises(InputError, match=r"own.csv:11: 'map' has at most half of its pixels labelled \(1 such"):
+        own(folder, some, labels={"map": "map"}, image="image", ignore=255)
+    task = own(folder, some, labels={"map": "map"}, image="image", ignore=255, missing="drop")
+    assert len(task.train) + len(task.test) == 59
+    left_out = {"without enough labelled pixels in 'map'": 1}
+    assert sorted((dict(task.train.excluded), dict(task.test.excluded)), key=len) == [{}, left_out]
+
+
+def test_what_was_left_out_counts_for_the_part_that_the_split_names(folder, rows):
+    """A row without an image in test is not one that training lacks."""
+    parts = ["train"] * 40 + ["query"] * 3 + ["test"] * 10 + ["val"] * 7
+    some = [{"image": r["image"], "text": r["text"], "split": p} for r, p in zip(rows, parts, strict=True)]
+    for number, key, cell in ((3, "image", "img/a.png"), (41, "text", ""), (44, "image", ""), (58, "image", "")):
+        some[number][key] = cell
+    some[5]["text"] = some[45]["text"] = some[46]["text"] = "of the"
+    task = own(folder, some, labels={"text": "captions"}, missing="drop", dim=8)
+    assert (len(task.train), len(task.test), len(task.test.queries)) == (38, 9, 2)
+    word = "without a word that has a vector in 'text'"
+    assert task.train.excluded == {"without an image file": 1, word: 1}
+    assert task.test.excluded == {"without an image file": 1, "without a caption in 'text'": 1, word: 2}
+    total = f"3 without an image file, 1 without a caption in 'text', 3 {word}"
+    assert task.columns[-1] == ["", "left out", "missing=drop", total]
+
+
+# Pictures, and what passes on
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("size", [40, 200, 420])
+def test_every_kind_is_drawn(folder, name, size):
+    task = table(folder, {name: KINDS[name]})
+    picture = task.test.draw(1, size)
+    assert picture.size == (size, size)
+    plain = Image.open(task.test.image(1)).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+    if size >= 200:
+        assert np.abs(np.asarray(picture, float) - np.asarray(plain, float)).mean() > 1  # something is drawn on it
+
+
+def test_a_sum_is_drawn_and_explained(folder):
+    task = table(folder, dict(KINDS.items()))
+    assert task.test.draw(0, 420).size == (420, 420)
+    assert task.test.explain(0, 1, 1500).width == 1500
+    assert isinstance(table(folder, {"text": "captions"}).test.explainer, CaptionExplainer)
+    plain = table(folder, {"reading": "number"}).test
+    assert plain.explainer is None
+    assert plain.explain(0, 1, 1500) is None
+
+
+def test_a_split_reads_images_in_workers(folder):
+    task = table(folder, {"reading": "number"})
+    batch = next(iter(Images(resize=16, crop=16).test_batches(task.test, None, 8)))
+    assert batch.images.shape == (8, 3, 16, 16)
+    copy = pickle.loads(pickle.dumps(task.test))
+    assert copy.name(2) == task.test.name(2)
+    for name, kind in (*KINDS.items(), (None, None)):
+        split = table(folder, dict(KINDS) if name is None else {name: kind}).test
+        copy = pickle.loads(pickle.dumps(split))
+        assert copy.draw(1, 200).tobytes() == split.draw(1, 200).tobytes()
+        if split.explainer is not None:
+            assert copy.explain(0, 1, 600).tobytes() == split.explain(0, 1, 600).tobytes()
+
+
+parquet = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+
+
+@parquet
+def test_parquet_is_the_same_as_csv(folder, rows):
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {
+        "image": [row["image"] for row in rows],
+        "reading": [float(row["reading"]) for row in rows],
+        "grade": pyarrow.array([int(row["grade"]) for row in rows], pyarrow.int8()),
+        "colour": pyarrow.array([row["colour"] for row in rows]).dictionary_encode(),
+        "needle": [json.loads(row["needle"]) for row in rows],
+        "tags": [row["tags"].split(";") for row in rows],
+        "bytes": [{"bytes": b"123", "path": None}] * len(rows),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "items.parquet")
+    for name in ("reading", "grade", "colour", "needle", "tags"):
+        kind = KINDS[name]
+        one = file(str(folder / "items.parquet"), {name: kind})
+        two = table(folder, {name: kind})
+        assert one.test.names == two.test.names
+        torch.testing.assert_close(one.test.labels.pairwise(), two.test.labels.pairwise())
+    with pytest.raises(InputError, match=r"column 'bytes' \(labels\) holds bytes or structures"):
+        file(str(folder / "items.parquet"), {"bytes": "class"})
+    columns["reading"][7] = None
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "gap.parquet")
+    with pytest.raises(InputError, match=r"gap.parquet: row 8: no reading"):
+        file(str(folder / "gap.parquet"), {"reading": "number"})
+    (folder / "cut.parquet").write_bytes((folder / "gap.parquet").read_bytes()[:300])
+    with pytest.raises(InputError, match=r"cut.parquet: not readable as Parquet"):
+        file(str(folder / "cut.parquet"))
+    with pytest.raises(InputError, match=r"none.parquet: no such file"):
+        file(str(folder / "none.parquet"))
+
+
+def test_parquet_without_its_reader_says_what_to_install(folder, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"read by pyarrow, which is not installed: pip install 'contml\[table\]'"):
+        file(str(folder / "any.parquet"))
+
+
+@pytest.mark.parametrize("scale", ["none", "std"])
+def test_number_log_compares_logarithms(folder, rows, scale):
+    prices = [f"{10 ** (1 + float(row['reading']) / 40):.2f}" for row in rows]
+    task = own(
+        folder,
+        [{**row, "price": price} for row, price in zip(rows, prices, strict=True)],
+        labels={"price": "number:log"},
+        scale=scale,
+        image="image",
+    )
+    by_image = {row["image"]: math.log(float(price)) for row, price in zip(rows, prices, strict=True)}
+
+    def logs(split):
+        return np.array([by_image[str(Path(name).relative_to(folder))] for name in split.names])
+
+    unit = logs(task.train).std() if scale == "std" else 1
+    expected_distances = np.abs(logs(task.test)[:, None] - logs(task.test)) / unit
+    np.testing.assert_allclose(task.test.labels.pairwise().double(), expected_distances, atol=1e-5)
+    assert "log(price)" in task.test.labels.unit
+    used_as, _, values = column(task, "price")
+    assert used_as == "number:log"
+    assert "a label distance of 1 is a factor of" in values
+
+
+def test_number_log_takes_a_weight_beside_other_labels(folder):
+    task = table(folder, {"reading": "number:log:0.5", "colour": "class"})
+    assert column(task, "reading")[0] == "number:log x 0.5"
+    assert json.loads(task.suggested[1][0].removeprefix("task.labels="))["reading"] == "number:log:0.5"
+
+
+def test_number_log_refuses_what_has_no_logarithm(folder, rows):
+    with pytest.raises(InputError, match=r"own\.csv:2: price is 0, which has no logarithm; number:log takes"):
+        own(folder, [{**row, "price": number} for number, row in enumerate(rows)], labels={"price": "number:log"})
+
+
+def test_dates_are_days(folder, rows):
+    taken = [f"2026-01-{1 + number % 28:02}" + ("T12:00" if number % 2 else "") for number in range(len(rows))]
+    dated = [{**row, "taken": day} for row, day in zip(rows, taken, strict=True)]
+    by_image = {row["image"]: int(day[8:10]) + 0.5 * ("T" in day) for row, day in zip(rows, taken, strict=True)}
+    for kind in ("date", "auto"):
+        task = own(folder, dated, labels={"taken": kind}, scale="none", image="image")
+        days = np.array([by_image[str(Path(name).relative_to(folder))] for name in task.test.names])
+        np.testing.assert_allclose(task.test.labels.pairwise(), np.abs(days[:, None] - days), atol=1e-6)
+        assert task.test.labels.unit == "difference of taken in days"
+        assert "2026-01-" in column(task, "taken")[2]
+
+
+def test_a_date_in_another_form_is_refused(folder, rows):
+    with pytest.raises(InputError, match=r"own\.csv:2: taken is '22\.11\.2026', no date; it must be written"):
+        own(folder, [{**row, "taken": "22.11.2026"} for row in rows], labels={"taken": "date"})
+    with pytest.raises(InputError, match="its dates are not written year first"):
+        own(
+            folder,
+            [{**row, "taken": f"{1 + n % 28}.11.2026"} for n, row in enumerate(rows)],
+            labels={"taken": "auto"},
+        )
+
+
+def test_a_group_can_be_left_out_of_the_gallery(folder, rows):
+    task = table(folder, {"reading": "number"}, group="maker", exclude_group=True)
+    maker = {row["image"]: row["maker"] for row in rows}
+    makers = [maker[str(Path(name).relative_to(folder))] for name in task.test.names]
+    groups = task.test.groups.tolist()
+    assert [[a == b for a in makers] for b in makers] == [[a == b for a in groups] for b in groups]
+    assert table(folder, {"reading": "number"}, group="maker").test.groups is None
+    with pytest.raises(InputError, match="exclude_group needs group"):
+        table(folder, {"reading": "number"}, exclude_group=True)
+    with pytest.raises(InputError, match="exclude_group is for labels that are not classes, but colour is a class"):
+        table(folder, {"colour": "class"}, group="maker", exclude_group=True)

@@ -1,0 +1,144 @@
+"""A table of one's own from the command line, as typed: training without a config, the report, and mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from support.tables import dials, write_table
+
+from contml import experiment
+
+TINY = [
+    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
+    *("model.dim=8", "sampler.batches=3", "training.epochs=1", "task.dim=8"),
+]
+
+
+@pytest.fixture(autouse=True)
+def table_of_ones_own(tmp_path):
+    """Commands are typed in a folder with a table."""
+    write_table(tmp_path / "items.csv", dials(tmp_path))
+
+
+def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
+    status, out, err = contml(
+        *("train", "--data", "items.csv", "--label", "reading=number", "--label", "colour=class:0.5"),
+        *("--label", "lat,lon=place", "--label", "map", "--label", "text=captions", "--image", "image", *TINY),
+    )
+    assert status == 0, err
+    assert "mean label distance" in out
+    for line in (
+        "number x 1",
+        "class x 0.5",
+        "place x 1",
+        "as given",
+        "48 for training, 12 for testing, all of them queries",
+    ):
+        assert line in err
+    (folder,) = (tmp_path / "runs/table/default").iterdir()
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    assert values["task"]["labels"] == {
+        "reading": "number",
+        "colour": "class:0.5",
+        "lat,lon": "place",
+        "map": "map",
+        "text": "captions",
+    }
+    for name in ("report.html", "gallery.png", "match.png", "map.png"):
+        assert (folder / name).exists()
+    assert np.asarray(Image.open(folder / "gallery.png")).std() > 20
+    status, out, err = contml("evaluate", folder, "--json")
+    assert status == 0, err
+    assert json.loads(out)["unit"].startswith("reading / ")
+    assert "0.5 x colour / " in json.loads(out)["unit"]
+    (tmp_path / "items.csv").rename(tmp_path / "moved.csv")
+    status, _, err = contml("report", folder)
+    assert (status, "items.csv: no such file" in err) == (2, True)
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("data: items.csv", "data: moved.csv"))
+    status, _, err = contml("report", folder)
+    assert status == 0, err
+    status, _, err = contml("train", "--resume", folder)  # where the table is may change
+    assert status == 0, err
+
+
+def test_names_of_columns_in_any_alphabet(contml, tmp_path):
+    rows = [{'Größe, m: "x" 😀': row["reading"], "image": row["image"]} for row in dials(tmp_path)]
+    write_table(tmp_path / "items.csv", rows)
+    status, out, err = contml("check", "--data", "items.csv", "--label", 'Größe, m: "x" 😀=number:2', *TINY)
+    assert status == 0, err
+    assert "Größe" in out
+
+
+def test_one_class_label_takes_the_class_way(contml, tmp_path):
+    status, out, err = contml("train", "--data", "items.csv", "--label", "colour", "task.group=maker", *TINY)
+    assert status == 0, err
+    assert "Recall" in out
+    assert "MAP@R" in out
+    (folder,) = (tmp_path / "runs/table/classes").iterdir()
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    assert values["task"]["labels"] == {"colour": "class"}
+    assert values["task"]["group"] == "maker"
+    assert values["sampler"]["classes"] == 4
+
+
+def test_check_shows_the_columns(contml, tmp_path):
+    status, out, err = contml("check", "--data", "items.csv", "--label", "reading", *TINY)
+    assert status == 0, err
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert "its cells are numbers" in lines["reading"]
+    assert "a standard deviation" in lines["reading"]
+    assert "could be place" in lines["lat,lon"]
+    assert "training" in lines
+    assert not (tmp_path / "runs").exists()
+    status, out, _ = contml("check", "--data", "items.csv", "--label", "reading", "--json", *TINY)
+    told = json.loads(out)
+    assert told["training images"] == "48"
+    assert {line["column"]: line["used as"] for line in told["columns"]}["reading"] == "number"
+
+
+def test_a_config_of_ones_own_and_a_sampler_of_ones_own(contml, tmp_path):
+    status, _, err = contml("check", "table/classes", "task.data=items.csv", "task.labels={colour: class}",
+                            "sampler.classes=4", *TINY)  # fmt: skip
+    assert status == 0, err
+    (tmp_path / "mine.yaml").write_text(
+        experiment.config_text("table/default").replace("data: items.csv", "data: x.csv\n  labels: {reading: number:2}")
+    )
+    status, _, err = contml("check", "mine.yaml", "--data", "items.csv", "sampler.batch_size=20",
+                            "sampler.anchors_per_batch=2", *TINY)  # fmt: skip
+    assert status == 0, err
+    status, out, err = contml("check", "--data", "items.csv", "--label", "reading", "sampler=uniform",
+                              "sampler.batch_size=20", *TINY)  # fmt: skip
+    assert status == 0, err
+    assert "20 images" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--data", "item.csv"],
+            "item.csv: no such file; set data to the name of the file; . holds img, items.csv, maps",
+        ),
+        (["--data", "items.csv"], "several columns can be the label: reading (number)"),
+        (["--data", "items.csv", "--label", "redding=number"], "no column 'redding' (labels); did you mean 'read"),
+        (["--data", "items.csv", "--label", "reading=nummer"], "there is no kind 'nummer'; did you mean 'number'?"),
+        (["--data", "items.csv", "--label", "reading", "--label", "reading=class"], "--label names 'reading' twice"),
+        (["--data", "items.csv", "--label", "reading", "--image", "colours"], "did you mean 'colour'?"),
+        (["--data", "items.csv", "--label", "reading", "task.sed=1"], "unknown key 'task.sed'; did you mean 'seed'?"),
+        (["--label", "reading"], "--label and --image tell of a table of your own; name it: --data FILE"),
+        (["pose/synthetic", "--data", "items.csv"], "unknown key 'task.data'"),
+        ([], "name a config: 'contml train pose/synthetic'"),
+        (["--data", "items.csv", "--resume", "runs/x"], "leave out --data"),
+    ],
+)
+def test_mistakes_are_one_line(contml, arguments, message):
+    status, out, err = contml("train", *arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.strip().splitlines()
+    assert line.startswith("contml: ")
+    assert message in line

@@ -1,0 +1,82 @@
+"""docs/table.md held to the code: its snippet runs, its tables are those of the task, its guesses are made."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+
+import pytest
+from contml.tasks.table.chosen import _kind
+from contml.tasks.table.described import KINDS
+from contml.tasks.table.file import file
+from contml.tasks.table.guess import Guess, guess_cells, pair_up
+from support.paths import ROOT
+
+from contml.cli import main
+from contml.config import options
+
+PAGE = (ROOT / "docs" / "table.md").read_text(encoding="utf-8")
+
+
+def section(title):
+    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def rows(title):
+    found = re.findall(r"^\| (.*) \|$", section(title), re.MULTILINE)
+    return [[cell.strip() for cell in line.split(" | ")] for line in found if line not in ("word", "---")]
+
+
+def test_the_snippet_draws_a_table_that_trains(tmp_path, monkeypatch, capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/table.md", "exec"), {})
+    tiny = ["images.resize=24", "images.crop=24", "transform.scale_jitter=0", "images.workers=0"]
+    (first, second, third) = re.findall(r"^contml train (--data dials.csv[^#\n]*)", PAGE, re.MULTILINE)
+    said = {}
+    for command in (first, second, third):
+        monkeypatch.setattr(sys, "argv", ["contml", "check", *shlex.split(command), *tiny])
+        main_ends_well()
+        said[command] = " ".join(capsys.readouterr().out.split())
+    assert "another class" in said[third]
+    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    for line in shown.splitlines():
+        assert " ".join(line.split()).removesuffix(" ...") in said[second]
+
+
+def main_ends_well():
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+
+
+def test_every_kind_is_told_in_order():
+    assert [cells[0].strip("`") for cells in rows("The kinds")[1:]] == list(KINDS)
+
+
+def test_every_option_is_told():
+    told = [match[1] for match in re.finditer(r"^\| `task\.(\w+)=", section("Options"), re.MULTILINE)]
+    names = [option.name for option in options(file) if option.name not in ("data", "labels", "image")]
+    assert sorted(told) == sorted(names)
+
+
+@pytest.mark.parametrize("cells", rows("The guesses")[1:], ids=lambda cells: cells[0])
+def test_the_guesses_are_those_that_are_told(cells):
+    names, examples = (re.findall(r"`([^`]*)`", cell) for cell in cells[:2])
+    want = cells[2].strip("`")
+    if names[0] in ("photo", "mask"):  # of files: tests/tasks/test_table.py
+        return
+    if len(names) == 2:
+        guesses = pair_up({name: Guess("number", "") for name in names})
+        assert guesses[",".join(names)].kind == want
+    else:
+        assert guess_cells(names[0], examples, False).kind == want.replace("nothing", "")
+
+
+def test_every_label_on_the_page_is_one():
+    labels = re.findall(r"--label '?([\w, ]+=[a-z]+(?::[\d.]+)?)", PAGE)
+    assert len(labels) > 8
+    for label in labels:
+        name, _, kind = label.rpartition("=")
+        assert _kind(name, kind)[0] in (*KINDS, "auto")

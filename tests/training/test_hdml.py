@@ -1,0 +1,659 @@
+"""HDML: the augmentor and the terms against explicit loops, who feels which term, and a training that resumes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from safetensors.torch import load_file
+from support.miniature import Flat, augmented, squares
+from support.processes import run_two
+from support.strategies import CLASS_CASES, class_ids
+from torch import nn
+from torch.nn import functional as F
+
+from contml import InputError, experiment
+from contml.data import Split, Task
+from contml.labels import ClassLabels
+from contml.losses import NPairsLoss, TripletMarginLoss
+from contml.mining import VTHM
+from contml.models import EmbeddingModel
+from contml.runs import create
+from contml.sampling import ClassSampler
+from contml.training import HDML, OPTIMIZERS, Trainer, Training
+from contml.training.checkpoint import load_state
+from contml.training.gather import world
+from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
+
+
+def triplet_margin():
+    return TripletMarginLoss(1.0, "squared_euclidean", "sum")
+
+
+LOSSES = {"triplet_margin": triplet_margin, "n_pairs": NPairsLoss}
+FORMS = {"triplet_margin": triplets, "n_pairs": n_pairs}
+
+
+class Backbone(nn.Module):
+    """Features without batch norm or dropout: the mean colour of nine patches, mixed."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.linear = nn.Linear(27, width)
+
+    def forward(self, x):
+        return self.linear(F.adaptive_avg_pool2d(x, 3).flatten(1)).tanh()
+
+
+def model_of(dim: int = 4) -> EmbeddingModel:
+    torch.manual_seed(0)
+    return EmbeddingModel(Backbone(), dim)
+
+
+def hdml(loss, classes: int = 5, **options):
+    torch.manual_seed(1)
+    data = {"num_classes": classes, "embedding_dim": 4, "feature_dim": 6, "steps_per_epoch": 5}
+    return HDML(**{"hidden": 8, **data, **options}, loss=loss)
+
+
+# -- the augmentor -----------------------------------------------------------------------------------------------------
+
+
+def pulled_by_loop(z, positive, negative, alpha, average):
+    """One negative, with Python floats."""
+    z, positive, negative = z.tolist(), positive.tolist(), negative.tolist()
+    near, far = math.dist(z, positive), math.dist(z, negative)
+    if not near < far:
+        return negative
+    length = near + (far - near) * math.exp(-alpha / average)
+    return [a + length * (n - a) / far for a, n in zip(z, negative, strict=True)]
+
+
+@pytest.mark.parametrize("average", [0.01, 1.0, 30.0, 1e6])
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_the_augmentor_equals_the_formula(case, average):
+    x = case.embeddings
+    for a in range(len(x)):
+        for p in range(len(x)):
+            found = pull(x[a], x[p], x, 7.0, torch.tensor(average))
+            expected = [pulled_by_loop(x[a], x[p], n, 7.0, average) for n in x]
+            torch.testing.assert_close(found, torch.tensor(expected, dtype=x.dtype), rtol=1e-10, atol=1e-12)
+
+
+def test_a_low_loss_pulls_to_the_positives_distance_and_a_high_one_not_at_all():
+    x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    z, positive, negative = x[0], x[0] + 0.1 * x[1], x[2]
+    hard = pull(z, positive, negative, 7.0, torch.tensor(0.0))
+    torch.testing.assert_close((hard - z).norm(), (positive - z).norm())
+    torch.testing.assert_close(pull(z, positive, negative, 7.0, torch.tensor(torch.inf)), negative)
+    assert torch.equal(pull(z, negative, positive, 7.0, torch.tensor(1.0)), positive)  # hard enough already
+
+
+def test_the_augmentors_gradient():
+    x = torch.randn(3, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    average = torch.tensor(5.0)
+    assert torch.autograd.gradcheck(lambda x: pull(x[0], x[1], x[2], 7.0, average), x)
+
+
+@pytest.mark.parametrize("average", [0.0, 1.0, math.inf])
+@pytest.mark.parametrize("same", [(0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_identical_embeddings_are_pulled_without_nan(same, average):
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    x[list(same)] = x[same[0]].clone()
+    x.requires_grad_()
+    found = pull(x[0], x[1], x[2], 7.0, torch.tensor(average))
+    found.sum().backward()
+    assert found.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+# -- which items are compared ------------------------------------------------------------------------------------------
+
+
+def test_the_papers_batch_of_120_makes_its_40_triplets():
+    pairs, others = torch.arange(40), torch.arange(40, 80)
+    found = triplets(torch.cat((pairs, pairs, others)))
+    assert found.anchors.tolist() == list(range(40))
+    assert found.items.tolist() == [[40 + i, 80 + i] for i in range(40)]
+    threes = triplets(torch.arange(40).repeat_interleave(3))
+    used = torch.cat((threes.anchors, threes.items.flatten()))
+    assert sorted(used.tolist()) == list(range(120))
+
+
+def test_pairs_without_an_item_to_spare_take_each_others_positives():
+    found = triplets(torch.tensor([4, 4, 1, 1, 7, 7]))
+    assert torch.cat((found.anchors[:, None], found.items), 1).tolist() == [[0, 1, 3], [2, 3, 5], [4, 5, 1]]
+    few = triplets(torch.tensor([0, 0, 0, 1, 1]))  # the spare item is of the first pair's class
+    assert torch.cat((few.anchors[:, None], few.items), 1).tolist() == [[0, 1, 4], [3, 4, 2]]
+
+
+@given(class_ids(11))
+def test_triplets_are_valid_and_as_many_as_the_batch_has_pairs(classes):
+    found = triplets(classes)
+    a, p, n = found.anchors, found.positives, found.items[:, 1]
+    assert torch.equal(found.items[:, 0], p)
+    assert torch.equal(found.target, torch.tensor([[0.0, 1.0]]).expand(len(a), 2))
+    assert (classes[a] == classes[p]).all()
+    assert (classes[a] != classes[n]).all()
+    both = torch.cat((a, p))
+    assert len(both.unique()) == len(both)
+    pairs = sum(int(count) // 2 for count in classes.unique(return_counts=True)[1])
+    assert len(a) == (pairs if len(classes.unique()) > 1 else 0)
+
+
+@given(class_ids(11))
+def test_n_pairs_are_the_first_two_of_each_class(classes):
+    found = n_pairs(classes)
+    ids = classes.tolist()
+    expected = sorted((ids.index(c), ids.index(c, ids.index(c) + 1)) for c in set(ids) if ids.count(c) > 1)
+    assert list(zip(found.anchors.tolist(), found.positives.tolist(), strict=True)) == expected
+    assert torch.equal(found.items, found.positives.expand(len(expected), -1))
+    assert torch.equal(found.target, 1 - torch.eye(len(expected)))
+
+
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_the_loss_of_the_n_pairs_is_the_n_pairs_loss(case):
+    found = n_pairs(case.classes)
+    leaf, again = case.leaf(), case.leaf()
+    value = tuple_loss(NPairsLoss(), leaf[found.anchors], leaf[found.items], found.target)
+    expected = NPairsLoss()(again, case.classes)
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(leaf.grad, again.grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "nonzero"])
+@pytest.mark.parametrize("distance", ["squared_euclidean", "euclidean", "cosine"])
+def test_the_loss_of_triplets_equals_a_loop(distance, reduction):
+    x = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    classes = torch.tensor([0, 1, 1, 2, 0, 0, 0, 2, 2])
+    found = triplets(classes)
+    value = tuple_loss(TripletMarginLoss(0.5, distance, reduction), x[found.anchors], x[found.items], found.target)
+    apart = {
+        "squared_euclidean": lambda a, b: (a - b).square().sum(),
+        "euclidean": lambda a, b: (a - b).norm(),
+        "cosine": lambda a, b: -F.cosine_similarity(a, b, dim=0),
+    }[distance]
+    hinges = [
+        max(0.0, float(apart(x[a], x[p]) - apart(x[a], x[n])) + 0.5)
+        for a, (p, n) in zip(found.anchors.tolist(), found.items.tolist(), strict=True)
+    ]
+    divisor = {"sum": 1, "mean": len(hinges), "nonzero": sum(hinge > 0 for hinge in hinges)}[reduction]
+    assert value.item() == pytest.approx(sum(hinges) / divisor, rel=1e-10)
+
+
+# -- the step ----------------------------------------------------------------------------------------------------------
+
+
+def generated_by_hand(generator, rows):
+    """The generator by its formula: linear, ReLU, batch norm, linear."""
+    first, norm, last = generator[0], generator[2], generator[3]
+    h = (rows @ first.weight.T + first.bias).clamp(min=0)
+    h = (h - h.mean(0)) / ((h - h.mean(0)).square().mean(0) + norm.eps).sqrt() * norm.weight + norm.bias
+    return h @ last.weight.T + last.bias
+
+
+def terms_by_loop(step, model, images, classes, form):
+    """J_m, J_syn, J_gen and the softmax layer's loss, from the formulas, nothing detached."""
+    y = model.features(images)
+    z = model.embed(y)
+    found = FORMS[form](classes)
+    anchors, items = found.anchors.tolist(), found.items.tolist()
+    pulled, positions = [], []
+    for a, p, own in zip(anchors, found.positives.tolist(), items, strict=True):
+        for item in own:
+            near, far = (z[a] - z[p]).norm(), (z[a] - z[item]).norm()
+            length = near + (far - near) * torch.exp(-step.alpha / step.means[0])
+            pulled.append(z[a] + length * (z[item] - z[a]) / far if item != p and near < far else z[item])
+            positions.append(item)
+    out = generated_by_hand(step.generator, torch.stack([*z, *z[anchors], *pulled]))
+    rebuilt, made = out[: len(z)], out[len(z) :]
+    embedded = model.embed(made)
+    real = metric_by_loop(step.loss, form, z[anchors], z[found.items], found.target)
+    t = len(anchors)
+    synthetic = metric_by_loop(step.loss, form, embedded[:t], embedded[t:].view(t, -1, embedded.shape[1]), found.target)
+    ids = torch.cat((classes[anchors], classes[positions]))
+    generator = (rebuilt - y).square().sum()
+    for row, label in zip(step.softmax(made), ids, strict=True):
+        generator = generator + step.softmax_weight * (row.logsumexp(0) - row[label])
+    softmax = torch.stack([row.logsumexp(0) - row[c] for row, c in zip(step.softmax(y), classes, strict=True)]).mean()
+    return real, synthetic, generator, softmax
+
+
+def metric_by_loop(loss, form, anchors, items, target):
+    total = anchors.new_zeros(())
+    for a, own, t in zip(anchors, items, target, strict=True):
+        positive = own[t == 0][0]
+        if form == "n_pairs":
+            total = total + (1 + sum(torch.exp(a @ n - a @ positive) for n in own[t == 1])).log() / len(anchors)
+        else:
+            d = (a - positive).square().sum() - (a - own[t == 1][0]).square().sum()
+            total = total + (d + loss.margin).clamp(min=0)
+    if form == "n_pairs":
+        norms = [sum(row @ row for row in rows) / len(rows) for rows in (anchors, items.flatten(0, 1))]
+        total = total + loss.l2 * sum(norms) / 2
+    return total
+
+
+def batch_of(classes):
+    images = torch.rand(len(classes), 3, 14, 14, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    return images, ClassLabels(classes)
+
+
+@pytest.mark.parametrize("form", LOSSES)
+@pytest.mark.parametrize("j_avg", [0.5, 20.0])
+def test_terms_and_their_gradients_each_where_it_belongs(form, j_avg):
+    """Backbone and head feel J_metric alone, the generator J_gen alone, the softmax layer its own loss alone."""
+    classes = torch.tensor([0, 1, 2, 0, 1, 2, 3, 3, 4, 0])
+    images, labels = batch_of(classes)
+    model, step = model_of().double(), hdml(LOSSES[form](), beta=3.0).double()
+    step.means.copy_(torch.tensor([j_avg, 10.0]))
+    real, synthetic, generator, softmax = terms_by_loop(step, model, images, classes, form)
+    share = math.exp(-3.0 / 10.0)
+    metric = share * real + (1 - share) * synthetic
+    wanted = {
+        "model": (metric, model.parameters()),
+        "generator": (generator, step.generator.parameters()),
+        "softmax": (softmax, step.softmax.parameters()),
+    }
+    expected = {
+        name: torch.autograd.grad(term, list(parameters), retain_graph=True)
+        for name, (term, parameters) in wanted.items()
+    }
+    value = step(model, images, labels, None)
+    value.backward()
+    torch.testing.assert_close(value, metric, rtol=1e-10, atol=1e-12)
+    logs = step.logs()
+    assert logs["metric_loss"] == pytest.approx(real.item(), rel=1e-10)
+    assert logs["synthetic_loss"] == pytest.approx(synthetic.item(), rel=1e-10)
+    assert logs["generator_loss"] == pytest.approx(generator.item(), rel=1e-10)
+    assert logs["synthetic_share"] == pytest.approx(1 - share, rel=1e-10)
+    for name, (_, parameters) in {
+        "model": (0, model.parameters()),
+        "generator": (0, step.generator.parameters()),
+        "softmax": (0, step.softmax.parameters()),
+    }.items():
+        for parameter, gradient in zip(parameters, expected[name], strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-10)
+    assert any(gradient.abs().max() > 1e-3 for gradient in expected["generator"])
+
+
+@pytest.mark.parametrize("form", LOSSES)
+def test_the_share_of_the_synthetic(form):
+    classes = torch.arange(4).repeat(3)
+    images, labels = batch_of(classes)
+    model, step = model_of().double(), hdml(LOSSES[form]()).double()
+    assert step.means.tolist() == [math.inf, math.inf]
+    value = step(model, images, labels, None).item()
+    assert value == step.logs()["metric_loss"]  # nothing is synthetic at first
+    step.means[1] = 0.0
+    value = step(model, images, labels, None).item()
+    assert value == step.logs()["synthetic_loss"]
+
+
+def test_the_means_are_those_of_the_last_epoch():
+    classes = torch.arange(4).repeat(3)
+    images, labels = batch_of(classes)
+    model, step = model_of(), hdml(triplet_margin(), steps_per_epoch=3)
+    terms = []
+    for n in range(7):
+        step(model, images.float() * (n + 1) / 7, labels, None)
+        terms.append([step.logs()[name] for name in ("metric_loss", "generator_loss")])
+        whole = (n + 1) // 3 * 3
+        if whole:
+            expected = torch.tensor(terms[whole - 3 : whole]).mean(0)
+            torch.testing.assert_close(step.means, expected)
+        else:
+            assert step.means.tolist() == [math.inf, math.inf]
+
+
+@pytest.mark.parametrize("form", LOSSES)
+@pytest.mark.parametrize(
+    "classes", [[0] * 6, list(range(5)), [0, 0], [3, 3, 3, 1], [0, 1]], ids=["one", "lone", "pair", "few", "strangers"]
+)
+def test_batches_with_nothing_to_compare_are_finite_with_a_graph(form, classes):
+    classes = torch.tensor(classes)
+    images, labels = batch_of(classes)
+    for same in (False, True):
+        model, step = model_of(), hdml(LOSSES[form]())
+        step.means.fill_(1.0)
+        x = images[:1].expand_as(images).float() if same else images.float()
+        value = step(model, x, labels, None)
+        value.backward()
+        assert value.isfinite()
+        if len(triplets(classes).anchors) == 0 and form == "triplet_margin":
+            assert value.item() == 0
+        for parameter in [*model.parameters(), *step.parameters()]:
+            assert parameter.grad is None or parameter.grad.isfinite().all()
+        assert step.generator[0].weight.grad is not None  # it still learns to reconstruct
+
+
+def test_only_the_samplers_anchors_are_anchors():
+    classes = torch.arange(4).repeat(3)
+    images, labels = batch_of(classes)
+    model, step = model_of().double(), hdml(triplet_margin()).double()
+    anchors = torch.tensor([1, 2])
+    found = triplets(classes)
+    kept = torch.isin(found.anchors, anchors)
+    z = model(images)
+    value = step(model, images, labels, anchors)
+    expected = tuple_loss(step.loss, z[found.anchors[kept]], z[found.items[kept]], found.target[kept])
+    torch.testing.assert_close(value, expected)
+
+
+def test_class_ids_need_not_be_consecutive():
+    classes = torch.tensor([5, 5, 9, 9, 5, 9])
+    images, _ = batch_of(classes)
+    model, labels = model_of().double(), ClassLabels.from_ids(classes)
+    expected = hdml(triplet_margin(), 2).double()(model, images, ClassLabels((classes > 5).long()), None)
+    found = hdml(triplet_margin(), 2, class_ids=[5, 9]).double()(model, images, labels, None)
+    torch.testing.assert_close(found, expected)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def class_squares(items: int = 40, seed: int = 0) -> Split:
+    """Squares of one of five colours; the colour is the class."""
+    split = squares(items, seed)
+    classes = torch.arange(items) % 5
+    colours = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255]])
+    for image, (x, y), c in zip(split.images, split.labels.values.long().tolist(), classes, strict=True):
+        image.pixels[y : y + 4, x : x + 4] = colours[c].numpy()
+    return replace(split, labels=ClassLabels(classes))
+
+
+def trainer_of(run=None, *, loss=None, form="triplet_margin", epochs=4, model=None, **options):
+    split = class_squares()
+    sampler = ClassSampler(5, 3, batches=5, labels=split.labels, seed=3)
+    return Trainer(
+        model or model_of(),
+        hdml(loss or LOSSES[form](), beta=30.0, alpha=5.0),
+        split,
+        sampler,
+        augmented(resize=16, crop=14, scale_jitter=1, shift=1),
+        Training(epochs=epochs, **options),
+        optimizer=lambda groups: OPTIMIZERS["adam"](lr=1e-3, weight_decay=0.1, groups=groups),
+        run=run,
+        quiet=True,
+    )
+
+
+def everything(trainer):
+    parts = {"model": trainer.bare_model, "step": trainer.training_step}
+    return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
+
+
+@pytest.mark.parametrize("form", LOSSES)
+def test_the_generator_learns(form, tmp_path):
+    trainer = trainer_of(create(tmp_path, "run"), form=form)
+    trainer.fit()
+    rows = [row for row in trainer.run.rows() if row["event"] == "train"]
+    assert len(rows) == 20
+    generator = [row["generator_loss"] for row in rows]
+    assert sum(generator[-5:]) < 0.7 * sum(generator[:5])
+    assert [row["synthetic_share"] for row in rows[:5]] == [0.0] * 5
+    assert all(0 < row["synthetic_share"] < 1 for row in rows[5:])
+    for row in rows[:5]:
+        assert row["loss"] == row["metric_loss"]
+    for row in rows[5:]:
+        share = row["synthetic_share"]
+        mixed = (1 - share) * row["metric_loss"] + share * row["synthetic_loss"]
+        assert row["loss"] == pytest.approx(mixed, rel=1e-5)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours may catch it."""
+
+
+@pytest.mark.parametrize("form", LOSSES)
+def test_it_resumes_bit_for_bit(form, tmp_path):
+    whole = trainer_of(create(tmp_path, "whole"), form=form, epochs=2)
+    whole.fit()
+    for stop in (3, 7):  # inside the first epoch and inside the second
+        trainer = trainer_of(create(tmp_path, f"killed{stop}"), form=form, epochs=2, checkpoint_minutes=0.0)
+        batch = trainer.sampler.batch
+
+        def dies(epoch, step, batch=batch, stop=stop):
+            if 5 * epoch + step == stop:
+                raise Killed
+            return batch(epoch, step)
+
+        trainer.sampler.batch = dies
+        with pytest.raises(Killed):
+            trainer.fit()
+        resumed = trainer_of(trainer.run, form=form, epochs=2)
+        resumed.training_step.load_state_dict(hdml(LOSSES[form](), generator_lr=1.0).state_dict())  # will be replaced
+        resumed.resume()
+        resumed.fit()
+        expected, found = everything(whole), everything(resumed)
+        assert expected.keys() == found.keys()
+        for name, value in expected.items():
+            assert torch.equal(found[name], value), name
+        fresh = [{k: v for k, v in row.items() if k != "images_per_second"} for row in resumed.run.rows()]
+        assert fresh == [{k: v for k, v in row.items() if k != "images_per_second"} for row in whole.run.rows()]
+
+
+def test_the_state_is_in_the_checkpoint(tmp_path):
+    trainer = trainer_of(create(tmp_path, "run"), epochs=2)
+    trainer.fit()
+    saved = load_state(trainer.run.checkpoints / "state.safetensors")[0]["step"]
+    assert {"means", "sums", "count", "softmax.weight", "softmax.bias", "generator.0.weight"} <= saved.keys()
+    assert saved["means"].isfinite().all()
+
+
+def test_rates_of_its_own_in_the_one_optimizer():
+    groups = {group["name"]: group for group in trainer_of().optimizer.param_groups}
+    assert {name: (group["initial_lr"], group["weight_decay"]) for name, group in groups.items()} == {
+        "backbone": (1e-3, 0.1),
+        "head": (1e-3, 0.1),
+        "generator": (1e-2, 0.0),
+        "softmax": (1e-3, 0.0),
+    }
+
+
+def test_several_optimizers_would_do_the_same():
+    """Adam looks at each parameter alone: one optimiser with groups equals one for each term."""
+    trainer = trainer_of(epochs=1)
+    twin, model = hdml(triplet_margin(), beta=30.0, alpha=5.0), model_of()
+    makers = [
+        torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=0.1),
+        torch.optim.Adam(twin.generator.parameters(), lr=1e-2),
+        torch.optim.Adam(twin.softmax.parameters(), lr=1e-3),
+    ]
+    batches = list(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0))
+    for step, batch in enumerate(batches):
+        trainer.train_step(batch)
+        for optimizer in makers:
+            for group in optimizer.param_groups:
+                group.setdefault("initial_lr", group["lr"])
+                group["lr"] = group["initial_lr"] / (1 + 1e-4 * step)
+            optimizer.zero_grad()
+        twin(model, batch.images, trainer.labels[batch.rows], None).backward()
+        for optimizer in makers:
+            optimizer.step()
+    expected = {f"model.{k}": v for k, v in model.state_dict().items()}
+    expected |= {f"step.{k}": v for k, v in twin.state_dict().items()}
+    for name, value in everything(trainer).items():
+        torch.testing.assert_close(value, expected[name])
+
+
+def test_clipping_leaves_the_steps_own_networks_alone():
+    plain, clipped = trainer_of(), trainer_of(clip_norm=1e-6, clip_value=1e-6)
+    batch = next(iter(plain.images.train_batches(plain.split, plain.sampler, epoch=0)))
+    for trainer in (plain, clipped):
+        trainer.train_step(batch)
+    for name in ("generator", "softmax"):
+        parts = [getattr(trainer.training_step, name).state_dict() for trainer in (plain, clipped)]
+        assert all(torch.equal(parts[0][key], parts[1][key]) for key in parts[0])
+    assert max(float(p.grad.abs().max()) for p in clipped.bare_model.parameters()) <= 1e-6
+
+
+def test_bfloat16():
+    trainer = trainer_of(epochs=2, precision="bfloat16")
+    trainer.fit()
+    assert all(value.dtype == torch.float32 for value in everything(trainer).values() if value.is_floating_point())
+    assert trainer.training_step.means.isfinite().all()
+
+
+def shared_training():
+    """Gradients of a first step on a batch that two processes can share, and all weights after an epoch."""
+    split = class_squares()
+    trainer = Trainer(
+        model_of(),
+        hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3),
+        split,
+        ClassSampler(4, 3, batches=5, labels=split.labels, seed=3),
+        augmented(resize=16, crop=14, scale_jitter=1, shift=1),
+        Training(epochs=1),
+        quiet=True,
+    )
+    trainer.training_step.means.copy_(torch.tensor([5.0, 20.0]))
+    batches = trainer.images.train_batches(split, trainer.sampler, epoch=0, part=world())
+    trainer.train_step(next(iter(batches)))
+    parts = {"model": trainer.bare_model, "step": trainer.training_step}
+    gradients = {f"{name}.{key}": p.grad.clone() for name, part in parts.items() for key, p in part.named_parameters()}
+    trainer.fit()
+    return trainer.accelerator.process_index, gradients, everything(trainer)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path):
+    _, gradients, alone = shared_training()
+    script = (
+        "import os; from test_hdml import *\n"
+        "from safetensors.torch import save_file\n"
+        f"rank, gradients, weights = shared_training(); os.chdir('{tmp_path}')\n"
+        "save_file(gradients, f'gradients{rank}'); save_file(weights, f'weights{rank}')\n"
+    )
+    run_two(script, seconds=300)
+    for rank in "01":
+        found = load_file(tmp_path / f"gradients{rank}")
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
+    first, second = load_file(tmp_path / "weights0"), load_file(tmp_path / "weights1")
+    assert first.keys() == alone.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+# -- config ------------------------------------------------------------------------------------------------------------
+
+CONFIG = """
+task: miniature/classes
+model: {backbone: small_cnn, dim: 4}
+images: {resize: 16, crop: 16}
+sampler: {name: classes, classes: 5, instances: 3, batches: 3}
+loss: {name: triplet_margin, margin: 1.0, distance: squared_euclidean, reduction: sum}
+step: hdml
+optimizer: {name: adam, lr: 0.001}
+training: {epochs: 2}
+"""
+
+
+def class_task() -> Task:
+    """Five colours."""
+    return Task(class_squares(), class_squares(20, seed=1))
+
+
+def graded_task() -> Task:
+    """Places: labels that are no classes."""
+    return Task(squares(), squares(20, seed=1))
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    tasks = {"miniature/classes": class_task, "miniature/graded": graded_task}
+    for module in ("loading", "parts"):
+        monkeypatch.setattr(f"contml.experiment.{module}.task_table", lambda: tasks)
+    path = tmp_path / "mini.yaml"
+    path.write_text(CONFIG.lstrip())
+    return path
+
+
+def test_a_config_with_hdml_trains_and_resumes(config, tmp_path):
+    loaded = experiment.load(str(config))
+    assert loaded.values["step"]["name"] == "hdml"
+    run = experiment.train(loaded, tmp_path / "runs")
+    state, _, numbers = load_state(run.checkpoints / "state.safetensors")
+    assert state["step"]["softmax.weight"].shape == (5, 1024)
+    assert state["step"]["generator.0.weight"].shape == (512, 4)
+    assert state["step"]["means"].isfinite().all()
+    assert numbers["config"]["step"]["softmax_weight"] == 0.5
+    again, _ = experiment.load_run(run.folder)
+    trainer = again.build_trainer(again.build_task(), run, weights=False, quiet=True)
+    trainer.resume()
+    assert trainer.done == 6
+    assert all(torch.equal(value, state["step"][name]) for name, value in trainer.training_step.state_dict().items())
+
+
+def test_options_of_the_step_from_the_command_line(config):
+    loaded = experiment.load(str(config), ["step.hidden=16", "step.generator_lr=0.5", "loss.name=n_pairs"])
+    trainer = loaded.build_trainer(loaded.build_task(), quiet=True)
+    assert trainer.training_step.generator[0].out_features == 16
+    assert trainer.training_step.alpha == 90
+    assert trainer.training_step.steps_per_epoch == 3
+    assert [g["initial_lr"] for g in trainer.optimizer.param_groups if g["name"] == "generator"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ["task.name=miniature/graded", "sampler.name=uniform", "labels.name=threshold", "labels.threshold=3"],
+            r"mini.yaml.*: step 'hdml' needs classes, but the labels are 0 / 1 without class ids; use ClassLabels",
+        ),
+        (["step.beta=0"], r"mini.yaml.*: step: beta is 0.*; it must be above 0"),
+        (["step.alpha=-1"], r"alpha is -1.*; it must be above 0"),
+        (["step.hidden=0"], r"hidden is 0; it must be at least 1"),
+        (["step.generator_lr=-1"], r"generator_lr is -1.*; it must be at least 0"),
+        (
+            ["loss.name=log_ratio"],
+            r"mini.yaml.*: loss 'log_ratio' needs graded label distances, but the labels are classes",
+        ),
+        (
+            ["loss.name=dense_triplet"],
+            r"HDML makes harder triplets and N-pairs, not those of DenseTripletLoss; take trip",
+        ),
+        (["step.hiden=3"], r"unknown key 'step.hiden'; did you mean 'hidden'"),
+        (["step.num_classes=3"], r"'step.num_classes' is filled from the data; remove it"),
+    ],
+)
+def test_bad_configs_are_told_in_one_line(config, changes, message):
+    def build():
+        loaded = experiment.load(str(config), changes)
+        return loaded.build_trainer(loaded.build_task(), quiet=True)
+
+    with pytest.raises(InputError, match=message) as error:
+        build()
+    assert "\n" not in str(error.value)
+
+
+def test_labels_without_classes_are_refused():
+    trainer = trainer_of()
+    split = squares(40)
+    with pytest.raises(InputError, match="HDML needs classes, but the labels are graded; use ClassLabels"):
+        Trainer(model_of(), hdml(triplet_margin()), split, trainer.sampler, trainer.images, quiet=True)
+    images, _ = batch_of(torch.arange(12))
+    with pytest.raises(InputError, match="HDML needs classes, but the labels are graded; use ClassLabels"):
+        hdml(triplet_margin()).double()(model_of().double(), images, split.labels[range(12)])
+
+
+def test_a_model_without_features_and_head_is_refused():
+    message = r"HDML needs features and head apart, and a Flat has not embed\(features\) and forward\(images, with_feat"
+    with pytest.raises(InputError, match=message):
+        trainer_of(model=Flat())
+
+
+def test_a_model_of_other_widths_is_refused():
+    with pytest.raises(InputError, match="made for embeddings of 4 and features of 6 numbers; the model has 3 and 6"):
+        trainer_of(model=model_of(3)).fit()
+
+
+def test_a_loss_with_a_miner_is_refused():
+    with pytest.raises(InputError, match="HDML forms its own tuples; remove the miner VTHM from the loss"):
+        hdml(TripletMarginLoss(miner=VTHM()))

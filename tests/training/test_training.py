@@ -1,0 +1,599 @@
+"""The trainer: it learns, resumes bit for bit, equals itself over several processes, and stops with a clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.miniature import TINY, Flat, small_trainer, squares
+from support.processes import run_two
+
+from contml import InputError
+from contml.config import data_arguments
+from contml.data import Images
+from contml.experiment import load, resume, train
+from contml.labels import ClassLabels
+from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
+from contml.runs import create
+from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Interrupted, Trainer, Training, TrainingStep
+from contml.training.checkpoint import load_state, save_state
+from contml.training.setup import model_groups
+
+COMMAND = [sys.executable, "-c", "from contml.cli import main; main()"]
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+
+
+def assert_equal(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_it_learns():
+    trainer = small_trainer(model=Flat(), epochs=15, batches=15)
+    before = trainer.evaluate()[0].curves["label_distance"].model[2]
+    trainer.fit()
+    after = trainer.result[0].curves["label_distance"]
+    assert after.model[2] < 0.8 * before
+    assert after.oracle[2] <= after.model[2]
+
+
+@pytest.mark.parametrize("changes", [[], ["schedule=cosine", "optimizer=adam"]])
+def test_no_epochs_evaluate_features_as_they_come(tmp_path, changes):
+    options = ["training.epochs=0", "model.dim=null", *changes]
+    run = train(load("pose/synthetic", [*TINY, *options]), tmp_path)
+    rows = run.rows()
+    assert [row["event"] for row in rows] == ["evaluation"]
+    assert load_file(run.folder / "embeddings" / "test.safetensors")["embeddings"].shape == (24, 1024)
+    page = (run.folder / "report.html").read_text()
+    assert "Retrievals" in page
+    assert "<h2>Training</h2>" not in page  # there was none
+    assert not (run.folder / "curves.png").exists()
+    saved = (run.folder / "evaluation.json").read_bytes()
+    assert resume(run.folder).folder == run.folder
+    assert (run.folder / "evaluation.json").read_bytes() == saved
+    assert len(run.rows()) == 1
+
+
+def test_where_nothing_learns_there_is_an_evaluation_and_no_training(tmp_path):
+    with pytest.raises(InputError, match=r"nothing learns: .*; 0 epochs evaluate the model as it is"):
+        small_trainer(model=FloatPixels()).fit()
+    trainer = small_trainer(create(tmp_path, "run"), model=FloatPixels(), epochs=0)
+    trainer.fit()
+    assert trainer.result[0].queries == 20
+
+
+class FloatPixels(torch.nn.Module):
+    def forward(self, images):
+        return images.flatten(1).float()
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours may catch it."""
+
+
+def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path):
+    whole = small_trainer(create(tmp_path, "whole"))
+    whole.fit()
+    expected, rows = weights(whole), whole.run.rows()
+    assert whole.done == 10
+    for stop in range(10):
+        run = create(tmp_path, "killed")
+        # A checkpoint after every step in one half of the trials, at the ends of epochs alone in the other.
+        minutes = 0.0 if stop % 2 else 10.0
+        trainer = small_trainer(run, checkpoint_minutes=minutes)
+        original = trainer.sampler.batch
+
+        def dies(epoch, step, original=original, stop=stop):
+            if epoch * 5 + step == stop:
+                raise Killed
+            return original(epoch, step)
+
+        trainer.sampler.batch = dies
+        with pytest.raises(Killed):
+            trainer.fit()
+        resumed = small_trainer(run, checkpoint_minutes=minutes)
+        resumed.resume()
+        resumed.fit()
+        assert_equal(weights(resumed), expected)
+        timeless = [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
+        assert timeless == [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
+    classes = torch.arange(30) % 5
+
+    def make(run):
+        split = replace(squares(), labels=ClassLabels(classes))
+        torch.manual_seed(1)
+        loss = ProxyAnchorLoss(num_classes=5, embedding_dim=4)
+        trainer = small_trainer(run, split=split, loss=loss, model=Flat(dropout=0.1))
+        return Trainer(
+            trainer.bare_model,
+            EmbeddingStep(loss=loss),
+            split,
+            trainer.sampler,
+            trainer.images,
+            Training(epochs=2, clip_norm=1.0, clip_value=0.1),
+            optimizer=lambda groups: OPTIMIZERS["adamw"](lr=1e-2, loss_lr=1.0, groups=groups),
+            schedule=lambda optimizer, steps, total: SCHEDULES["cosine"](optimizer=optimizer, total_steps=total),
+            run=run,
+            quiet=True,
+        )
+
+    whole = make(None)
+    whole.fit()
+    half = make(create(tmp_path, "half"))
+    half.options = Training(epochs=1, clip_norm=1.0, clip_value=0.1)
+    half.fit()
+    rest = make(half.run)
+    rest.resume()
+    rest.fit()
+    assert_equal(weights(rest), weights(whole))
+    proxies = [trainer.training_step.loss.proxies for trainer in (whole, half, rest)]
+    assert torch.equal(proxies[2], proxies[0])
+    assert not torch.equal(proxies[2], proxies[1])
+    saved = load_state(half.run.checkpoints / "state.safetensors")[0]["step"]
+    assert saved.keys() == {"loss.proxies"}
+    assert torch.equal(saved["loss.proxies"], proxies[2])
+
+
+@pytest.mark.slow
+def test_sigkill_and_resume_from_the_command_line(tmp_path):
+    changes = [*TINY, "training.checkpoint_minutes=0.0", "sampler.batches=8"]
+    expected = train(load("pose/synthetic", changes), tmp_path / "whole")
+    assert expected is not None
+    process = subprocess.Popen(
+        [*COMMAND, "train", "pose/synthetic", *changes, "--runs", str(tmp_path / "killed")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    folder = None
+    while time.monotonic() < deadline:
+        found = list((tmp_path / "killed").glob("pose/synthetic/*/metrics.jsonl"))
+        if found and len(found[0].read_text().splitlines()) >= 5:
+            folder = found[0].parent
+            break
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert folder is not None
+    done = subprocess.run([*COMMAND, "train", "--resume", str(folder)], capture_output=True, text=True, check=True)
+    assert "report.html" in done.stdout
+    assert_equal(
+        load_file(folder / "checkpoints/last.safetensors"), load_file(expected.checkpoints / "last.safetensors")
+    )
+
+
+def test_a_signal_saves_and_says_so(tmp_path):
+    run = create(tmp_path, "run")
+    trainer = small_trainer(run)
+    original = trainer.sampler.batch
+
+    def interrupts(epoch, step):
+        if (epoch, step) == (1, 2):
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(epoch, step)
+
+    trainer.sampler.batch = interrupts
+    with pytest.raises(Interrupted, match="stopped by SIGINT in epoch 2, after step 3"):
+        trainer.fit()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    whole = small_trainer()
+    whole.fit()
+    rest = small_trainer(run)
+    rest.resume()
+    assert rest.done == 8
+    rest.fit()
+    assert_equal(weights(rest), weights(whole))
+
+
+def test_resume_with_a_changed_config(tmp_path):
+    run = train(load("pose/synthetic", TINY), tmp_path)
+    text = run.config.read_text()
+    assert "squared: true" in text
+    changed = text.replace("epochs: 2", "epochs: 3")
+    assert changed != text
+    run.config.write_text(changed)
+    with pytest.raises(InputError, match=r"config.yaml: changed since the run began \(training.epochs: 2 -> 3\)"):
+        resume(run.folder)
+    kept = tmp_path / "kept"
+    before, _, after = text.rpartition("cache: null")  # the sampler's
+    changed = f"{before}cache: {kept}{after}"  # where things are may change
+    run.config.write_text(changed)
+    assert resume(run.folder) is not None
+    assert len(list(kept.iterdir())) == 1
+
+
+def test_a_checkpoint_cut_short_is_told(tmp_path):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=1)
+    trainer.fit()
+    path = trainer.run.checkpoints / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"state\.safetensors: not a readable checkpoint"):
+        small_trainer(trainer.run).resume()
+
+
+def test_state_round_trip(tmp_path):
+    parameter = torch.nn.Parameter(torch.randn(3))
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    parameter.sum().backward()
+    optimizer.step()
+    save_state(tmp_path / "x.safetensors", {"model": {"a.b": torch.arange(3)}}, optimizer.state_dict(), {"n": [1.5]})
+    tensors, state, numbers = load_state(tmp_path / "x.safetensors")
+    assert torch.equal(tensors["model"]["a.b"], torch.arange(3))
+    assert numbers == {"n": [1.5]}
+    fresh = torch.optim.AdamW([parameter], lr=0.2)
+    fresh.load_state_dict(state)
+    again, before = fresh.state_dict(), optimizer.state_dict()
+    assert json.dumps(again["param_groups"]) == json.dumps(before["param_groups"])
+    for name, value in before["state"][0].items():
+        assert torch.equal(again["state"][0][name], value)
+
+
+def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=3, evaluate_every=2)
+    trainer.fit()
+    names = {path.name for path in trainer.run.checkpoints.iterdir()}
+    assert names == {"best.safetensors", "last.safetensors", "state.safetensors"}
+    assert_equal(load_file(trainer.run.checkpoints / "last.safetensors"), weights(trainer))
+    evaluations = [row for row in trainer.run.rows() if row["event"] == "evaluation"]
+    assert [row["epoch"] for row in evaluations] == [0, 2, 3]
+    assert trainer.best == min(row["label_distance@10"] for row in evaluations)
+    steps = [row["step"] for row in trainer.run.rows() if row["event"] == "train"]
+    assert steps == list(range(1, 16))
+
+
+class StepOf(TrainingStep):
+    """A step that is a function."""
+
+    def __init__(self, function, loss=None):
+        super().__init__(loss=loss or LogRatioLoss())
+        self.function = function
+
+    def forward(self, model, images, labels, anchors=None):
+        return self.function(model, images, labels, anchors)
+
+
+def test_broken_images_are_skipped_with_their_anchors():
+    split, loss = squares(broken=(0, 7)), LogRatioLoss()
+    seen = []
+
+    def step(model, images, labels, anchors):
+        seen.append((len(images), len(labels), len(anchors)))
+        assert not {0, 7} & set(labels.rows.tolist())
+        return loss(model(images), labels, anchors=anchors)
+
+    trainer = small_trainer(split=split, broken="skip", epochs=3, batches=15, model=Flat(), step=StepOf(step, loss))
+    trainer.fit()
+    assert {size for size, _, _ in seen} == {8, 9, 10}
+    assert {anchors for _, _, anchors in seen} >= {1, 2}
+    assert set(trainer.images.left_out) == {"square 0", "square 7"}
+
+
+def test_a_batch_of_broken_images_is_left_out():
+    split = squares(broken=tuple(range(29)))
+    trainer = small_trainer(split=split, broken="skip", epochs=1)
+    before = weights(trainer)
+    trainer.fit()
+    assert_equal(weights(trainer), before)
+    assert trainer.done == 5
+
+
+def test_divergence_is_told():
+    step = StepOf(lambda model, images, labels, anchors: model(images).sum() * torch.nan)
+    trainer = small_trainer(model=Flat(), step=step)
+    with pytest.raises(InputError, match=r"the loss was not finite in epoch 1, by step 1: training diverged; lower"):
+        trainer.fit()
+
+
+def test_weights_that_diverged_never_replace_good_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["contml.training.trainer"], "_ROWS", 1)  # the loss is looked at once a run
+    calls = []
+
+    def step(model, images, labels, anchors):
+        calls.append(1)
+        return model(images).sum() * (torch.nan if len(calls) == 3 else 1)
+
+    trainer = small_trainer(create(tmp_path, "run"), model=Flat(), checkpoint_minutes=0.0, step=StepOf(step))
+    with pytest.raises(InputError, match="the loss was not finite in epoch 1, by step 3"):
+        trainer.fit()
+    saved = load_state(trainer.run.checkpoints / "state.safetensors")
+    assert saved[2]["step"] == 2
+    assert all(value.isfinite().all() for value in saved[0]["model"].values())
+
+
+def test_training_leaves_the_callers_generator_alone():
+    trainer = small_trainer(epochs=1)
+    before = torch.get_rng_state()
+    trainer.fit()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires not in ("any", "graded")])
+def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step(name):
+    takes = data_arguments(LOSSES[name])
+    loss = LOSSES[name](**{key: 4 for key in ("num_classes", "embedding_dim") if takes.get(key)})
+    with pytest.raises(InputError, match=r"set a threshold|needs classes"):
+        small_trainer(loss=loss)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires == "graded"])
+def test_a_loss_on_graded_labels_refuses_classes_before_the_first_step(name):
+    split = replace(squares(), labels=ClassLabels(torch.arange(30) % 5))
+    with pytest.raises(InputError, match="needs graded label distances, but the labels are classes"):
+        small_trainer(split=split, loss=LOSSES[name]())
+
+
+class NoRequires(torch.nn.Module):
+    """A loss that does not say what labels it needs."""
+
+    def forward(self, embeddings, labels, *, anchors=None):
+        return embeddings.sum()
+
+
+class NoModule:
+    """A loss that is no torch module."""
+
+    requires = "any"
+
+    def __call__(self, embeddings, labels, *, anchors=None):
+        return embeddings.sum()
+
+
+@pytest.mark.parametrize("loss", [NoRequires(), NoModule(), NoRequires().forward, LogRatioLoss, None])
+def test_what_is_no_loss_is_refused_in_one_line(loss):
+    with pytest.raises(InputError) as error:
+        EmbeddingStep(loss=loss)
+    assert str(error.value) == (
+        f"{type(loss).__name__} is no loss: a loss is a torch.nn.Module that says in `requires` what labels it needs; "
+        "see contml.contracts.Loss"
+    )
+
+
+# -- a step of one's own -----------------------------------------------------------------------------------------------
+
+
+class Places(TrainingStep):
+    """Beside the loss, a network of its own learns to tell the place of a square from its embedding."""
+
+    def __init__(self, lr=0.05, seed=5):
+        super().__init__(loss=LogRatioLoss())
+        torch.manual_seed(seed)
+        self.network = torch.nn.Linear(4, 2)
+        self.register_buffer("images", torch.zeros((), dtype=torch.int64))
+        self.lr, self.error = lr, None
+
+    def forward(self, model, images, labels, anchors=None):
+        embeddings = model(images)
+        directions = torch.nn.functional.normalize(embeddings.detach())
+        error = (self.network(directions) - labels.values.float() / 12).square().mean()
+        self.error, self.images = error.detach(), self.images + len(images)
+        return self.loss(embeddings, labels, anchors=anchors) + error
+
+    def parameter_groups(self):
+        return [
+            *super().parameter_groups(),
+            {"name": "network", "params": list(self.network.parameters()), "lr": self.lr, "weight_decay": 0.25},
+        ]
+
+    def logs(self):
+        return {"place_error": self.error.item()}
+
+
+def whole_state(trainer):
+    """Every tensor of model and step."""
+    parts = {"model": trainer.bare_model, "step": trainer.training_step}
+    return {f"{name}.{key}": value.clone() for name, part in parts.items() for key, value in part.state_dict().items()}
+
+
+@pytest.mark.parametrize("lr", [0.2, 0.0])
+def test_a_network_of_a_step_learns_at_its_own_rate(lr):
+    trainer = small_trainer(model=Flat(), step=Places(lr), clip_norm=1e-9, clip_value=1e-9)
+    assert [(g["name"], g["initial_lr"], g["weight_decay"]) for g in trainer.optimizer.param_groups] == [
+        ("backbone", 0.01, 5e-4),
+        ("network", lr, 0.25),
+    ]
+    before = whole_state(trainer)
+    trainer.train_step(next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0))))
+    after = whole_state(trainer)
+    assert not torch.equal(after["model.linear.weight"], before["model.linear.weight"])
+    for name, parameter in trainer.training_step.network.named_parameters():
+        start = before[f"step.network.{name}"]
+        assert parameter.grad.norm() > 1e-3  # a group with a rate of its own is not clipped
+        torch.testing.assert_close(after[f"step.network.{name}"], start - lr * (parameter.grad + 0.25 * start))
+    clipped = trainer.bare_model.linear.weight.grad
+    assert 0 < clipped.norm() <= 1.001e-9
+
+
+def test_a_step_of_ones_own_is_saved_and_resumes_bit_for_bit(tmp_path):
+    whole = small_trainer(create(tmp_path, "whole"), step=Places())
+    begin = whole_state(whole)
+    whole.fit()
+    expected, rows = whole_state(whole), whole.run.rows()
+    assert expected.keys() == {f"model.linear.{name}" for name in ("weight", "bias")} | {
+        "step.network.weight",
+        "step.network.bias",
+        "step.images",
+    }
+    assert all(not torch.equal(begin[name], value) for name, value in expected.items())
+    assert expected["step.images"] == 100
+    saved = load_state(whole.run.checkpoints / "state.safetensors")[0]
+    assert_equal({f"{part}.{name}": value for part, state in saved.items() for name, value in state.items()}, expected)
+    for stop in (0, 3, 7):  # at once, inside the first epoch and inside the second
+        run = create(tmp_path, "killed")
+        trainer = small_trainer(run, step=Places(), checkpoint_minutes=0.0)
+        original = trainer.sampler.batch
+
+        def dies(epoch, step, original=original, stop=stop):
+            if epoch * 5 + step == stop:
+                raise Killed
+            return original(epoch, step)
+
+        trainer.sampler.batch = dies
+        with pytest.raises(Killed):
+            trainer.fit()
+        resumed = small_trainer(run, step=Places(seed=6))  # its weights will be replaced
+        resumed.resume()
+        assert resumed.done == stop
+        resumed.fit()
+        assert_equal(whole_state(resumed), expected)
+        timeless = [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
+        assert timeless == [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def test_the_logs_of_a_step_are_in_the_metrics(tmp_path):
+    step = Places()
+    trainer, told = small_trainer(create(tmp_path, "run"), step=step), []
+    real = trainer.train_step
+
+    def train_step(batch):
+        value = real(batch)
+        told.append(step.error.item())
+        return value
+
+    trainer.train_step = train_step
+    trainer.fit()
+    train_rows = [row for row in trainer.run.rows() if row["event"] == "train"]
+    assert [row["place_error"] for row in train_rows] == told
+    assert len(told) == 10
+    assert sum(told[-3:]) < sum(told[:3])
+    assert all("place_error" not in row for row in trainer.run.rows() if row["event"] == "evaluation")
+    default = small_trainer(create(tmp_path, "default"))
+    default.fit()
+    names = [set(row) for row in default.run.rows() if row["event"] == "train"]
+    assert names == [{"event", "epoch", "step", "loss", "learning_rate", "images_per_second"}] * 10
+
+
+def test_a_step_without_forward_says_what_is_missing():
+    class Empty(TrainingStep):
+        """Nothing."""
+
+    with pytest.raises(NotImplementedError, match=r"Empty has no forward\(self, model, images, labels, anchors\)"):
+        small_trainer(step=Empty(loss=LogRatioLoss())).fit()
+
+
+# -- optimizers and schedules ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules(schedule):
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    made = SCHEDULES[schedule](
+        optimizer=optimizer,
+        **{"step": {"steps_per_epoch": 2, "epochs": 1}, "cosine": {"total_steps": 4}}.get(schedule, {}),
+    )
+    rates = []
+    for _ in range(4):
+        rates.append(made.get_last_lr()[0])
+        optimizer.step()
+        made.step()
+    expected = {
+        "constant": [1, 1, 1, 1],
+        "inverse": [1 / (1 + 1e-4 * step) for step in range(4)],
+        "step": [1, 1, 0.5, 0.5],
+        "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
+    }[schedule]
+    assert rates == pytest.approx(expected)
+
+
+def test_learning_rates_by_group():
+    class Headed(Flat):
+        def head_parameters(self):
+            return [self.linear.bias]
+
+    trainer = small_trainer(model=Headed(), loss=MarginBinary())
+    optimizer = OPTIMIZERS["adam"](lr=1.0, head_lr=2.0, loss_lr=3.0, weight_decay=0.5, groups=groups_of(trainer))
+    assert [(g["name"], g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [
+        ("backbone", 1.0, 0.5),
+        ("head", 2.0, 0.5),
+        ("loss", 3.0, 0.0),
+    ]
+    with pytest.raises(InputError, match="a learning rate is -1"):
+        OPTIMIZERS["sgd"](lr=-1, groups=groups_of(trainer))
+
+
+class MarginBinary(LogRatioLoss):
+    """A loss with a parameter that takes any labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.boundary = torch.nn.Parameter(torch.ones(()))
+
+
+def groups_of(trainer):
+    return [*model_groups(trainer.bare_model), *trainer.training_step.parameter_groups()]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": -1}, "epochs is -1; it must be at least 0"),
+        ({"evaluate_every": 0}, "evaluate_every is 0; it must be at least 1"),
+        ({"clip_norm": -1.0}, "clip_norm is -1.0; it must be above 0"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        Training(**options)
+
+
+def test_bfloat16_trains_with_the_loss_in_float32():
+    trainer = small_trainer(model=Flat(), epochs=1, precision="bfloat16")
+    trainer.fit()
+    assert all(value.dtype == torch.float32 for value in weights(trainer).values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32"])
+def test_two_processes_equal_one(tmp_path, precision):
+    # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
+    alone = small_trainer(model=Flat().double())
+    alone.fit()
+    script = (
+        "import os, sys, torch; from support.miniature import *\n"
+        "from safetensors.torch import save_file\n"
+        "trainer = small_trainer(model=Flat().double()); trainer.fit()\n"
+        f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
+        "save_file(trainer.bare_model.state_dict(), rank)\n"
+        "open('spearman' + rank, 'w').write(repr(trainer.result[0].spearman))\n"
+    )
+    run_two(script, seconds=120)
+    for rank in "01":
+        found = load_file(tmp_path / rank)
+        for name, value in weights(alone).items():
+            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+        assert float((tmp_path / f"spearman{rank}").read_text()) == pytest.approx(alone.result[0].spearman, abs=1e-3)
+
+
+def test_nothing_to_resume_starts_from_the_beginning(tmp_path):
+    run = create(tmp_path, "run")
+    run.log({"event": "train", "epoch": 0.5, "step": 3, "loss": 1.0})
+    trainer = small_trainer(run)
+    trainer.resume()
+    assert trainer.done == 0
+    assert run.rows() == []
+
+
+def test_a_trainer_without_test_split_or_run_folder():
+    split = squares()
+    step = EmbeddingStep(loss=LogRatioLoss())
+    trainer = Trainer(Flat(), step, split, small_trainer().sampler, Images(14, 14), Training(epochs=1), quiet=True)
+    trainer.fit()
+    assert trainer.result is None
+    with pytest.raises(InputError, match="there is no test split"):
+        trainer.evaluate()

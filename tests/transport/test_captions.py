@@ -1,0 +1,455 @@
+"""Captions: distances against gensim and POT in float64, pruning, nearest sets, word-vector files, bad input."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import ot
+import pytest
+import torch
+from gensim.models import KeyedVectors
+from hypothesis import given, settings, strategies as st
+from support.paths import DATA_ROOT
+
+from contml import InputError
+from contml.distances import (
+    _bags as bags,
+    _captions_cpu as cpu,
+    _word_costs as word_costs,
+    caption_distance,
+    captions,
+    smallest,
+    word_movers_distance,
+    word_movers_plan,
+)
+from contml.labels import CaptionLabels
+from contml.labels.captions import load_word_vectors, tokens
+from contml.testing import check_label_space
+
+DATA = DATA_ROOT / "flickr8k_1500"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the captions pack is not here")
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def keyed(vectors, words=WORDS):
+    model = KeyedVectors(vectors.shape[1])
+    model.add_vectors(words[: len(vectors)], vectors.astype(np.float32))
+    return model
+
+
+def gaussian(words=40, dim=5, seed=0):
+    return np.random.default_rng(seed).normal(size=(words, dim)).astype(np.float32)
+
+
+def movers(a, b, vectors):
+    """W of two captions by POT in float64, from all words and their shares."""
+    x, y = sorted(set(a)), sorted(set(b))
+    cost = ot.dist(*(np.array([vectors[w] for w in words], dtype=np.float64) for words in (x, y)), metric="euclidean")
+    return float(ot.emd2([a.count(w) / len(a) for w in x], [b.count(w) / len(b) for w in y], cost))
+
+
+def set_distance(i, j, vectors):
+    w = np.array([[movers(a, b, vectors) for b in j] for a in i])
+    return w.min(1).sum() + w.min(0).sum()
+
+
+def random_caption(random, words=40, longest=9):
+    return random.integers(0, words, random.integers(1, longest + 1)).tolist()
+
+
+def random_sets(seed, items=12, words=40, longest=9):
+    random = np.random.default_rng(seed)
+    return [[random_caption(random, words, longest) for _ in range(random.integers(1, 6))] for _ in range(items)]
+
+
+def sentences(sets):
+    return [[" ".join(WORDS[w] for w in caption) for caption in image] for image in sets]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# distances
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 64, 65, 100])
+def test_any_number_of_words_equals_gensim_and_pot(size):
+    words = [f"w{number}" for number in range(3 * size)]
+    vectors = keyed(gaussian(3 * size, seed=size), words)
+    random = np.random.default_rng(size)
+    long = [random.permutation(words)[:size].tolist() for _ in range(2)]
+    repeated = [random.choice(words, 2 * size).tolist()]
+    x, y = [*long, *repeated], [long[0][: size // 2 + 1], words[:1], *repeated, *long]
+    ours = word_movers_distance(x, y, vectors).double()
+    expected = torch.tensor([[movers(a, b, vectors) for b in y] for a in x], dtype=torch.float64)
+    gensim = torch.tensor([[vectors.wmdistance(a, b, norm=False) for b in y] for a in x], dtype=torch.float64)
+    torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(ours, gensim, rtol=1e-5, atol=1e-5)
+
+
+def test_repeated_words_subsets_ties_and_identical_captions():
+    grid = np.array([[i, j] for i in range(3) for j in range(3)], dtype=np.float64)  # many equal distances
+    x = [[0, 0, 1], [0, 1], [0, 1, 2, 3], [4], [4, 4, 4], [8, 0, 8, 2, 6], list(range(9)), [0, 0, 1]]
+    ours = word_movers_distance(x, x, grid)
+    expected = torch.tensor([[movers(a, b, grid) for b in x] for a in x])
+    torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
+    assert torch.equal(ours, ours.T)
+    assert ours[0, 7] == ours[3, 4] == 0 < ours[0, 1]
+    assert torch.equal(ours, word_movers_distance(x, list(x), grid))  # with and without the half that is the same
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_caption_sets_equal_the_slow_loop(seed):
+    vectors, x, y = gaussian(), random_sets(seed), random_sets(seed + 10, 9)
+    expected = torch.tensor([[set_distance(i, j, vectors) for j in y] for i in x], dtype=torch.float64)
+    torch.testing.assert_close(caption_distance(x, y, vectors).double(), expected, rtol=1e-6, atol=1e-6)
+    assert torch.equal(caption_distance(x, y, vectors), caption_distance(y, x, vectors).T)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), words=st.integers(1, 40), dim=st.integers(1, 3), grid=st.booleans())
+def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, grid):
+    random = np.random.default_rng(seed)
+    vectors = random.integers(0, 3, (words, dim)).astype(float) if grid else random.normal(size=(words, dim))
+    some = [random_caption(random, words) for _ in range(6)]
+    w = word_movers_distance(some, some, vectors).double()
+    assert torch.equal(w, w.T)
+    assert (w.diagonal() == 0).all()
+    assert (w[:, None, :] <= w[:, :, None] + w[None] + 1e-5).all()
+    sets = random_sets(seed, 6, words)
+    costs, packed = word_costs.WordCosts(vectors), bags.pack(sets)
+    pruned = captions.set_distances(packed, packed, costs)
+    other = bags.take(packed, np.arange(len(sets)))
+    assert np.array_equal(pruned, captions.set_distances(packed, packed, costs, prune=False))
+    assert np.array_equal(pruned, captions.set_distances(packed, other, costs))
+    assert np.array_equal(pruned, pruned.T)
+    assert not pruned.diagonal().any()
+
+
+def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
+    vectors, sets = gaussian(), random_sets(5, 20)
+    packed = bags.pack(sets)
+    whole = captions.set_distances(packed, packed, word_costs.WordCosts(vectors))
+    monkeypatch.setattr(captions, "_TILE", 3)
+    monkeypatch.setattr(word_costs, "WHOLE", 10)
+    monkeypatch.setattr(word_costs, "_BLOCK", 7)
+    costs = word_costs.WordCosts(vectors)
+    np.testing.assert_allclose(captions.set_distances(packed, packed, costs), whole, rtol=1e-6)
+    monkeypatch.setattr(word_costs, "WHOLE", 40)
+    tiled = word_costs.WordCosts(vectors)
+    assert np.array_equal(tiled.block(np.arange(40), np.arange(40)), tiled.block(np.arange(40), np.arange(40)).T)
+    np.testing.assert_allclose(captions.set_distances(packed, packed, tiled), whole, rtol=1e-6)
+
+
+def test_words_with_one_vector_are_at_exactly_0():
+    vectors = 100 + np.repeat(gaussian(4, 50), 2, axis=0).astype(np.float64)
+    assert word_movers_distance([[0, 2, 4]], [[1, 3, 5]], vectors).item() == 0
+
+
+def test_a_plan_adds_up_to_the_distance():
+    vectors = {"dog": [0.0, 0], "cat": [1, 0], "runs": [0, 5], "sleeps": [1, 5], "grass": [9, 9]}
+    plan = word_movers_plan(["dog", "runs", "grass"], ["cat", "sleeps", "grass"], vectors)
+    assert {(m.source, m.target) for m in plan} == {("dog", "cat"), ("runs", "sleeps"), ("grass", "grass")}
+    assert plan[-1].source == "grass"
+    random, vectors = np.random.default_rng(0), gaussian()
+    for _ in range(20):
+        a, b = random_caption(random), random_caption(random)
+        plan = word_movers_plan(a, b, vectors)
+        assert sum(m.share for m in plan) == pytest.approx(1)
+        assert sum(m.share * m.distance for m in plan) == pytest.approx(movers(a, b, vectors), rel=1e-6, abs=1e-9)
+        for word in set(a):
+            assert sum(m.share for m in plan if m.source == word) == pytest.approx(a.count(word) / len(a))
+            assert sum(m.share for m in plan if m.target == word) == pytest.approx(b.count(word) / len(b))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the label space
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_label_space_keeps_the_contract(seed):
+    check_label_space(CaptionLabels(sentences(random_sets(seed, 30)), keyed(gaussian())))
+
+
+@pytest.mark.parametrize("memory", [1, 64 * 30 * 7])
+def test_blocks_of_a_few_images_give_the_same_bits_as_half_the_work(memory):
+    space = CaptionLabels(sentences(random_sets(2, 30)), keyed(gaussian()))
+    whole = space.pairwise()
+    assert torch.equal(space.pairwise(memory=memory), whole)
+    assert torch.equal(space.pairwise([3, 1, 1], [1, 3]), whole[[3, 1, 1]][:, [1, 3]])
+    assert torch.equal(space[[9, 4, 9]].pairwise(memory=memory), whole[[9, 4, 9]][:, [9, 4, 9]])
+
+
+def by_brute_force(space, k, rows=None, among=None):
+    rows = torch.arange(len(space)) if rows is None else torch.tensor(rows)
+    among = torch.arange(len(space)) if among is None else torch.tensor(among).unique()
+    return smallest(space.pairwise(rows, among), among, k, excluded=rows[:, None] == among)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 50])
+def test_nearest_images_equal_brute_force_with_ties_to_the_lower_row(dim):
+    few = np.random.default_rng(dim).integers(0, 2, (12, dim)).astype(np.float32)  # many words at one place
+    sets = random_sets(dim, 80, words=12, longest=3)
+    for vectors, images in ((few, sets), (gaussian(40, dim), random_sets(dim, 60)), (gaussian(40, dim), sets[:3] * 20)):
+        space = CaptionLabels(sentences(images), keyed(vectors))
+        for k in (1, 7, len(space) - 1):
+            found, expected = space.nearest(k), by_brute_force(space, k)
+            assert torch.equal(found.rows, expected.rows)
+            assert torch.equal(found.distances, expected.distances)
+    rows, among = [5, 3, 3], [40, 3, 9, 9, 20, 50]
+    found, expected = space.nearest(4, rows, among=among), by_brute_force(space, 4, rows, among)
+    assert torch.equal(found.rows, expected.rows)
+    assert torch.equal(found.distances, expected.distances)
+
+
+def test_nearest_images_of_a_large_vocabulary_in_little_memory(monkeypatch):
+    monkeypatch.setattr(word_costs, "WHOLE", 10)
+    space, seen = CaptionLabels(sentences(random_sets(7, 70)), keyed(gaussian())), []
+    found = space.nearest(5, memory=1, progress=seen.append)
+    torch.testing.assert_close(found.distances, by_brute_force(space, 5).distances, rtol=1e-6, atol=0)
+    assert seen == sorted(seen)
+    assert seen[-1] == 70
+
+
+def test_the_fingerprint_changes_with_a_word_or_a_vector():
+    given, vectors = sentences(random_sets(0)), gaussian()
+    marks = {CaptionLabels(given, keyed(vectors)).fingerprint() for _ in range(2)}
+    changed = vectors.copy()
+    changed[0, 0] += 1e-6
+    marks.add(CaptionLabels(given, keyed(changed)).fingerprint())
+    marks.add(CaptionLabels(given, keyed(vectors), normalize=True).fingerprint())
+    marks.add(CaptionLabels([[*given[0], "w0 w1"], *given[1:]], keyed(vectors)).fingerprint())
+    marks.add(CaptionLabels(given, keyed(vectors))[[1, 0]].fingerprint())
+    assert len(marks) == 5
+
+
+def test_more_captions_than_lanes():
+    random = np.random.default_rng(0)
+    sets = [[random_caption(random) for _ in range(count)] for count in (1, 40, 16, 17, 33, 5, 2, 15)]
+    space = CaptionLabels(sentences(sets), keyed(gaussian()))
+    found, expected = space.nearest(3), by_brute_force(space, 3)
+    assert torch.equal(found.rows, expected.rows)
+    assert torch.equal(found.distances, expected.distances)
+
+
+def test_tokens():
+    assert tokens("A Dog's ball, isn't RED; 2 dogs_run in a t-shirt. Don\u2019t!") == [
+        *("dog's", "ball", "isn't", "red", "2", "dogs", "run", "t", "shirt", "don't")
+    ]
+    assert tokens("Un café à 9", frozenset()) == ["un", "café", "à", "9"]
+
+
+def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
+    given = [["W0 w1 zebra", "zebra!"], ["", "the"], ["w2 zebra quagga"], []]
+    space = CaptionLabels(given, keyed(gaussian()), empty="drop")
+    assert space.kept.tolist() == [0, 2]
+    assert space.unknown == {"zebra": 3, "quagga": 1}
+    assert (space.dropped, space.words, space.longest) == (3, ["w0", "w1", "w2"], 2)
+    assert space[[1]].kept.tolist() == [2]
+    expected = set_distance([[0, 1]], [[2]], gaussian())
+    assert space.pairwise()[0, 1].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_normalised_vectors_equal_gensim_at_its_default():
+    vectors = keyed(gaussian())
+    space = CaptionLabels([["w0 w1 w2"], ["w3 w4"]], vectors, normalize=True)
+    expected = 2 * vectors.wmdistance(["w0", "w1", "w2"], ["w3", "w4"])
+    assert space.pairwise()[0, 1].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_vectors_trained_on_the_captions_are_reproducible():
+    given = sentences(random_sets(0, 20))
+    a, b, c = (CaptionLabels(given, dim=8, seed=seed).pairwise() for seed in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_a_pickled_space_is_the_same():
+    space = CaptionLabels(sentences(random_sets(0)), keyed(gaussian()))
+    copied = pickle.loads(pickle.dumps(space))
+    assert torch.equal(copied.pairwise(), space.pairwise())
+
+
+@needs_data
+def test_real_captions_equal_gensim_and_pot():
+    lines = (DATA / "Flickr8k.token.txt").read_text().splitlines()[:60]
+    images = [[line.split("\t")[1] for line in lines[start : start + 5]] for start in range(0, 60, 5)]
+    vectors = load_word_vectors(DATA / "word_vectors" / "glove.6B.50d.flickr8k.bin")
+    space = CaptionLabels(images, vectors)
+    bags = [[[w for w in tokens(caption) if w in vectors] for caption in image] for image in images]
+    expected = torch.tensor([[set_distance(i, j, vectors) for j in bags] for i in bags], dtype=torch.float64)
+    torch.testing.assert_close(space.pairwise().double(), expected, rtol=1e-6, atol=1e-6)
+    some = [bag for image in bags[:3] for bag in image]
+    ours = word_movers_distance(some, some, vectors).double()
+    gensim = torch.tensor([[vectors.wmdistance(a, b, norm=False) for b in some] for a in some], dtype=torch.float64)
+    torch.testing.assert_close(ours, gensim, rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# files of word vectors
+
+
+def write(path, form, vectors):
+    model = keyed(vectors)
+    if form == "native":
+        model.save(str(path))
+    elif form == "glove":
+        path.write_text(
+            "".join(f"{word} {' '.join(map(repr, row.tolist()))}\n" for word, row in zip(WORDS, vectors, strict=True))
+        )
+    else:
+        model.save_word2vec_format(str(path), binary=form == "binary")  # gzip where the name says so
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # gensim's
+@pytest.mark.parametrize("form", ["binary", "text", "glove", "gz", "native"])
+def test_every_format_is_read_and_a_cut_file_is_told(tmp_path, form):
+    path, vectors = tmp_path / f"vectors.{form}", gaussian()
+    write(path, form, vectors)
+    loaded = load_word_vectors(path)
+    assert np.array_equal(np.array([loaded[word] for word in WORDS]), vectors)
+    captions = [["w0 w1"], ["w2"], ["w3"]]
+    assert torch.equal(CaptionLabels(captions, path).pairwise(), CaptionLabels(captions, loaded).pairwise())
+    whole = path.read_bytes()
+    for share in (0.5, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(InputError) as error:
+            load_word_vectors(path)
+        assert str(error.value).startswith(f"{path}: damaged or cut short, as ")
+        assert "\n" not in str(error.value)
+
+
+def test_large_arrays_of_a_native_file_are_memory_mapped(tmp_path):
+    path = tmp_path / "vectors.kv"
+    keyed(gaussian()).save(str(path), sep_limit=0)
+    assert isinstance(load_word_vectors(path).vectors, np.memmap)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world\n", b"\xff\xfe\x00\x01" * 9, b'{"a": [1, 2, 3]}\n', b"a b c\n"])
+def test_a_file_of_another_format_is_refused(tmp_path, content):
+    path = tmp_path / "vectors"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        load_word_vectors(path)
+    assert str(error.value) == (
+        f"{path}: no word vectors; give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
+    )
+
+
+def test_a_damaged_gzip_and_a_head_that_asks_for_too_much_are_told(tmp_path):
+    path = tmp_path / "vectors.gz"
+    write(path, "gz", gaussian())
+    content = bytearray(path.read_bytes())
+    content[300:310] = bytes(10)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"^/.*vectors.gz: damaged or cut short, as .* \(.*\)$"):
+        load_word_vectors(path)
+    path = tmp_path / "vectors.txt"
+    path.write_text("1000000000000 1000000000\nw0 1 2\n")
+    with pytest.raises(InputError) as error:
+        load_word_vectors(path)
+    assert str(error.value) == (
+        f"{path}: damaged or cut short, as word2vec binary "
+        "(its head promises 1000000000000 vectors of 1000000000 numbers)"
+    )
+
+
+def test_other_pickles_and_missing_files(tmp_path):
+    path = tmp_path / "vectors"
+    path.write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(InputError, match="damaged or cut short, as gensim's own"):
+        load_word_vectors(path)
+    with pytest.raises(InputError, match="no such file; give a file of word vectors"):
+        load_word_vectors(tmp_path / "nothing")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# bad input
+
+
+def broken(word="w1", value=np.nan):
+    vectors = dict(zip(WORDS, gaussian(), strict=True))
+    return {**vectors, word: np.full(5, value)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: CaptionLabels([["w0"], ["the", "zebra"], []], keyed(gaussian())),
+            "image 1 has no caption with a word that has a vector (2 such images); leave these out, give vectors for "
+            "their words, or set empty=drop",
+        ),
+        (
+            lambda: CaptionLabels([["w0 w1"], ["", " !", "the"]]),
+            "image 1 has no caption with a word that has a vector (1 such images); leave these out, give vectors for "
+            "their words, or set empty=drop",
+        ),
+        (
+            lambda: CaptionLabels([["w0"], None], keyed(gaussian())),
+            "the captions of image 1 are None; give a list of strings for each image",
+        ),
+        (
+            lambda: CaptionLabels([["w0"]], 5),
+            "vectors is a int; give KeyedVectors, a mapping from words to vectors, or a file",
+        ),
+        (
+            lambda: CaptionLabels([["zebra"]], keyed(gaussian()), empty="drop"),
+            "none of 1 images has a caption with a word that has a vector",
+        ),
+        (
+            lambda: CaptionLabels([["w0"]], keyed(gaussian()), empty="keep"),
+            "empty is 'keep'; it must be refuse or drop",
+        ),
+        (
+            lambda: CaptionLabels(["w0 w1"], keyed(gaussian())),
+            "the captions of image 0 are 'w0 w1'; give a list of strings for each image",
+        ),
+        (
+            lambda: CaptionLabels([["w0 w1"]], broken()),
+            "the vector of the word 'w1' is not finite or too long; give finite vectors",
+        ),
+        (
+            lambda: CaptionLabels([["w0 w1"]], broken(value=1e30)),
+            "the vector of the word 'w1' is not finite or too long; give finite vectors",
+        ),
+        (
+            lambda: CaptionLabels([["", "the"]]),
+            "the captions have no words to train word vectors on; give captions, or word vectors",
+        ),
+        (
+            lambda: caption_distance([[["w0"]]], [[["w1"], []]], keyed(gaussian())),
+            "item 0 has no caption, or an empty one; a caption needs at least one word",
+        ),
+        (
+            lambda: word_movers_distance([["w0"]], [["zebra"]], keyed(gaussian())),
+            "the word 'zebra' has no vector; leave it out, or give vectors that have it",
+        ),
+        (
+            lambda: CaptionLabels([["w0"], ["w1"]], keyed(gaussian())).nearest(2),
+            "k is 2, but there are 1 items to choose neighbours from; k must be 1 to 1",
+        ),
+    ],
+)
+def test_bad_input_is_told_in_one_line(make, message):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message
+
+
+def test_the_same_words_in_other_numbers_from_either_side_to_the_last_bit_of_float64():
+    random = np.random.default_rng(0)
+    far = [8113.361497197013, 4666.67683656592, -6582.488973045075]
+    near = [-0.002570981347471453, -0.0015370926631804005, 0.0002502402581717437]
+    last = [-0.0002554229040093671, 2.1428092424200125e-05, -0.0002693181011734392]
+    costs = word_costs.WordCosts(np.array([far, near, last]))  # of the first two sets, one side differed
+    sets = [
+        [sorted([0] * a + [1] * b + [2] * c)]
+        for a, b, c in [(25, 2, 17), (5, 28, 20), *random.integers(1, 30, (58, 3))]
+    ]
+    x, y = bags.pack(sets), bags.pack(sets)
+    forth, back = np.zeros((60, 60)), np.zeros((60, 60))
+    cpu.kernels.movers_rows(cpu._sides(x, y, costs), cpu.workspace(3), False, 0, 1, forth)
+    cpu.kernels.movers_rows(cpu._sides(y, x, costs), cpu.workspace(3), False, 0, 1, back)
+    assert np.count_nonzero(forth) > 3_000
+    np.testing.assert_array_equal(forth, forth.T)
+    np.testing.assert_array_equal(forth, back)
