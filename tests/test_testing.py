@@ -16,13 +16,13 @@ from contml.labels import (
     LABELS,
     CaptionLabels,
     ClassLabels,
-    MultiLabels,
+    GeoLabels,
+    MultiHotLabels,
     NearestLabels,
     OrdinalLabels,
-    PlaceLabels,
     PoseLabels,
     PrecomputedLabels,
-    RegionLabels,
+    SegmentationLabels,
     SequenceLabels,
     TagLabels,
     ThresholdLabels,
@@ -53,7 +53,7 @@ def matrix(folder):
 def regions(**options):
     maps = np.random.default_rng(2).integers(0, 4, (20, 9, 7))
     maps[::3, 2:5, 2:5] = 9
-    return RegionLabels(maps, 4, ignore=9, **options)
+    return SegmentationLabels(maps, 4, ignore=9, **options)
 
 
 def captions():
@@ -78,10 +78,10 @@ SPACES = {
     "regions, as they are": lambda folder: regions(side=None),
     "captions": lambda folder: captions(),
     "tags": lambda folder: tags(),
-    "multi": lambda folder: MultiLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1),
-    "multi, hamming": lambda folder: MultiLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),
+    "multi": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1),
+    "multi, hamming": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),
     "ordinal": lambda folder: OrdinalLabels(["low", "high", "middle", "low"] * 5, ["low", "middle", "high"]),
-    "places": lambda folder: PlaceLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
+    "places": lambda folder: GeoLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
     "sequences": lambda folder: SequenceLabels([f"{i**3:b}" for i in range(20)]),
     "weighted": lambda folder: WeightedLabels({vectors(): 0.5, tags(): 2.0, regions(): 1.0}),
     "precomputed": matrix,

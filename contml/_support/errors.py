@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class InputError(ValueError):
-    """Bad input, in one line: what was given, what is allowed, what to do."""
+    """Bad input, reported in one line: `origin: subject: got; allowed; hint`, without the empty fields.
+
+    Args:
+        subject: what is wrong: an option, an argument, a file.
+        got: what it is now.
+        allowed: what it may be.
+        hint: what to do.
+        origin: where it is written: a file and a line.
+    """
+
+    def __init__(self, subject: str, got: str = "", allowed: str = "", hint: str = "", origin: str = "") -> None:
+        super().__init__(subject, got, allowed, hint, origin)  # all of them, so that the error can be pickled
+        self.subject, self.got, self.allowed, self.hint, self.origin = subject, got, allowed, hint, origin
+
+    def __str__(self) -> str:
+        details = "; ".join(field for field in (self.got, self.allowed, self.hint) if field)
+        return ": ".join(part for part in (self.origin, self.subject, details) if part)
+
+    def at(self, origin: str) -> Self:
+        """The same error, with `origin` before what its origin was."""
+        origin = f"{origin}: {self.origin}" if self.origin else origin
+        return type(self)(self.subject, self.got, self.allowed, self.hint, origin)
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:

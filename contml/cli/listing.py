@@ -16,7 +16,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     return {
         "configs": lambda: {name: _first_comment(experiment.config_text(name)) for name in experiment.config_names()},
         "tasks": experiment.task_table,
-        "labels": _table("contml.labels", "BINARY_LABELS"),
+        "binarize": _table("contml.labels", "BINARY_LABELS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
         "transforms": _table("contml.data", "TRANSFORMS"),
         "samplers": _table("contml.sampling", "SAMPLERS"),

@@ -3,10 +3,10 @@
 from contml.distances.captions import caption_distance, word_movers_distance, word_movers_plan
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.exact import ExactDistances, distinct, squared_distances_of
+from contml.distances.geo import haversine
 from contml.distances.labels import class_distance, pose_distance
-from contml.distances.places import haversine
-from contml.distances.regions import region_distance
 from contml.distances.search import Neighbours, smallest
+from contml.distances.segmentation import segmentation_distance
 from contml.distances.sequences import edit_distance
 from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
 from contml.distances.vectors import nearest_vectors
@@ -27,7 +27,7 @@ __all__ = [
     "nearest_vectors",
     "normalize",
     "pose_distance",
-    "region_distance",
+    "segmentation_distance",
     "smallest",
     "squared_distances_of",
     "squared_euclidean",

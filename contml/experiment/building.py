@@ -77,7 +77,7 @@ class Experiment:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = train.labels.to(device)
         silent = quiet or not first_process()  # each searches for neighbours, one shows how far it is
-        labels: LabelSpace = parts["labels"].build(space=own, quiet=silent) if "labels" in parts else own
+        labels: LabelSpace = parts["binarize"].build(space=own, quiet=silent) if "binarize" in parts else own
         data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
         if labels.class_ids is not None:
             data["num_classes"] = int(labels.class_ids.max()) + 1

@@ -21,7 +21,7 @@ def schema() -> dict[str, Section | Scalar]:
     """What a config holds, in reading order."""
     return {
         "task": Section(task_table()),
-        "labels": Section(BINARY_LABELS, required=False),
+        "binarize": Section(BINARY_LABELS, required=False),
         "model": Section(EmbeddingModel),
         "images": Section(Images),
         "transform": Section(TRANSFORMS, default="crop", others=torchvision_transform),

@@ -9,10 +9,10 @@ from contml.labels.captions import CaptionLabels
 from contml.labels.classes import ClassLabels
 from contml.labels.matrices import MatrixLabels, PrecomputedLabels
 from contml.labels.poses import PoseLabels
-from contml.labels.regions import RegionLabels
-from contml.labels.scales import OrdinalLabels, PlaceLabels
+from contml.labels.scales import GeoLabels, OrdinalLabels
+from contml.labels.segmentation import SegmentationLabels
 from contml.labels.sequences import SequenceLabels
-from contml.labels.sets import MultiLabels, TagLabels
+from contml.labels.sets import MultiHotLabels, TagLabels
 from contml.labels.vectors import VectorLabels
 from contml.labels.weighted import WeightedLabels
 
@@ -21,12 +21,12 @@ LABELS = {
     "classes": ClassLabels,
     "vectors": VectorLabels,
     "poses": PoseLabels,
-    "regions": RegionLabels,
+    "segmentation": SegmentationLabels,
     "captions": CaptionLabels,
     "tags": TagLabels,
-    "multi": MultiLabels,
+    "multi_hot": MultiHotLabels,
     "ordinal": OrdinalLabels,
-    "places": PlaceLabels,
+    "geo": GeoLabels,
     "sequences": SequenceLabels,
     "weighted": WeightedLabels,
     "precomputed": PrecomputedLabels,
@@ -40,15 +40,15 @@ __all__ = [
     "LABELS",
     "CaptionLabels",
     "ClassLabels",
+    "GeoLabels",
     "LabelSpace",
     "MatrixLabels",
-    "MultiLabels",
+    "MultiHotLabels",
     "NearestLabels",
     "OrdinalLabels",
-    "PlaceLabels",
     "PoseLabels",
     "PrecomputedLabels",
-    "RegionLabels",
+    "SegmentationLabels",
     "SequenceLabels",
     "TagLabels",
     "ThresholdLabels",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.places import haversine
+from contml.distances.geo import haversine
 from contml.labels.base import LabelSpace
 
 
@@ -46,7 +46,7 @@ class OrdinalLabels(LabelSpace):
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
 
 
-class PlaceLabels(LabelSpace):
+class GeoLabels(LabelSpace):
     """Places on the earth; the label distance is the great-circle distance in km, exact from metres to antipodes.
 
     Args:

@@ -41,7 +41,7 @@ class TagLabels(LabelSpace):
         return tag_distance(x.ids, y.ids)
 
 
-class MultiLabels(LabelSpace):
+class MultiHotLabels(LabelSpace):
     """Several labels at once as 0 / 1: attributes that an item has or has not.
 
     Args:

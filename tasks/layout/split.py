@@ -10,7 +10,7 @@ import numpy as np
 from contml import InputError
 from contml.data import ImageSource, Split, query_split
 from contml.data.renderers.label_maps import LabelMapRenderer
-from contml.labels import RegionLabels
+from contml.labels import SegmentationLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -59,7 +59,7 @@ def make_split(
         )
     counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept)}
     query_rows, gallery_rows = query_split(range(kept_queries), len(kept))
-    labels = RegionLabels(maps[kept], classes, ignore, side=None)
+    labels = SegmentationLabels(maps[kept], classes, ignore, side=None)
     return Split(
         images=[images[row] for row in kept],
         names=[names[row] for row in kept],

@@ -8,7 +8,7 @@ import numpy as np
 
 from contml import InputError
 from contml.data.renderers.label_maps import shrink
-from contml.labels import CaptionLabels, LabelSpace, RegionLabels
+from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels
 from contml.labels.captions import tokens
 
 from ..captions.split import word_vectors
@@ -121,7 +121,7 @@ class MapLabel(Label):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        return RegionLabels(self._of(rows), self.classes, self.ignore, side=None)
+        return SegmentationLabels(self._of(rows), self.classes, self.ignore, side=None)
 
     def map(self, row: int) -> Array:
         """The label map of a row `[H, W]` as it is compared: class ids, -1 where ignored."""

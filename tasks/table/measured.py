@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from contml import InputError
-from contml.labels import LabelSpace, PlaceLabels, VectorLabels
+from contml.labels import GeoLabels, LabelSpace, VectorLabels
 
 from .cells import date_in_days, decimal_comma, is_nothing, no_number, number, numbers
 from .labels import Array, Label, Scale
@@ -227,7 +227,7 @@ class PlaceLabel(Label):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        return PlaceLabels(self.values[rows])
+        return GeoLabels(self.values[rows])
 
     def lines(self, row: int) -> list[str]:
         """The label of a row, to be written under its picture."""

@@ -15,7 +15,7 @@ from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer
 from contml.data.renderers.classes import ClassRenderer
 from contml.data.renderers.label_maps import LabelMapRenderer
 from contml.data.split import Explainer, Renderer
-from contml.labels import ClassLabels, LabelSpace, RegionLabels, WeightedLabels
+from contml.labels import ClassLabels, LabelSpace, SegmentationLabels, WeightedLabels
 
 from .described import CaptionsLabel, MapLabel
 from .drawing import TableExplainer, TableRenderer
@@ -71,7 +71,7 @@ def _renderer(items: Items, rows: Array, space: LabelSpace) -> Renderer:
     label = items.labels[0]
     if isinstance(space, ClassLabels):
         return ClassRenderer(space.class_ids, space.names)
-    if isinstance(space, RegionLabels) and isinstance(label, MapLabel):
+    if isinstance(space, SegmentationLabels) and isinstance(label, MapLabel):
         height, width = label.maps.shape[1:]
         return LabelMapRenderer(space, height, width)
     if len(items.labels) == 1 and isinstance(label, CaptionsLabel):

@@ -21,7 +21,7 @@ EXPERIMENTS = {
     "memory of continuous labels": (False, "loss: log_ratio\nmemory: {size: 25, start: 1}"),
     "memory of a threshold": (
         False,
-        "labels: {name: threshold, threshold: 20}\nloss: contrastive\nmemory: {size: 12}",
+        "binarize: {name: threshold, threshold: 20}\nloss: contrastive\nmemory: {size: 12}",
     ),
     "memory, miner and a loss that learns": (
         True,

@@ -16,9 +16,9 @@ from contml.distances import haversine, tag_distance
 from contml.distances.sets import _common_by_product
 from contml.labels import (
     LABELS,
-    MultiLabels,
+    GeoLabels,
+    MultiHotLabels,
     OrdinalLabels,
-    PlaceLabels,
     SequenceLabels,
     TagLabels,
     VectorLabels,
@@ -87,23 +87,23 @@ def test_tags_of_any_kind():
 def test_multi_labels_equal_the_loop(seed, share, labels):
     vectors = np.random.default_rng(seed).random((7, labels)) < share
     sets = [set(np.flatnonzero(v).tolist()) for v in vectors]
-    assert_equals(MultiLabels(vectors), loop(jaccard, sets))
-    space = MultiLabels(vectors, "hamming")
+    assert_equals(MultiHotLabels(vectors), loop(jaccard, sets))
+    space = MultiHotLabels(vectors, "hamming")
     assert_equals(space, loop(lambda a, b: len(a ^ b) / labels, sets))
     triangle(space.pairwise())
 
 
 def test_multi_labels_of_any_kind_and_bad_ones():
     for labels in ([[0, 1], [1, 1]], torch.tensor([[0.0, 1.0], [1.0, 1.0]]), np.array([[False, True], [True, True]])):
-        assert MultiLabels(labels).pairwise().tolist() == [[0, 0.5], [0.5, 0]]
-    assert MultiLabels([[0, 1]]).unit == "Jaccard distance of labels"
-    assert MultiLabels([[0, 1]], "hamming").unit == "share of labels that differ"
-    raises("label 1 of item 2 is 2; it must be 0 or 1", lambda: MultiLabels([[0, 1], [0, 0], [1, 2]]))
-    raises("label 0 of item 0 is nan; it must be 0 or 1", lambda: MultiLabels([[math.nan, 1]]))
-    raises("labels are [2]; give 0 and 1 of [items, labels]", lambda: MultiLabels([0, 1]))
-    raises("distance is 'cosine'; it must be jaccard or hamming", lambda: MultiLabels([[0, 1]], "cosine"))
+        assert MultiHotLabels(labels).pairwise().tolist() == [[0, 0.5], [0.5, 0]]
+    assert MultiHotLabels([[0, 1]]).unit == "Jaccard distance of labels"
+    assert MultiHotLabels([[0, 1]], "hamming").unit == "share of labels that differ"
+    raises("label 1 of item 2 is 2; it must be 0 or 1", lambda: MultiHotLabels([[0, 1], [0, 0], [1, 2]]))
+    raises("label 0 of item 0 is nan; it must be 0 or 1", lambda: MultiHotLabels([[math.nan, 1]]))
+    raises("labels are [2]; give 0 and 1 of [items, labels]", lambda: MultiHotLabels([0, 1]))
+    raises("distance is 'cosine'; it must be jaccard or hamming", lambda: MultiHotLabels([[0, 1]], "cosine"))
     with pytest.raises(InputError, match=r"^labels are no numbers \[items, labels\] \("):
-        MultiLabels([[0, 1], [0]])
+        MultiHotLabels([[0, 1], [0]])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ places = st.tuples(st.floats(-90, 90), st.floats(-180, 180))
 @given(drawn=st.lists(places, min_size=2, max_size=8), nudge=st.floats(1e-7, 1e-3))
 def test_places_equal_the_loop(drawn, nudge):
     drawn[-1] = (max(-90.0, drawn[0][0] - nudge), drawn[0][1])  # centimetres to a hundred metres away
-    space = PlaceLabels(drawn)
+    space = GeoLabels(drawn)
     expected = loop(great_circle, drawn)
     ours = space.pairwise()
     torch.testing.assert_close(ours.double(), expected, rtol=1e-6, atol=1e-8)
@@ -162,9 +162,9 @@ def test_places_equal_the_loop(drawn, nudge):
 
 def test_known_places():
     berlin, paris = [52.52, 13.405], [48.8566, 2.3522]
-    assert PlaceLabels([berlin, paris]).pairwise()[0, 1] == pytest.approx(877.46, abs=0.5)
+    assert GeoLabels([berlin, paris]).pairwise()[0, 1] == pytest.approx(877.46, abs=0.5)
     half = math.pi * 6371.0088
-    ends = PlaceLabels([[90, 0], [-90, 77], [0, 180], [0, -180], [0, 0], [90, 120], [1e-9, 180]])
+    ends = GeoLabels([[90, 0], [-90, 77], [0, 180], [0, -180], [0, 0], [90, 120], [1e-9, 180]])
     d = ends.pairwise().double()
     assert d[0, 1] == pytest.approx(half)
     assert d[4, 2] == pytest.approx(half)
@@ -184,7 +184,7 @@ def test_known_places():
     ],
 )
 def test_bad_places(given, message):
-    raises(message, lambda: PlaceLabels(given))
+    raises(message, lambda: GeoLabels(given))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -604,7 +604,7 @@ def test_options_of_the_step_from_the_command_line(config):
     ("changes", "message"),
     [
         (
-            ["task.name=miniature/graded", "sampler.name=uniform", "labels.name=threshold", "labels.threshold=3"],
+            ["task.name=miniature/graded", "sampler.name=uniform", "binarize.name=threshold", "binarize.threshold=3"],
             r"mini.yaml.*: step 'hdml' needs classes, but the labels are 0 / 1 without class ids; use ClassLabels",
         ),
         (["step.beta=0"], r"mini.yaml.*: step: beta is 0.*; it must be above 0"),

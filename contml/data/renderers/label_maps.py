@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from contml.labels.regions import RegionLabels
+from contml.labels.segmentation import SegmentationLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -43,7 +43,7 @@ class LabelMapRenderer:
         width: of the maps.
     """
 
-    labels: RegionLabels
+    labels: SegmentationLabels
     height: int
     width: int
 
@@ -74,7 +74,7 @@ def draw_label_map(image: Image.Image, labels: Array, size: int) -> Image.Image:
 
 
 def shrink(labels: Array, side: int | None) -> Array:
-    """A label map brought to `side` x `side` pixels by nearest neighbour, as `RegionLabels` does it; None: as it is."""
+    """A label map brought to `side` x `side` pixels by nearest neighbour, as `SegmentationLabels` does it; None: as it is."""
     if side is None:
         return labels
     rows, columns = ((2 * np.arange(side) + 1) * length // (2 * side) for length in labels.shape)

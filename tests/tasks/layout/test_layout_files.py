@@ -12,7 +12,7 @@ from support.layouts import write_label_maps, write_table
 from support.paths import DATA_ROOT
 
 from contml.data.renderers.label_maps import shrink
-from contml.distances.regions import pack_regions
+from contml.distances.segmentation import pack_maps
 
 DATA = DATA_ROOT
 LISTS = {"train": [f"{k:03d}" for k in range(10)], "test": [f"{k:03d}" for k in range(10, 20)]}
@@ -346,8 +346,8 @@ def test_the_size_of_an_image_is_as_it_is_seen(tmp_path):
 @pytest.mark.parametrize(("shape", "side"), [((24, 32), 112), ((37, 91), 20), ((5, 5), 5), ((4, 300), 7)])
 def test_maps_shrink_as_the_label_space_shrinks_them(shape, side):
     labels = np.random.default_rng(0).integers(0, 6, shape)
-    there = pack_regions(labels[None], 6, None, side)
-    here = pack_regions(shrink(labels, side)[None], 6, None, None)
+    there = pack_maps(labels[None], 6, None, side)
+    here = pack_maps(shrink(labels, side)[None], 6, None, None)
     assert (there.masks == here.masks).all()
 
 

@@ -10,7 +10,7 @@ from contml.tasks.layout.synthetic import synthetic
 from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
 from PIL import Image
 
-from contml.labels import RegionLabels
+from contml.labels import SegmentationLabels
 
 TYPE_OF = {layout.surfaces: kind for kind, layout in TYPES.items()}
 
@@ -192,7 +192,7 @@ def test_the_task_is_rooms_with_their_maps(task):
 
 def test_layouts_are_a_continuum(rooms):
     labels = np.stack([surface_map(view, 32) for view in rooms[:600]])
-    distances = RegionLabels(labels, 6, 0, None).pairwise().numpy()
+    distances = SegmentationLabels(labels, 6, 0, None).pairwise().numpy()
     nearest = np.sort(distances, axis=1)[:, 1:]
     assert 0.15 < nearest[:, :10].mean() < 0.5 < 0.65 < nearest.mean() < 0.85
     assert np.median(nearest[:, 0]) > 0.05, "near others are no copies"

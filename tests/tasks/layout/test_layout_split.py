@@ -8,7 +8,7 @@ from PIL import Image
 
 from contml.data import ImageFile, Pixels, Split
 from contml.data.renderers.label_maps import class_colours, draw_label_map
-from contml.labels import RegionLabels
+from contml.labels import SegmentationLabels
 from contml.testing import check_label_space
 
 #: Canonical ids after a flip: left and right wall change places.
@@ -31,23 +31,23 @@ def split_of(rooms, queries=0, **options):
 
 def test_mirrored_rooms_with_left_and_right_swapped_are_as_far_apart(rooms):
     maps = np.stack([labels for _, labels in rooms])
-    here = RegionLabels(maps, 6, 0, None).pairwise()
-    there = RegionLabels(SWAPPED[maps[:, :, ::-1]], 6, 0, None).pairwise()
+    here = SegmentationLabels(maps, 6, 0, None).pairwise()
+    there = SegmentationLabels(SWAPPED[maps[:, :, ::-1]], 6, 0, None).pairwise()
     assert (here == there).all()
-    one_sided = RegionLabels(maps[:, :, ::-1].copy(), 6, 0, None).pairwise()
+    one_sided = SegmentationLabels(maps[:, :, ::-1].copy(), 6, 0, None).pairwise()
     assert (here == one_sided).all(), "as the flip is of the whole batch, ids need no swap for the distance itself"
 
 
 def test_a_flip_of_one_side_alone_changes_distances(rooms):
     maps = np.stack([labels for _, labels in rooms])
-    both = RegionLabels(np.concatenate((maps, SWAPPED[maps[:, :, ::-1]])), 6, 0, None).pairwise()
+    both = SegmentationLabels(np.concatenate((maps, SWAPPED[maps[:, :, ::-1]])), 6, 0, None).pairwise()
     assert (both[:30, 30:] - both[:30, :30]).abs().max() > 0.2
 
 
 @pytest.mark.parametrize("side", [None, 24])
 def test_mirrored_label_maps_are_as_far_apart(side):
     maps = np.random.default_rng(0).integers(0, 5, (12, 6, 8)).repeat(4, 1).repeat(3, 2)
-    here, there = (RegionLabels(m, 4, 4, side).pairwise() for m in (maps, maps[:, :, ::-1].copy()))
+    here, there = (SegmentationLabels(m, 4, 4, side).pairwise() for m in (maps, maps[:, :, ::-1].copy()))
     assert (here == there).all()
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.regions import Maps, PackedRegions, pack_regions, packed_region_distance
+from contml.distances.segmentation import Maps, PackedMaps, pack_maps, packed_segmentation_distance
 from contml.labels.base import LabelSpace
 
 
-class RegionLabels(LabelSpace):
+class SegmentationLabels(LabelSpace):
     """Label maps, one class a pixel; the label distance is 1 - mIoU, in [0, 1].
 
     The intersection over union of each class is over the pixels that neither map ignores, its mean over the classes
@@ -30,7 +30,7 @@ class RegionLabels(LabelSpace):
     areas: Tensor
 
     def __init__(self, maps: Maps, classes: int, ignore: int | None = None, side: int | None = 112) -> None:
-        packed = pack_regions(maps, classes, ignore, side)
+        packed = pack_maps(maps, classes, ignore, side)
         empty = packed.areas.sum(1) == 0
         if bool(empty.any()):
             raise InputError(
@@ -41,9 +41,9 @@ class RegionLabels(LabelSpace):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """1 - mIoU, `[X, Y]`."""
-        a = PackedRegions(x.masks, x.areas)
-        b = a if y is x else PackedRegions(y.masks, y.areas)
-        return packed_region_distance(
+        a = PackedMaps(x.masks, x.areas)
+        b = a if y is x else PackedMaps(y.masks, y.areas)
+        return packed_segmentation_distance(
             a, b, names=(x.rows, y.rows) if x.rows is not None and y.rows is not None else None
         )
 

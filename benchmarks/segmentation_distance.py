@@ -1,6 +1,6 @@
 """Label distances of a batch of label maps, 1 - mIoU: ours against a confusion matrix a pair and a batched product.
 
-    python -m benchmarks.region_distance [--batch 150]
+    python -m benchmarks.segmentation_distance [--batch 150]
 
 Maps are 112 x 112 pixels. Ours packs the maps once, outside of the timing, as a label space does; so do the peers: maps
 as integers for `numpy.bincount`, masks as float32 for the matrix products. The loop takes each pair once, products take
@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from benchmarks.measure import alternate, heading, table
-from contml.labels import RegionLabels
+from contml.labels import SegmentationLabels
 
 SIDE = 112
 #: Surfaces of rooms_nyuv2 as classes; void is ignored.
@@ -76,7 +76,7 @@ def product(maps: np.ndarray, classes: int, ignore: int | None) -> Callable[[], 
 
 
 def ours(maps: np.ndarray, classes: int, ignore: int | None) -> Callable[[], Tensor]:
-    view = RegionLabels(maps, classes, ignore, side=None)
+    view = SegmentationLabels(maps, classes, ignore, side=None)
     return view.pairwise
 
 

@@ -37,14 +37,14 @@ _PRODUCT = 1 << 10
 _PIXELS = 1 << 24
 
 
-class PackedRegions(NamedTuple):
+class PackedMaps(NamedTuple):
     """Label maps of P pixels as one bit a pixel and class; a pixel that is ignored has no bit."""
 
     masks: Tensor  # [N,C,words] int64: words of 64 pixels move eight times as fast as bytes
     areas: Tensor  # [N,C] int32, pixels of each class
 
 
-def region_distance(x: Maps, y: Maps, classes: int, ignore: int | None = None) -> Tensor:
+def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = None) -> Tensor:
     """Distances `[N, M]` of label maps x `[N, H, W]` and y `[M, H, W]` in float32: 1 - mean IoU, in [0, 1].
 
     The intersection over union of a class counts the pixels that neither map ignores; the mean is over the classes that
@@ -65,12 +65,12 @@ def region_distance(x: Maps, y: Maps, classes: int, ignore: int | None = None) -
     if tuple(x[0].shape) != tuple(y[0].shape):
         raise InputError(f"maps of x are {list(x[0].shape)}, of y {list(y[0].shape)}; give maps of one size")
     device = x.device if isinstance(x, Tensor) else torch.device("cpu")
-    a = PackedRegions(*(t.to(device) for t in pack_regions(x, classes, ignore)))
-    b = a if y is x else PackedRegions(*(t.to(device) for t in pack_regions(y, classes, ignore)))
-    return packed_region_distance(a, b)
+    a = PackedMaps(*(t.to(device) for t in pack_maps(x, classes, ignore)))
+    b = a if y is x else PackedMaps(*(t.to(device) for t in pack_maps(y, classes, ignore)))
+    return packed_segmentation_distance(a, b)
 
 
-def pack_regions(maps: Maps, classes: int, ignore: int | None = None, side: int | None = None) -> PackedRegions:
+def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | None = None) -> PackedMaps:
     """Check label maps, resize them to `side` x `side` pixels by nearest neighbour (None: as they are), and pack them.
 
     Raises:
@@ -95,11 +95,11 @@ def pack_regions(maps: Maps, classes: int, ignore: int | None = None, side: int 
             part = part[:, _nearest(size[0], height)[:, None], _nearest(size[1], width)]
         parts.append(_pack(part.reshape(len(part), -1), classes, ignore))
     masks, areas = (torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
-    return PackedRegions(masks, areas)
+    return PackedMaps(masks, areas)
 
 
-def packed_region_distance(x: PackedRegions, y: PackedRegions, names: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """`region_distance` `[N, M]` of packed maps; an error calls them by `names`, `[N]` and `[M]` (default: positions).
+def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """`segmentation_distance` `[N, M]` of packed maps; an error calls them by `names`, `[N]` and `[M]` (default: positions).
 
     Raises:
         InputError: two maps have no common pixel.
@@ -111,7 +111,7 @@ def packed_region_distance(x: PackedRegions, y: PackedRegions, names: tuple[Tens
         for i in range(0, len(x.areas), _PRODUCT):
             for j in range(0, len(y.areas), _PRODUCT):
                 r, c = slice(i, i + _PRODUCT), slice(j, j + _PRODUCT)
-                out[r, c] = _by_product(PackedRegions(x.masks[r], x.areas[r]), PackedRegions(y.masks[c], y.areas[c]))
+                out[r, c] = _by_product(PackedMaps(x.masks[r], x.areas[r]), PackedMaps(y.masks[c], y.areas[c]))
     if bool((bad := out.isnan()).any()):
         i, j = bad.nonzero()[0].tolist()
         i, j = (i, j) if names is None else (int(names[0][i]), int(names[1][j]))
@@ -121,7 +121,7 @@ def packed_region_distance(x: PackedRegions, y: PackedRegions, names: tuple[Tens
     return out
 
 
-def _by_product(x: PackedRegions, y: PackedRegions) -> Tensor:
+def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
     """`[N, M]` in float32 by matrix products; NaN where no pixel is common."""
     total = torch.zeros(len(x.areas), len(y.areas), dtype=torch.float64, device=x.areas.device)
     count = torch.zeros_like(total)
@@ -148,9 +148,9 @@ def _unpack(masks: Tensor) -> Tensor:
     return ((masks.contiguous().view(torch.uint8)[:, :, None] >> bits) & 1).flatten(1).float()
 
 
-def _by_popcount(x: PackedRegions, y: PackedRegions) -> Tensor:
+def _by_popcount(x: PackedMaps, y: PackedMaps) -> Tensor:
     """`[N, M]` in float32 in torch's number of threads; NaN where no pixel is common."""
-    from contml.distances import _region_counts as counts  # here: it imports numba
+    from contml.distances import _segmentation_counts as counts  # here: it imports numba
 
     same = y is x
     masks, areas = x.masks.contiguous().numpy(), x.areas.contiguous().numpy()

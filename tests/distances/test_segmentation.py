@@ -14,9 +14,9 @@ from PIL import Image
 from support.paths import DATA_ROOT
 
 from contml import InputError
-from contml.distances import region_distance
-from contml.distances.regions import PackedRegions, _by_product, pack_regions, packed_region_distance
-from contml.labels import RegionLabels, nearest
+from contml.distances import segmentation_distance
+from contml.distances.segmentation import PackedMaps, _by_product, pack_maps, packed_segmentation_distance
+from contml.labels import SegmentationLabels, nearest
 
 DATA = DATA_ROOT
 
@@ -63,22 +63,24 @@ def test_equals_the_confusion_matrix(drawn, cached):
     maps, classes, ignore = drawn
     expected = loop(maps, maps, classes, ignore)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["contml.distances.regions"], "_CACHED", cached)
-        patch.setattr(sys.modules["contml.distances.regions"], "_ALONE", 1)
+        patch.setattr(sys.modules["contml.distances.segmentation"], "_CACHED", cached)
+        patch.setattr(sys.modules["contml.distances.segmentation"], "_ALONE", 1)
         if bool(expected.isnan().any()):
             with pytest.raises(InputError, match="have no pixel that neither ignores"):
-                region_distance(maps, maps, classes, ignore)
+                segmentation_distance(maps, maps, classes, ignore)
             return
-        ours = region_distance(maps, maps, classes, ignore)
+        ours = segmentation_distance(maps, maps, classes, ignore)
     torch.testing.assert_close(ours.double(), expected, rtol=0, atol=1e-6)
     assert ours.dtype == torch.float32
     assert torch.equal(ours, ours.T)
     assert (ours.diagonal() == 0).all()
     assert ((ours == 0) == (expected == 0)).all()
-    assert torch.equal(region_distance(maps, maps.copy(), classes, ignore), ours)  # not told that they are the same
-    packed = pack_regions(maps, classes, ignore)
+    assert torch.equal(
+        segmentation_distance(maps, maps.copy(), classes, ignore), ours
+    )  # not told that they are the same
+    packed = pack_maps(maps, classes, ignore)
     assert torch.equal(_by_product(packed, packed), ours)
-    assert torch.equal(region_distance(maps[1:], maps[:2], classes, ignore), ours[1:, :2])
+    assert torch.equal(segmentation_distance(maps[1:], maps[:2], classes, ignore), ours[1:, :2])
 
 
 @settings(max_examples=30, deadline=None)
@@ -87,7 +89,7 @@ def test_triangle_inequality_of_one_class_against_the_rest(seed):
     # 1 - IoU of one class is the Jaccard distance, a metric; the mean over classes that come and go is none.
     maps = np.random.default_rng(seed).integers(0, 2, (6, 4, 4))
     maps[:, 0, 0] = 1
-    d = region_distance(maps, maps, 2, ignore=None).double()
+    d = segmentation_distance(maps, maps, 2, ignore=None).double()
     jaccard = torch.tensor([[1 - (a & b).sum() / (a | b).sum() for b in maps] for a in maps])
     back = torch.tensor(
         [[1 - ((1 - a) & (1 - b)).sum() / max(((1 - a) | (1 - b)).sum(), 1) for b in maps] for a in maps]
@@ -101,9 +103,9 @@ def test_triangle_inequality_of_one_class_against_the_rest(seed):
 def test_a_gpu_sees_the_same(monkeypatch):
     maps = np.random.default_rng(0).integers(0, 5, (40, 30, 30))
     maps[:20, :10] = 9
-    x = pack_regions(maps, 5, 9)
-    parts = [_by_product(x, PackedRegions(x.masks[part], x.areas[part])) for part in (slice(0, 7), slice(7, 40))]
-    assert torch.equal(torch.cat(parts, 1), packed_region_distance(x, x))
+    x = pack_maps(maps, 5, 9)
+    parts = [_by_product(x, PackedMaps(x.masks[part], x.areas[part])) for part in (slice(0, 7), slice(7, 40))]
+    assert torch.equal(torch.cat(parts, 1), packed_segmentation_distance(x, x))
 
 
 @pytest.mark.gpu
@@ -111,7 +113,7 @@ def test_a_gpu_sees_the_same(monkeypatch):
 def test_on_a_gpu():
     maps = np.random.default_rng(0).integers(0, 5, (40, 60, 60))
     maps[:20, :10] = 9
-    space = RegionLabels(maps, 5, 9, side=None)
+    space = SegmentationLabels(maps, 5, 9, side=None)
     for tf32 in (False, True):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         assert torch.equal(space.to("cuda").pairwise().cpu(), space.pairwise())
@@ -125,9 +127,9 @@ def test_real_maps(name):
     classes, ignore = {"labelmaps_camvid": (11, 11), "rooms_nyuv2": (40, 0)}[name]
     maps = [np.asarray(Image.open(file)) for file in files[:: len(files) // 8]]
     expected = [resized(m, 48) for m in maps]
-    space = RegionLabels(maps, classes, ignore, side=48)
+    space = SegmentationLabels(maps, classes, ignore, side=48)
     torch.testing.assert_close(space.pairwise().double(), loop(expected, expected, classes, ignore), rtol=0, atol=1e-6)
-    whole = RegionLabels(maps, classes, ignore, side=None).pairwise([0, 3], [5])
+    whole = SegmentationLabels(maps, classes, ignore, side=None).pairwise([0, 3], [5])
     torch.testing.assert_close(whole.double(), loop([maps[0], maps[3]], [maps[5]], classes, ignore), rtol=0, atol=1e-6)
 
 
@@ -145,7 +147,7 @@ def test_resized_by_nearest_neighbour(size, side):
     if size in ((8, 8), (7, 5)) and side > 1:
         pillow = np.asarray(Image.fromarray(maps[0]).resize((side, side), Image.Resampling.NEAREST))
         assert np.array_equal(expected[0], pillow)
-    for ours, theirs in zip(pack_regions(maps, 9, None, side), pack_regions(expected, 9), strict=True):
+    for ours, theirs in zip(pack_maps(maps, 9, None, side), pack_maps(expected, 9), strict=True):
         assert torch.equal(ours, theirs)
 
 
@@ -160,7 +162,7 @@ def test_resized_by_nearest_neighbour(size, side):
     ids=["array", "tensor", "arrays", "tensors"],
 )
 def test_maps_of_any_kind(maps):
-    space = RegionLabels(maps, 2)
+    space = SegmentationLabels(maps, 2)
     assert (len(space), space.kind, space.unit) == (3, "graded", "1 - mIoU")
     assert torch.equal(space.pairwise(), torch.zeros(3, 3))
     assert space[[2, 1]].rows.tolist() == [2, 1]
@@ -168,16 +170,16 @@ def test_maps_of_any_kind(maps):
 
 def test_more_maps_than_are_packed_at_a_time(monkeypatch):
     maps = np.random.default_rng(0).integers(0, 3, (10, 6, 6))
-    whole = RegionLabels(maps, 3)
-    monkeypatch.setattr(sys.modules["contml.distances.regions"], "_PACKED", 3)
-    assert torch.equal(RegionLabels(maps, 3).masks, whole.masks)
+    whole = SegmentationLabels(maps, 3)
+    monkeypatch.setattr(sys.modules["contml.distances.segmentation"], "_PACKED", 3)
+    assert torch.equal(SegmentationLabels(maps, 3).masks, whole.masks)
     maps[7, 1, 2] = 3
-    raises("label map 7 has the value 3 at row 1, column 2; classes are 0 to 2", lambda: RegionLabels(maps, 3))
+    raises("label map 7 has the value 3 at row 1, column 2; classes are 0 to 2", lambda: SegmentationLabels(maps, 3))
 
 
 def test_nearest_maps():
     maps = np.random.default_rng(0).integers(0, 2, (30, 3, 3))  # coarse: many ties
-    space = RegionLabels(maps, 2, side=None)
+    space = SegmentationLabels(maps, 2, side=None)
     d = space.pairwise().double().fill_diagonal_(torch.inf)
     assert torch.equal(nearest(space, 8, memory=2000).rows, d.sort(dim=1, stable=True).indices[:, :8])
 
@@ -190,39 +192,42 @@ def raises(message, make):
 
 def test_bad_maps():
     maps = np.zeros((3, 4, 6), dtype=np.int64)
-    raises("there are no label maps; give [items, height, width]", lambda: RegionLabels(maps[:0], 2))
+    raises("there are no label maps; give [items, height, width]", lambda: SegmentationLabels(maps[:0], 2))
     raises(
         "label map 1 is [5, 6], but label map 0 is [4, 6]; give maps of one size",
-        lambda: RegionLabels([maps[0], np.zeros((5, 6), dtype=np.int64)], 2),
+        lambda: SegmentationLabels([maps[0], np.zeros((5, 6), dtype=np.int64)], 2),
     )
-    raises("label map 0 is float64; label maps are whole numbers", lambda: RegionLabels(maps.astype(float), 2))
+    raises("label map 0 is float64; label maps are whole numbers", lambda: SegmentationLabels(maps.astype(float), 2))
     raises(
         "label map 0 is [6], packed at 0 x 0; give [height, width] of 1 to 16777216 pixels",
-        lambda: RegionLabels(maps[0], 2),
+        lambda: SegmentationLabels(maps[0], 2),
     )
-    raises("classes is 0; it must be at least 1", lambda: RegionLabels(maps, 0))
-    raises("side is 0; it must be at least 1 pixel", lambda: RegionLabels(maps, 2, side=0))
+    raises("classes is 0; it must be at least 1", lambda: SegmentationLabels(maps, 0))
+    raises("side is 0; it must be at least 1 pixel", lambda: SegmentationLabels(maps, 2, side=0))
     bad = maps.copy()
     bad[2, 3, 1] = 7
     raises(
         "label map 2 has the value 7 at row 3, column 1; classes are 0 to 1, and 255 is ignored",
-        lambda: RegionLabels(bad, 2, ignore=255),
+        lambda: SegmentationLabels(bad, 2, ignore=255),
     )
     bad[2, 3, 1] = -1
-    raises("label map 2 has the value -1 at row 3, column 1; classes are 0 to 1", lambda: RegionLabels(bad, 2))
+    raises("label map 2 has the value -1 at row 3, column 1; classes are 0 to 1", lambda: SegmentationLabels(bad, 2))
     bad[1:] = 255
     raises(
         "label map 1 has no pixel that is not ignored (2 such maps); leave these out",
-        lambda: RegionLabels(bad, 2, ignore=255),
+        lambda: SegmentationLabels(bad, 2, ignore=255),
     )
-    raises("maps of x are [4, 6], of y [4, 5]; give maps of one size", lambda: region_distance(maps, maps[:, :, 1:], 2))
-    raises("y holds no label maps; give [items, height, width]", lambda: region_distance(maps, maps[:0], 2))
+    raises(
+        "maps of x are [4, 6], of y [4, 5]; give maps of one size",
+        lambda: segmentation_distance(maps, maps[:, :, 1:], 2),
+    )
+    raises("y holds no label maps; give [items, height, width]", lambda: segmentation_distance(maps, maps[:0], 2))
 
 
 def test_the_pair_without_a_common_pixel_is_named():
     maps = np.zeros((4, 2, 2), dtype=np.uint8)
     maps[1, 0], maps[3, 1] = 255, 255
-    space = RegionLabels(maps, 2, ignore=255)
+    space = SegmentationLabels(maps, 2, ignore=255)
     message = "label maps 1 and 3 have no pixel that neither ignores; leave maps out that are mostly ignored"
     raises(message, space.pairwise)
     raises(message, lambda: space[[2, 1, 3]].pairwise([1], [0, 2]))
