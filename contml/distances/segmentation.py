@@ -99,7 +99,7 @@ def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | N
 
 
 def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """`segmentation_distance` `[N, M]` of packed maps; an error calls them by `names`, `[N]` and `[M]` (default: positions).
+    """`segmentation_distance` `[N, M]` of packed maps. Errors name items by `names`, `[N]` and `[M]`, or by position.
 
     Raises:
         InputError: two maps have no common pixel.

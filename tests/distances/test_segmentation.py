@@ -75,9 +75,7 @@ def test_equals_the_confusion_matrix(drawn, cached):
     assert torch.equal(ours, ours.T)
     assert (ours.diagonal() == 0).all()
     assert ((ours == 0) == (expected == 0)).all()
-    assert torch.equal(
-        segmentation_distance(maps, maps.copy(), classes, ignore), ours
-    )  # not told that they are the same
+    assert torch.equal(segmentation_distance(maps, maps.copy(), classes, ignore), ours)  # without x is y
     packed = pack_maps(maps, classes, ignore)
     assert torch.equal(_by_product(packed, packed), ours)
     assert torch.equal(segmentation_distance(maps[1:], maps[:2], classes, ignore), ours[1:, :2])

@@ -542,18 +542,18 @@ SPACES = {
         lambda save: PoseLabels(10 * torch.arange(24.0).reshape(6, 2, 2) ** 1.5),
         "2 joints; unit: squared pixels, summed over 2 joints",
     ),
-    "regions": (
+    "segmentation": (
         lambda save: SegmentationLabels(torch.arange(6 * 16).reshape(6, 4, 4) ** 3 % 7 % 3, 3),
         "label maps of 3 classes; unit: 1 - mIoU",
     ),
     "captions": (lambda save: six_captions(), "12 captions, 6 words with a vector"),
     "tags": (lambda save: TagLabels([range(i) for i in range(6)]), "unit: Jaccard distance of tags"),
-    "multi": (
+    "multi_hot": (
         lambda save: MultiHotLabels(torch.arange(6)[:, None] >> torch.arange(3) & 1),
         "unit: Jaccard distance of labels",
     ),
     "ordinal": (lambda save: OrdinalLabels([1, 4, 2, 3, 3, 1]), "unit: the whole scale"),
-    "places": (lambda save: GeoLabels([[i, i**2] for i in range(6)]), "unit: km"),
+    "geo": (lambda save: GeoLabels([[i, i**2] for i in range(6)]), "unit: km"),
     "sequences": (lambda save: SequenceLabels([f"{i**5:b}" for i in range(6)]), "unit: edits a token"),
     "weighted": (
         lambda save: WeightedLabels({six_vectors(): 0.5, ClassLabels("aabbca"): 2}),

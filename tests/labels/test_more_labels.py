@@ -260,4 +260,4 @@ def test_bad_weighted_sums():
 
 
 def test_the_table_names_them():
-    assert {"tags", "multi", "ordinal", "places", "sequences", "weighted"} <= set(LABELS)
+    assert {"tags", "multi_hot", "ordinal", "geo", "sequences", "weighted"} <= set(LABELS)

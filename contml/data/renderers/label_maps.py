@@ -74,7 +74,7 @@ def draw_label_map(image: Image.Image, labels: Array, size: int) -> Image.Image:
 
 
 def shrink(labels: Array, side: int | None) -> Array:
-    """A label map brought to `side` x `side` pixels by nearest neighbour, as `SegmentationLabels` does it; None: as it is."""
+    """A label map resized to `side` x `side` by nearest neighbour, as `SegmentationLabels` does; None: unchanged."""
     if side is None:
         return labels
     rows, columns = ((2 * np.arange(side) + 1) * length // (2 * side) for length in labels.shape)
