@@ -1,0 +1,187 @@
+"""The wording of refusals: `tests/messages.txt` holds one line per case. Every other test reads fields.
+
+A failure names a file with the new wording: read its difference, and copy it to `tests/messages.txt`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support.miniature import TINY
+from support.pose_sets import pose_files
+from support.tables import dials, write_table
+
+import contml
+from contml import InputError
+from contml.cli import main
+from contml.data import Images
+from contml.evaluation import mean_average_precision_at_r, recall_at_k
+from contml.sampling import ClassSampler, UniformSampler
+
+GOLDEN = Path(__file__).parent / "messages.txt"
+SYNTHETIC = ["train", "pose/synthetic", *TINY]
+OWN = ["train", "--data", "items.csv"]
+FILES = [
+    "train",
+    "pose/synthetic",
+    "task=pose/files",
+    "images.resize=32",
+    "images.crop=32",
+    "sampler.batch_size=9",
+    "sampler.anchors_per_batch=1",
+]
+
+#: Commands, typed in a folder with items.csv, own/ (poses), broken/ (poses with a broken image), *.yaml.
+COMMANDS = [
+    ["trian"],
+    ["train"],
+    ["train", "pose/synthtic"],
+    ["train", "nowhere.yaml"],
+    ["train", "typo.yaml"],
+    ["train", "syntax.yaml"],
+    ["train", "type.yaml"],
+    ["train", "missing.yaml"],
+    [*SYNTHETIC, "trainig.epochs=3"],
+    [*SYNTHETIC, "training.epoch=3"],
+    [*SYNTHETIC, "epochs=3"],
+    [*SYNTHETIC, "training.epochs"],
+    [*SYNTHETIC, "training.epochs=-1"],
+    [*SYNTHETIC, "training.epochs=many"],
+    [*SYNTHETIC, "loss=log_ratoi"],
+    [*SYNTHETIC, "loss.squred=false"],
+    [*SYNTHETIC, "loss=proxy_anchor"],
+    [*SYNTHETIC, "loss=multi_similarity"],
+    [*SYNTHETIC, "miner=vthm"],
+    [*SYNTHETIC, "binarize=threshold"],
+    [*SYNTHETIC, "binarize=nearest", "binarize.k=1000"],
+    [*SYNTHETIC, "sampler.batch_size=1"],
+    [*SYNTHETIC, "sampler.batch_size=1000"],
+    [*SYNTHETIC, "sampler.neighbours=100"],
+    [*SYNTHETIC, "sampler=classes"],
+    [*SYNTHETIC, "images.crop=100"],
+    [*SYNTHETIC, "images.flip=sometimes"],
+    [*SYNTHETIC, "transform=torchvision:Nothing"],
+    [*SYNTHETIC, "model.backbone=resnet0"],
+    [*SYNTHETIC, "model.backbone=my_module:network"],
+    [*SYNTHETIC, "model.weights=nothing.pth"],
+    [*SYNTHETIC, "optimizer=adamm"],
+    [*SYNTHETIC, "task.train=1"],
+    [*SYNTHETIC, "task.queries=1000"],
+    [*SYNTHETIC, "seed=-1"],
+    [*SYNTHETIC, "images.features=nothing.npz"],
+    [*FILES, "task.root=nowhere"],
+    [*FILES, "task.root=own", "task.missing=ignore"],
+    [*FILES, "task.root=broken"],
+    ["train", "classes/synthetic", "loss=log_ratio"],
+    ["train", "classes/synthetic", "sampler.classes=1000"],
+    ["train", "classes/proxy_anchor_cub", "task.root=own"],
+    ["train", "captions/flickr8k", "task.root=own"],
+    ["train", "layout/lsun", "task.root=own"],
+    ["train", "--data", "nowhere.csv"],
+    ["train", "--data", "own"],
+    ["train", "--data", "empty.csv"],
+    [*OWN, "--label", "agee=number"],
+    [*OWN, "--label", "reading=numbr"],
+    [*OWN, "--label", "reading=number:0"],
+    [*OWN, "--label", "colour=number"],
+    [*OWN, "--label", "reading=number", "--image", "colour"],
+    [*OWN, "--label", "reading=number", "task.group=makerr"],
+    ["train", "--data", "gone.csv", "--label", "age=number"],
+    ["train", "--resume", "nowhere"],
+    ["evaluate", "own"],
+    ["report", "nowhere"],
+    ["compare", "nowhere"],
+    ["list", "lossess"],
+    ["copy", "pose/synthetic", "typo.yaml"],
+    ["prepare", "classes/cub", "nowhere"],
+    ["weights", "losss"],
+    ["weights", "log_ratio"],
+]  # fmt: skip
+
+embeddings, classes = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])
+ages = contml.VectorLabels(torch.arange(6.0))
+#: Calls of the library, by what is wrong with them.
+CALLS = {
+    "labels: NaN": lambda: contml.VectorLabels([1.0, float("nan")]),
+    "labels: text": lambda: contml.VectorLabels(["a", "b"]),
+    "labels: a pose without joints": lambda: contml.PoseLabels(torch.zeros(2, 3)),
+    "labels: a latitude of 100": lambda: contml.GeoLabels([[100.0, 0.0]]),
+    "labels: an unknown level": lambda: contml.OrdinalLabels(["a", "c"], ["a", "b"]),
+    "labels: weights below 0": lambda: contml.WeightedLabels({ages: -1.0}),
+    "labels: a threshold below 0": lambda: contml.ThresholdLabels(-1.0, space=ages),
+    "labels: more neighbours than items": lambda: ages.nearest(k=6),
+    "labels: a missing matrix": lambda: contml.PrecomputedLabels("nowhere.npy"),
+    "loss: one label too few": lambda: contml.LogRatioLoss()(embeddings, torch.arange(5.0)),
+    "loss: embeddings of one dimension": lambda: contml.LogRatioLoss()(embeddings[:, 0], ages),
+    "loss: whole embeddings": lambda: contml.LogRatioLoss()(embeddings.long(), ages),
+    "loss: log-ratio of classes": lambda: contml.LogRatioLoss()(embeddings, classes),
+    "loss: pairs of graded labels": lambda: contml.MultiSimilarityLoss()(embeddings, ages),
+    "loss: a matrix that is not square": lambda: contml.LogRatioLoss()(embeddings, torch.rand(6, 5)),
+    "loss: an anchor outside of the batch": lambda: contml.LogRatioLoss()(embeddings, ages, anchors=torch.tensor([6])),
+    "loss: a class without a proxy": lambda: contml.ProxyAnchorLoss(num_classes=2, embedding_dim=4)(
+        embeddings, classes
+    ),
+    "loss: a temperature of 0": lambda: contml.NormalizedSoftmaxLoss(0.0, num_classes=3, embedding_dim=4),
+    "evaluation: K of 0": lambda: recall_at_k(embeddings, classes, [0]),
+    "evaluation: one label too few": lambda: mean_average_precision_at_r(embeddings, classes[:5]),
+    "evaluation: NaN": lambda: recall_at_k(embeddings * float("nan"), classes, [1]),
+    "sampler: a batch of one": lambda: UniformSampler(1, labels=ages),
+    "sampler: more classes than there are": lambda: ClassSampler(4, 1, labels=contml.ClassLabels(classes)),
+    "images: a crop larger than the image": lambda: Images(32, 64),
+}
+
+
+def prepare(folder):
+    """What the commands find where they are typed."""
+    rows = dials(folder, 40)
+    write_table(folder / "items.csv", rows, ["image", "reading", "colour", "maker"])
+    write_table(folder / "gone.csv", [{"image": f"{n}.jpg", "age": n} for n in range(20)])
+    (folder / "empty.csv").write_text("")
+    pose_files(folder / "own")
+    pose_files(folder / "broken")
+    (folder / "broken" / "images" / "person03.jpg").write_text("<html>404</html>")
+    text = "task: {name: pose/files, root: own}\nimages: {resize: 32, crop: 32}\nloss: log_ratio\n"
+    for name, more in {
+        "typo": "optimzer: adam\n",
+        "syntax": "sampler: {name: dense\n",
+        "type": "training: {epochs: ten}\n",
+        "missing": "",
+    }.items():
+        (folder / f"{name}.yaml").write_text(text + more)
+
+
+def line(case, folder, monkeypatch, capsys):
+    """The one line that a case prints or raises, with the folder as FOLDER."""
+    if case in CALLS:
+        with pytest.raises(InputError) as caught:
+            CALLS[case]()
+        message = str(caught.value)
+    else:
+        monkeypatch.setattr(sys, "argv", ["contml", *case.split()[1:]])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2
+        message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "\n" not in message
+    return re.sub(r"\d+\.\d+ [GM]B are free", "N MB are free", message.replace(str(folder), "FOLDER"))
+
+
+NAMES = [*("contml " + " ".join(command) for command in COMMANDS), *CALLS]
+
+
+@pytest.mark.slow
+def test_messages(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path)
+    found = "".join(f"{short(name)}\n    {line(name, tmp_path, monkeypatch, capsys)}\n" for name in NAMES)
+    (tmp_path / "messages.txt").write_text(found, encoding="utf-8")
+    assert found == GOLDEN.read_text(encoding="utf-8"), f"cp {tmp_path / 'messages.txt'} {GOLDEN}"
+
+
+def short(name):
+    """A command without the options that only make it quick."""
+    return name.replace(" " + " ".join(TINY), "")
