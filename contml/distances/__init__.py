@@ -1,6 +1,5 @@
 """Distances of embeddings, label distances of tensors, and exact nearest neighbours."""
 
-from contml.distances.captions import caption_distance, word_movers_distance, word_movers_plan
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.exact import ExactDistances, distinct, squared_distances_of
 from contml.distances.geo import haversine
@@ -14,7 +13,6 @@ from contml.distances.vectors import nearest_vectors
 __all__ = [
     "ExactDistances",
     "Neighbours",
-    "caption_distance",
     "class_distance",
     "cosine",
     "distinct",
@@ -32,6 +30,4 @@ __all__ = [
     "squared_distances_of",
     "squared_euclidean",
     "tag_distance",
-    "word_movers_distance",
-    "word_movers_plan",
 ]

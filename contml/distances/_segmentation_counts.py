@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
-from contml.distances._transport import Floats, Ints, compiled
+from contml.distances._compiled import Floats, Ints, compiled
 
 #: Typed loosely: numba's own type does not tell that the first argument is left out in a call.
 _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic

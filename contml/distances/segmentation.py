@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances._threads import in_threads
+from contml.distances._compiled import in_threads
 
 #: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
 Maps: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Tensor | np.ndarray[Any, Any]]"
