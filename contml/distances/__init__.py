@@ -2,12 +2,17 @@
 
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.exact import ExactDistances, distinct, squared_distances_of
-from contml.distances.geo import haversine
-from contml.distances.labels import class_distance, pose_distance
+from contml.distances.labels import (
+    class_distance,
+    edit_distance,
+    hamming_distance,
+    haversine,
+    jaccard_distance,
+    pose_distance,
+    tag_distance,
+)
 from contml.distances.search import Neighbours, smallest
 from contml.distances.segmentation import segmentation_distance
-from contml.distances.sequences import edit_distance
-from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
 from contml.distances.vectors import nearest_vectors
 
 __all__ = [

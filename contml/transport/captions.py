@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,14 +45,9 @@ def word_movers_distance(
         InputError: a caption is empty, or a word has no finite vector.
     """
     a, b, costs = _packed([[caption] for caption in x], [[caption] for caption in y], vectors)
-    b, device = a if x is y else b, torch.device(device)
-    if _uses_gpu(device):
-        from contml.transport import set_distance_gpu as gpu
-
-        return gpu.word_movers_distances(a, b, costs, device).float()
-    from contml.transport import set_distance_cpu as cpu  # here: it imports numba
-
-    return torch.from_numpy(cpu.word_movers_distances(a, b, costs)).to(device)
+    device = torch.device(device)
+    w: Tensor = _solver(device).word_movers_distances(a, a if x is y else b, costs, device)
+    return w.float()
 
 
 def caption_distance(
@@ -100,16 +96,14 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     return sorted(matches, key=lambda match: (-match.share * match.distance, -match.share))
 
 
-def set_distances(
-    x: Bags, y: Bags, costs: WordCosts, *, prune: bool = True, device: torch.device | str = "cpu"
-) -> Tensor:
+def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device | str = "cpu") -> Tensor:
     """D `[X, Y]` in float32 of packed caption sets, on `device`; half the work where x is y.
 
     Computed on the CPU, in torch's number of threads, where the device is the CPU or the solver does not run on it.
     """
     device = torch.device(device)
-    on_gpu = _uses_gpu(device)
-    out = torch.zeros(len(x.sets) - 1, len(y.sets) - 1, device=device if on_gpu else "cpu")
+    solver = _solver(device)
+    out = torch.empty(len(x.sets) - 1, len(y.sets) - 1, device=device)
     for rows in split_sets(np.diff(x.sets), _TILE):
         for cols in split_sets(np.diff(y.sets), _TILE):
             if x is y and cols[0] < rows[0]:
@@ -117,28 +111,26 @@ def set_distances(
             on_diagonal = x is y and cols[0] == rows[0]
             a = take(x, rows)
             b = a if on_diagonal else take(y, cols)
-            if on_gpu:
-                from contml.transport import set_distance_gpu as gpu
-
-                tile = gpu.set_distances(a, b, costs, device)
-            else:
-                from contml.transport import set_distance_cpu as cpu
-
-                tile = torch.from_numpy(cpu.set_distances(a, b, costs, prune))
+            tile = solver.set_distances(a, b, costs, device)
             out[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1] = tile
             if x is y and not on_diagonal:
                 out[cols[0] : cols[-1] + 1, rows[0] : rows[-1] + 1] = tile.T
-    return out.to(device)
+    return out
 
 
-def _uses_gpu(device: torch.device) -> bool:
-    if device.type != "cuda":
-        return False
-    try:  # here: only a CUDA device needs Triton, and some systems have torch without it
-        from contml.transport import set_distance_gpu as gpu
-    except ImportError:
-        return False
-    return gpu.works(device)
+def _solver(device: torch.device) -> ModuleType:
+    """The module that computes distances on this device: on a GPU where Triton works, else on the CPU."""
+    if device.type == "cuda":
+        try:  # here: only a CUDA device needs Triton, and some systems have torch without it
+            from contml.transport import set_distance_gpu as gpu
+        except ImportError:
+            pass
+        else:
+            if gpu.works(device):
+                return gpu
+    from contml.transport import set_distance_cpu as cpu  # here: it imports numba
+
+    return cpu
 
 
 def _packed(

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from contml.distances._compiled import Floats, Ints, compiled, in_threads, inlined
 from contml.transport.bags import Bags, CaptionPairs, most_words, split_sets, take
@@ -204,7 +205,7 @@ def _set_distance_rows(
 ) -> None:
     """D of sets start, start + step, ... of x to all of y; the upper half alone where x and y are the same.
 
-    `bounds_of_y[a, b]` and `bounds_of_x[b, a]` are the one-sided bounds of the caption pairs. Empty: no pruning.
+    `bounds_of_y[a, b]` and `bounds_of_x[b, a]` are the one-sided bounds of the caption pairs.
     """
     pairs, problem = _pointers(arrays), problem_in(workspace)
     x, y = arrays.x, arrays.y
@@ -214,10 +215,7 @@ def _set_distance_rows(
         for j in range(i + 1 if same else 0, len(y.sets) - 1):
             for a in range(x.sets[i], x.sets[i + 1]):
                 for b in range(y.sets[j], y.sets[j + 1]):
-                    bound = 0.0
-                    if bounds_of_y.size > 0:
-                        bound = max(bounds_of_y[a, b], bounds_of_x[b, a])
-                    bounds[a - x.sets[i], b - y.sets[j]] = bound
+                    bounds[a - x.sets[i], b - y.sets[j]] = max(bounds_of_y[a, b], bounds_of_x[b, a])
             out[i, j] = _set_distance(problem, pairs, i, j, bounds, known, np.inf)
 
 
@@ -292,32 +290,28 @@ def _nearest_rows(
                         bound_of[j] = np.inf
 
 
-def word_movers_distances(x: Bags, y: Bags, costs: WordCosts) -> Floats:
-    """W `[A, B]` in float32 of the captions of x to those of y; half the work where x is y."""
+def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
+    """W `[A, B]` in float32 of the captions of x to those of y, sent to `device`; half the work where x is y."""
     pairs, size, same = caption_pairs(x, y, costs), most_words(x, y), x is y
     out = np.zeros((len(x.totals), len(y.totals)), np.float32)
     in_threads(lambda start, step: word_movers_rows(pairs, make_workspace(size), same, start, step, out), len(out))
-    return out + out.T if same else out
+    return torch.from_numpy(out + out.T if same else out).to(device)
 
 
-def set_distances(x: Bags, y: Bags, costs: WordCosts, prune: bool) -> Floats:
-    """D `[X, Y]` in float32 of packed caption sets; without `prune`, every W is solved."""
+def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
+    """D `[X, Y]` in float32 of packed caption sets, sent to `device`; half the work where x is y."""
     same, size = x is y, most_words(x, y)
     pairs = caption_pairs(x, y, costs)
-    bounds_of_y = bounds_of_x = np.empty((0, 0), np.float32)
-    if prune:
-        bounds_of_y = _all_bounds(pairs.cost, x, pairs.rows, y, pairs.cols)
-        bounds_of_x = bounds_of_y
-        if not same:
-            bounds_of_x = _all_bounds(np.ascontiguousarray(pairs.cost.T), y, pairs.cols, x, pairs.rows)
+    bounds_of_y = bounds_of_x = _all_bounds(pairs.cost, x, pairs.rows, y, pairs.cols)
+    if not same:
+        bounds_of_x = _all_bounds(np.ascontiguousarray(pairs.cost.T), y, pairs.cols, x, pairs.rows)
     out = np.zeros((len(x.sets) - 1, len(y.sets) - 1), np.float32)
-    in_threads(
-        lambda start, step: _set_distance_rows(
-            pairs, make_workspace(size), bounds_of_y, bounds_of_x, same, start, step, out
-        ),
-        len(out),
-    )
-    return out + out.T if same else out
+
+    def compute(start: int, step: int) -> None:
+        _set_distance_rows(pairs, make_workspace(size), bounds_of_y, bounds_of_x, same, start, step, out)
+
+    in_threads(compute, len(out))
+    return torch.from_numpy(out + out.T if same else out).to(device)
 
 
 def nearest_sets(

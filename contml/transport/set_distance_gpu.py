@@ -62,9 +62,9 @@ def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.devi
             solver.solve_pairs(packed, rows[p], cols[q], len(x.totals), max(p, q), x is y, out)
     # Captions longer than the largest tile go to the solver on the CPU, which takes any length.
     if len(long := np.flatnonzero(tile_x == 0)):
-        out[_to(device, long)] = _to(device, cpu.word_movers_distances(take_captions(x, long), y, costs)).double()
+        out[_to(device, long)] = cpu.word_movers_distances(take_captions(x, long), y, costs, device).double()
     if len(long := np.flatnonzero(tile_y == 0)):
-        out[:, _to(device, long)] = _to(device, cpu.word_movers_distances(x, take_captions(y, long), costs)).double()
+        out[:, _to(device, long)] = cpu.word_movers_distances(x, take_captions(y, long), costs, device).double()
     return out
 
 

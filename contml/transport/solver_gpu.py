@@ -48,41 +48,31 @@ def solve_pairs(
     are solved, each is written twice, and the diagonal is not written.
     """
     if len(rows) and len(cols):
-        with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
-            _solve_pair[(len(rows) * len(cols),)](
-                *packed,
-                rows,
-                cols,
-                out,
-                len(cols),
-                out.shape[1],
-                offset,
-                tile=tile,
-                same=same,
-                num_warps=_WARPS[tile],
-                enable_fp_fusion=False,
-            )
+        with torch.cuda.device_of(out):
+            launch = _solve_pair[(len(rows) * len(cols),)]
+            sizes = len(cols), out.shape[1], offset
+            launch(*packed, rows, cols, out, *sizes, tile, same, num_warps=_WARPS[tile], enable_fp_fusion=False)
 
 
 # Without specialization: it would compile a second kernel for sizes that 16 divides.
 @triton.jit(do_not_specialize=["width", "stride", "offset"])
 def _solve_pair(
-    words: tl.tensor,
-    counts: tl.tensor,
-    places: tl.tensor,
-    starts: tl.tensor,
-    totals: tl.tensor,
-    keys: tl.tensor,
-    costs: tl.tensor,
-    rows: tl.tensor,
-    cols: tl.tensor,
-    out: tl.tensor,
-    width: tl.tensor,
-    stride: tl.tensor,
-    offset: tl.tensor,
+    words,
+    counts,
+    places,
+    starts,
+    totals,
+    keys,
+    costs,
+    rows,
+    cols,
+    out,
+    width,
+    stride,
+    offset,
     tile: tl.constexpr,
     same: tl.constexpr,
-) -> None:
+):
     pair = tl.program_id(0)
     row, col = tl.load(rows + pair // width), tl.load(cols + pair % width)
     if same:  # noqa: SIM102 - Triton cannot combine a constant with a value on the device
@@ -114,15 +104,7 @@ def _solve_pair(
 
 
 @triton.jit
-def _solve(
-    cost: tl.tensor,
-    supply: tl.tensor,
-    demand: tl.tensor,
-    takes_part: tl.tensor,
-    i: tl.tensor,
-    j: tl.tensor,
-    tile: tl.constexpr,
-) -> tl.tensor:
+def _solve(cost, supply, demand, takes_part, i, j, tile: tl.constexpr):
     """The least cost; NaN where no path of finite length is left. Always ends: each turn sends at least one unit."""
     reduced = _start(cost, supply, demand, takes_part)
     unsent, unmet, flow = _send_on_tight_arcs(reduced, supply, demand, i, j, tile)
@@ -154,7 +136,7 @@ def _solve(
 
 
 @triton.jit
-def _start(cost: tl.tensor, supply: tl.tensor, demand: tl.tensor, takes_part: tl.tensor) -> tl.tensor:
+def _start(cost, supply, demand, takes_part):
     """Reduced costs by the better of two dual starts, rows first or columns first; infinite outside the problem."""
     reach = tl.where(takes_part, cost, float("inf"))
     u = tl.where(supply > 0, tl.min(reach, 1, keep_dims=True), 0)
@@ -168,9 +150,7 @@ def _start(cost: tl.tensor, supply: tl.tensor, demand: tl.tensor, takes_part: tl
 
 
 @triton.jit
-def _send_on_tight_arcs(
-    reduced: tl.tensor, supply: tl.tensor, demand: tl.tensor, i: tl.tensor, j: tl.tensor, tile: tl.constexpr
-) -> tl.tensor:
+def _send_on_tight_arcs(reduced, supply, demand, i, j, tile: tl.constexpr):
     """Greedy flow on arcs of reduced cost 0: each turn serves rows and columns that are each other's first."""
     unsent, unmet = supply, demand
     flow = tl.zeros_like(unsent + unmet)
@@ -188,7 +168,7 @@ def _send_on_tight_arcs(
 
 
 @triton.jit
-def _search(reduced: tl.tensor, flow: tl.tensor, unsent: tl.tensor, unmet: tl.tensor) -> tl.tensor:
+def _search(reduced, flow, unsent, unmet):
     """Find shortest paths from all rows with unsent supply to the nearest column with unmet demand.
 
     Returns the distances of rows [T,1] and the columns they were reached through (-1: unsent supply), the distances of
@@ -209,7 +189,7 @@ def _search(reduced: tl.tensor, flow: tl.tensor, unsent: tl.tensor, unmet: tl.te
 
 
 @triton.jit
-def _nearer_rows(flow: tl.tensor, unmet: tl.tensor, row_distance: tl.tensor, col_distance: tl.tensor) -> tl.tensor:
+def _nearer_rows(flow, unmet, row_distance, col_distance):
     """Rows that are nearer through a column they send to, their distances, those columns; the nearest open column."""
     rise = tl.min(tl.where(unmet > 0, col_distance, float("inf")))
     near, at = tl.min(tl.where(flow > 0, col_distance, float("inf")), 1, return_indices=True, keep_dims=True)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances._compiled import Floats, Ints
+from contml.distances.euclidean import recompute
 
 #: Vocabularies of at most this many words keep all distances: at most 900 MB.
 WHOLE = 15_000
-#: Below this share of |x|^2 + |y|^2 a squared distance is computed again by subtraction: equal vectors are at 0.
+#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction: equal vectors are at 0.
 _CANCELS = 1e-6
 _BLOCK = 1024
 
@@ -80,8 +81,7 @@ class WordCosts:
         d *= -2
         d += size
         i, j = np.nonzero(d <= _CANCELS * size)
-        for part in np.array_split(np.arange(len(i)), len(i) // 65536 + 1):
-            d[i[part], j[part]] = np.square(x[i[part]] - y[j[part]]).sum(1)
+        recompute(d, i, j, lambda a, b: np.square(x[a] - y[b]).sum(1))
         return np.sqrt(d, out=d).astype(np.float32)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def test_it_ends_even_where_a_cost_is_not_finite(bad):
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Caption distances as on a GPU."""
-    monkeypatch.setattr(captions, "_uses_gpu", lambda device: True)
+    monkeypatch.setattr(captions, "_solver", lambda device: gpu)
 
 
 def sets(random, items=5, most=6):
