@@ -26,9 +26,10 @@ import torch
 from gensim.models import KeyedVectors
 
 from benchmarks.measure import alternate, heading, peak_memory, table
-from contml.distances import smallest, word_movers_distance
+from contml.distances import smallest
 from contml.labels import CaptionLabels
 from contml.labels.captions import load_word_vectors, tokens
+from contml.transport import word_movers_distance
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data")) / "flickr8k_1500"
 IMAGES, SAMPLE, ROUNDS, BRUTE = 150, 2_000, 5, 12

@@ -22,8 +22,8 @@ ALLOWED = {
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",
     # Objects of other libraries, in one version or another.
-    "distances/_lanes.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
-    "distances/_lanes.py:pointer: array": "types of Numba: arrays alone have a layout",
+    "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
+    "transport/vector_operations.py:pointer: array": "types of Numba: arrays alone have a layout",
     "distances/counts.py:_rounded_inputs: products": "torch 2.9 and later",
     "distances/counts.py:_rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
     "labels/captions.py:CaptionLabels.__init__: vectors": "word vectors are a mapping, or gensim's",

@@ -1,20 +1,23 @@
 """Distances of embeddings, label distances of tensors, and exact nearest neighbours."""
 
-from contml.distances.captions import caption_distance, word_movers_distance, word_movers_plan
 from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.exact import ExactDistances, distinct, squared_distances_of
-from contml.distances.geo import haversine
-from contml.distances.labels import class_distance, pose_distance
+from contml.distances.labels import (
+    class_distance,
+    edit_distance,
+    hamming_distance,
+    haversine,
+    jaccard_distance,
+    pose_distance,
+    tag_distance,
+)
 from contml.distances.search import Neighbours, smallest
 from contml.distances.segmentation import segmentation_distance
-from contml.distances.sequences import edit_distance
-from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
 from contml.distances.vectors import nearest_vectors
 
 __all__ = [
     "ExactDistances",
     "Neighbours",
-    "caption_distance",
     "class_distance",
     "cosine",
     "distinct",
@@ -32,6 +35,4 @@ __all__ = [
     "squared_distances_of",
     "squared_euclidean",
     "tag_distance",
-    "word_movers_distance",
-    "word_movers_plan",
 ]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from contml.distances._transport import compiled
+from contml.distances._compiled import compiled
 
 Singles: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

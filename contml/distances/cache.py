@@ -1,9 +1,9 @@
-"""Nearest neighbours on disk: a key of what they were computed from, parts while they are, one file when they are done.
+"""Nearest neighbours cached on disk, under a key of what they were computed from.
 
     folder/KEY.safetensors                        distances [R,k], rows [R,k]
-    folder/KEY.parts/000000000.safetensors        the same of some rows, until all are there
+    folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
 
-Files are written beside their place and moved there, so that a search that was interrupted left whole files only.
+Files are written to a temporary name and moved, so an interrupted search leaves complete files only.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write
 
-#: Part of every key: count it up when a label distance comes to mean something else.
+#: Part of every key: increase it when the definition of a label distance changes.
 _VERSION = 1
-#: Rows of a part; a search that was interrupted loses this many at the most.
+#: Rows of a part: an interrupted search loses at most this many.
 _ROWS = 1024
+#: What to do about a file that cannot be read or written.
+_DELETE, _OTHER_FOLDER = "delete it, and it is computed again", "give another folder"
 
-_Pair: TypeAlias = "tuple[Tensor, Tensor]"
+_Found: TypeAlias = "tuple[Tensor, Tensor]"  # distances [R,k] and rows [R,k]
 _Progress: TypeAlias = "Callable[[int], None] | None"
 
 
@@ -36,80 +38,73 @@ class Cache:
     """The k nearest neighbours of some rows of a label space, in a folder.
 
     Args:
-        folder: where they are kept.
+        folder: the folder of the cache.
         labels: the fingerprint of the label space.
-        k: how many.
-        rows: whose neighbours, `[R]`.
-        among: rows that may be neighbours.
+        k: the number of neighbours.
+        rows: the rows `[R]` whose neighbours are wanted.
+        among: the rows that may be neighbours.
     """
 
     def __init__(self, folder: Path, labels: str, k: int, rows: Tensor, among: Tensor) -> None:
         self.key = fingerprint(_VERSION, labels, k, rows, among)
         self.folder, self.rows, self.k = folder, rows, k
 
-    def get(self, search: Callable[[Tensor, _Progress], _Pair], progress: _Progress) -> _Pair:
-        """Distances and rows `[R, k]`: those on disk, or those that `search` finds, part by part, which are kept."""
-        path = self.folder / f"{self.key}.safetensors"
-        if (found := self._load(path, len(self.rows))) is not None:
-            if progress is not None:
-                progress(len(self.rows))
-            return found
-        try:
-            self._folder_of_parts.mkdir(parents=True, exist_ok=True)  # told before the search, not after
-        except OSError as error:
-            raise InputError(f"cannot write the cache {self.folder}: {error}; give another folder") from None
-        parts = [self._part(start, search, progress) for start in range(0, len(self.rows), _ROWS)]
-        whole = (
-            (torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts]))
-            if parts
-            else search(self.rows, None)
-        )
-        self._save(path, whole)
-        shutil.rmtree(self._folder_of_parts, ignore_errors=True)
-        return whole
+    def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
+        """Distances and rows `[R, k]`: from disk, or by `search`, part by part, and then kept on disk."""
+        path, parts = self.folder / f"{self.key}.safetensors", self.folder / f"{self.key}.parts"
 
-    @property
-    def _folder_of_parts(self) -> Path:
-        return self.folder / f"{self.key}.parts"
+        def search_all() -> _Found:
+            try:
+                parts.mkdir(parents=True, exist_ok=True)  # before the search: it may take long
+            except OSError as error:
+                raise InputError(f"cache {self.folder}", f"cannot be written ({error})", hint=_OTHER_FOLDER) from None
+            found = [get_part(start) for start in range(0, max(1, len(self.rows)), _ROWS)]
+            return torch.cat([distances for distances, _ in found]), torch.cat([rows for _, rows in found])
 
-    def _part(self, start: int, search: Callable[[Tensor, _Progress], _Pair], progress: _Progress) -> _Pair:
-        rows = self.rows[start : start + _ROWS]
-        path = self._folder_of_parts / f"{start:09d}.safetensors"
-        found = self._load(path, len(rows))
-        if found is None:
-            found = search(rows, None if progress is None else lambda finished: progress(start + finished))
-            self._save(path, found)
-            return found
-        if progress is not None:
-            progress(start + len(rows))
+        def get_part(start: int) -> _Found:
+            rows = self.rows[start : start + _ROWS]
+            report = None if progress is None else lambda finished: progress(start + finished)
+            return self._load_or(lambda: search(rows, report), parts / f"{start:09d}.safetensors", len(rows), report)
+
+        found = self._load_or(search_all, path, len(self.rows), progress)
+        shutil.rmtree(parts, ignore_errors=True)
         return found
 
-    def _load(self, path: Path, count: int) -> _Pair | None:
+    def _load_or(self, compute: Callable[[], _Found], path: Path, count: int, progress: _Progress) -> _Found:
+        found = self._load(path, count)
+        if found is None:
+            found = compute()
+            self._save(path, found)
+        elif progress is not None:
+            progress(count)
+        return found
+
+    def _load(self, path: Path, count: int) -> _Found | None:
         try:
             with safe_open(path, "pt", device=str(self.rows.device)) as file:
                 found = file.get_tensor("distances"), file.get_tensor("rows")
         except FileNotFoundError:
             return None
         except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: cut short or damaged ({error}); delete it, and it is computed again") from None
+            raise InputError(str(path), f"cut short or damaged ({error})", hint=_DELETE) from None
         if any(t.shape != (count, self.k) for t in found):
-            raise InputError(f"{path}: not the neighbours that its name promises; delete it, and it is computed again")
+            raise InputError(str(path), "neighbours of another search", hint=_DELETE)
         return found
 
-    def _save(self, path: Path, found: _Pair) -> None:
+    def _save(self, path: Path, found: _Found) -> None:
         tensors = {"distances": found[0].cpu().contiguous(), "rows": found[1].cpu().contiguous()}
         try:
-            # `write` makes the folder: another process that searches the same may have removed the folder of parts.
+            # `write` makes the folder: another process with the same search may have removed the folder of parts.
             write(path, lambda temporary: save_file(tensors, temporary))
         except (OSError, SafetensorError) as error:
-            raise InputError(f"cannot write the cache {path}: {error}; give another folder") from None
+            raise InputError(f"cache {path}", f"cannot be written ({error})", hint=_OTHER_FOLDER) from None
 
 
 def fingerprint(*parts: object) -> str:
-    """A hash of numbers, strings, tensors, arrays, classes, and containers of them, the same on every device and run.
+    """A hash of numbers, strings, tensors, arrays, classes and containers of them, the same on every device and run.
 
     Raises:
-        InputError: something else is among them.
+        InputError: a part is something else.
     """
     content = hashlib.sha256()
     for part in parts:
@@ -118,7 +113,7 @@ def fingerprint(*parts: object) -> str:
 
 
 def _feed(content: hashlib._Hash, value: object) -> None:
-    # What is fed says its type and its length, so that no two lists of parts read the same.
+    # Types and lengths are hashed too, so that different lists of parts have different content.
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         content.update(f"{value.dtype}{list(value.shape)}:".encode())
@@ -144,6 +139,7 @@ def _feed(content: hashlib._Hash, value: object) -> None:
         _feed(content, sorted(fingerprint(item) for item in value))
     else:
         raise InputError(
-            f"{type(value).__name__} among the labels or their options has no content to make a cache key of; "
-            "leave cache out, or give the label space a fingerprint() of its own"
+            "cache",
+            f"no key for labels or options with a {type(value).__name__}",
+            hint="omit cache, or give the label space its own fingerprint()",
         )

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances._frame import Frame, squared_lengths
-from contml.distances._threads import in_threads
+from contml.distances._compiled import in_threads
 from contml.distances.exact import distinct, squared_distances_of
+from contml.distances.vectors import Frame, squared_lengths
 
 #: Queries and gallery rows of a matrix product: a block stays in the processor's cache.
 _ROWS, _COLUMNS = 512, 2048

@@ -1,12 +1,12 @@
 """Similarities and distances of embeddings, and of label vectors and poses.
 
-A squared Euclidean distance comes from one matrix product of *lifted* rows and columns,
+Squared Euclidean distances are one matrix product of *lifted* rows and columns,
 
     D(x, y) = [-2 x, |x|^2, 1] . [y, 1, |y|^2]
 
-which costs no extra pass over the `[N, M]` block. Where |x - y|^2 is small beside |x|^2 + |y|^2 the product cancels, so
-those entries are computed again by subtraction: the relative error stays under 1e-3 in float32 at every scale. An
-offset that all rows share is taken off first, where that is exact, so that it does not make everything cancel.
+which needs no extra pass over the `[N, M]` block. Where |x - y|^2 is small compared with |x|^2 + |y|^2, the product
+cancels; these entries are recomputed by subtraction, so the relative error stays below 1e-3 in float32 at every scale.
+An offset that all rows share is subtracted first, where that is exact, so that not every entry cancels.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from torch import Tensor
 
 Distance: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean"]
 
-#: An entry below this share of |x|^2 + |y|^2 is computed again. The product errs by about sqrt(d) eps of that sum:
-#: at d = 2,048 that is 3e-6 in float32, so a relative error of at most 7e-4. In float64 it is 1e-8.
+#: Entries below this share of |x|^2 + |y|^2 are recomputed. The error of the product is about sqrt(d) eps of that sum:
+#: 3e-6 in float32 at d = 2,048, which is a relative error of at most 7e-4. In float64 it is 1e-8.
 _CANCELS = {torch.float32: 2.0**-8, torch.float64: 2.0**-20}
-#: Above this share of cancelling entries the whole block is subtracted: a gather of single pairs would be slower.
+#: Above this share of cancelled entries the whole block is subtracted: gathering single pairs would be slower.
 _DENSE_SHARE = 1 / 16
-#: Blocks of at most so many entries are never subtracted whole.
+#: Blocks of at most so many entries are never subtracted as a whole.
 _SMALL = 1 << 14
-#: Pairs subtracted at a time: bounds the `[pairs, d]` differences.
-_PAIRS = 1 << 18
+#: Pairs subtracted at a time, and pairs whose gradients are added at a time: bounds the `[pairs, d]` differences.
+_RECOMPUTED, _PAIRS = 1 << 16, 1 << 18
 
 
 class Lifted(NamedTuple):
-    """Rows and columns made ready so that any block of their similarities is one matrix product."""
+    """Rows and columns, extended so that any block of their similarities or squared distances is a matrix product."""
 
     rows: Tensor  # [N,e]
     cols: Tensor  # [M,e]
@@ -72,12 +72,12 @@ def normalize(x: Tensor) -> Tensor:
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """The same tensor in float32, or as it is in float64: half precision never enters a distance."""
+    """Convert to float32, except float64, which stays: half precision never enters a distance."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def lift(distance: Distance, x: Tensor, y: Tensor) -> Lifted:
-    """Make rows x `[N, d]` and columns y `[M, d]` ready for `block`; differentiable, O((N + M) d)."""
+    """Lift rows x `[N, d]` and columns y `[M, d]` for `block`; differentiable, O((N + M) d)."""
     with _no_autocast(x):
         x, y = full_precision(x), full_precision(y)
         if distance == "dot":
@@ -98,21 +98,44 @@ def lift(distance: Distance, x: Tensor, y: Tensor) -> Lifted:
         return Lifted(torch.cat((-2 * x, x2, torch.ones_like(x2)), 1), torch.cat((y, torch.ones_like(y2), y2), 1))
 
 
+class Values(NamedTuple):
+    """A block `[R, M]` of squared distances or dots, and the pairs (i, j) that were subtracted."""
+
+    s: Tensor
+    i: Tensor
+    j: Tensor
+
+
 def block(distance: Distance, rows: Tensor, cols: Tensor) -> Tensor:
     """Similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
     with _no_autocast(rows):
-        s = rows @ cols.T
-        if distance in ("dot", "cosine"):
-            return s
-        d = _subtract_where_cancelled(s, rows, cols)
-        return d if distance == "squared_euclidean" else _sqrt(d)
+        return root(distance, _values(distance, rows, cols).s)
+
+
+@torch.no_grad()
+def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
+    """As `block`, without a graph, for callers that compute the gradient; "euclidean" gives squared distances too."""
+    return _values(distance, rows, cols)
+
+
+def _values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
+    s = rows @ cols.T
+    if distance in ("dot", "cosine"):
+        none = torch.empty(0, dtype=torch.int64, device=s.device)
+        return Values(s, none, none)
+    size = rows[:, -2:-1].detach() + cols[:, -1].detach()  # [R,M] |x|^2 + |y|^2
+    i, j = (s.detach() < size.mul_(_CANCELS[s.dtype])).nonzero(as_tuple=True)
+    if _everywhere(i, s):
+        s = torch.cdist(rows[:, :-2] * -0.5, cols[:, :-2], compute_mode="donot_use_mm_for_euclid_dist").square()
+    else:
+        recompute(s, i, j, lambda a, b: (rows[a, :-2].mul(-0.5) - cols[b, :-2]).square().sum(1))
+    return Values(s, i, j)
 
 
 def _common_offset(x: Tensor, y: Tensor) -> Tensor:
-    """`[d]`: the middle of each coordinate's range where all of x and y lie within half of it, else 0.
+    """`[d]`: the middle of the range of a coordinate where all of x and y are within half of it, else 0.
 
-    They are then within a factor of 2 of it, and subtracting it is exact (Sterbenz): no distance changes, however
-    small.
+    All values are then within a factor of 2 of the middle, so subtracting it is exact (Sterbenz): no distance changes.
     """
     if len(x) == 0 or len(y) == 0:
         return x.new_zeros(x.shape[1])
@@ -123,40 +146,17 @@ def _common_offset(x: Tensor, y: Tensor) -> Tensor:
     return torch.where((high - low <= middle.abs()) & middle.isfinite(), middle, 0)
 
 
-class Values(NamedTuple):
-    """A block `[R, M]` of squared distances or dots, without a graph, and the pairs (i, j) that were subtracted."""
-
-    s: Tensor
-    i: Tensor
-    j: Tensor
-
-
-@torch.no_grad()
-def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
-    """As `block`, for a caller that takes the gradient himself; "euclidean" gives squared distances as well."""
-    s = rows @ cols.T
-    if distance in ("dot", "cosine"):
-        none = torch.empty(0, dtype=torch.int64, device=s.device)
-        return Values(s, none, none)
-    i, j = _cancelled(s, rows, cols)
-    if _everywhere(i, s):
-        s = torch.cdist(rows[:, :-2] * -0.5, cols[:, :-2], compute_mode="donot_use_mm_for_euclid_dist").square_()
-    elif len(i):
-        s[i, j] = pair_by_pair(rows, cols, i, j)
-    return Values(s, i, j)
-
-
 @torch.no_grad()
 def add_gradient(
     gradient: Tensor, values: Values, rows: Tensor, cols: Tensor, of_rows: Tensor, of_cols: Tensor
 ) -> None:
-    """Add the gradients of lifted rows `[R, e]` and columns `[M, e]` in place, given that of the block `[R, M]`.
+    """Add the gradients of lifted rows `[R, e]` and columns `[M, e]`, given the gradient of the block `[R, M]`.
 
-    In place, so that block after block needs no further `[M, e]`.
+    In place, so that many blocks need no memory for further `[M, e]`.
     """
     d = rows.shape[1] - 2
     for i, j in _parts(values.i, values.j):
-        # |x - y|^2 has the slopes 2 (x - y) and -2 (x - y); the lifted rows hold -2 x.
+        # The derivatives of |x - y|^2 are 2 (x - y) and -2 (x - y); lifted rows hold -2 x.
         pull = gradient[i, j][:, None] * (rows[i, :d].mul(-0.5) - cols[j, :d])
         of_rows[:, :d].index_add_(0, i, pull, alpha=-1)
         of_cols[:, :d].index_add_(0, j, pull, alpha=-2)
@@ -167,38 +167,22 @@ def add_gradient(
 
 
 def root(distance: Distance, s: Tensor) -> Tensor:
-    """The distances of what `block_values` gave: the square root of squared distances for "euclidean"."""
+    """The distances from what `block_values` returns: the square root of squared distances for "euclidean"."""
     return _sqrt(s) if distance == "euclidean" else s
 
 
-def pair_by_pair(rows: Tensor, cols: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Squared distances `[P]` of the lifted pairs (rows[i], cols[j]), by subtraction."""
-    d = rows.shape[1] - 2
-    parts = []
-    for a, b in _parts(i, j):
-        difference = rows[a, :d].mul(-0.5) - cols[b, :d]  # the lifted rows hold -2 x
-        parts.append((difference * difference).sum(1))
-    return torch.cat(parts)
+def recompute(d: Any, i: Any, j: Any, subtract: Callable[[Any, Any], Any]) -> None:
+    """Replace the cancelled entries d[i, j] of a matrix of squared distances by `subtract(i, j)`, in place, in parts.
+
+    The one place where cancellation is repaired, for tensors and for numpy arrays.
+    """
+    for start in range(0, len(i), _RECOMPUTED):
+        a, b = i[start : start + _RECOMPUTED], j[start : start + _RECOMPUTED]
+        d[a, b] = subtract(a, b)
 
 
 def _parts(i: Tensor, j: Tensor) -> list[tuple[Tensor, Tensor]]:
     return list(zip(torch.split(i, _PAIRS), torch.split(j, _PAIRS), strict=True)) if len(i) else []
-
-
-def _subtract_where_cancelled(s: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    i, j = _cancelled(s.detach(), rows.detach(), cols.detach())
-    if len(i) == 0:
-        return s
-    if _everywhere(i, s):
-        x, y = rows[:, :-2].mul(-0.5), cols[:, :-2]
-        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
-    return s.index_put((i, j), pair_by_pair(rows, cols, i, j))
-
-
-def _cancelled(s: Tensor, rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
-    size = rows[:, -2:-1] + cols[:, -1]  # [R,M] |x|^2 + |y|^2
-    i, j = (s < size.mul_(_CANCELS[s.dtype])).nonzero(as_tuple=True)
-    return i, j
 
 
 def _everywhere(i: Tensor, s: Tensor) -> bool:
@@ -206,7 +190,7 @@ def _everywhere(i: Tensor, s: Tensor) -> bool:
 
 
 class _SquareRoot(torch.autograd.Function):
-    """Square root whose gradient at 0 is 0, as for two identical embeddings, which have no direction to move in."""
+    """Square root with gradient 0 at 0: two identical embeddings have no direction to move in."""
 
     @staticmethod
     def forward(ctx: Any, d: Tensor) -> Tensor:
@@ -230,7 +214,7 @@ def pairs(distance: Distance, x: Tensor, y: Tensor) -> Tensor:
     with _no_autocast(x):
         try:
             d = _squared(full_precision(x), None if y is x else full_precision(y))
-        except _CancelsEverywhereError:  # tight clusters: subtracting whole blocks is faster than single pairs
+        except _CancelsEverywhereError:  # tight clusters: subtracting the whole block is faster
             return block(distance, *lift(distance, x, y))
         return d if distance == "squared_euclidean" else _sqrt(d)
 
@@ -240,13 +224,13 @@ class _CancelsEverywhereError(Exception):
 
 
 class _SquaredEuclidean(torch.autograd.Function):
-    """All squared distances with their gradient in closed form: with y = x, one matrix product each way."""
+    """All squared distances, with the gradient in closed form. y = None means y = x: one product in each direction."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor | None) -> Tensor:
         a, b, offset = x, x if y is None else y, None
         b2, mean = b.square().sum(1), b.mean(0)
-        if bool(mean.dot(mean) > b2.mean() / 2):  # else no offset is shared by all: most of the time, and quickly known
+        if bool(mean.dot(mean) > b2.mean() / 2):  # a cheap test: mostly, there is no common offset
             offset = _common_offset(a, b)
             a = a - offset
             b = a if y is None else b - offset
@@ -260,14 +244,13 @@ class _SquaredEuclidean(torch.autograd.Function):
         i, j = cancelled.nonzero(as_tuple=True)
         if _everywhere(i, d):
             raise _CancelsEverywhereError
-        for k, m in _parts(i, j):
-            d[k, m] = (a[k] - b[m]).square().sum(1)
+        recompute(d, i, j, lambda k, m: (a[k] - b[m]).square().sum(1))
         ctx.save_for_backward(x, y, i, j, offset)
         return d
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        with _no_autocast(gradient):  # somebody may go backward inside of it
+        with _no_autocast(gradient):  # backward may be called inside autocast
             return _SquaredEuclidean._gradients(gradient, *ctx.saved_tensors)
 
     @staticmethod
@@ -276,7 +259,7 @@ class _SquaredEuclidean(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         if offset is not None:
             x, y = x - offset, None if y is None else y - offset
-        # sum_j 2 g_ij (x_i - y_j), where cancelled pairs are taken by subtraction here too.
+        # sum_j 2 g_ij (x_i - y_j); cancelled pairs are subtracted here too.
         g = gradient if len(i) == 0 else gradient.index_put((i, j), torch.zeros_like(gradient[0, 0]))
         if y is None:
             g = g + g.T

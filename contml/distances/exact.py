@@ -1,9 +1,9 @@
-"""Squared distances of vectors that are the same to the last bit wherever they are computed: what a tie is.
+"""Squared distances of vectors that are equal to the last bit wherever they are computed: they define ties.
 
-    D(x, y) = sum_i (x_i - y_i)^2   in float64, by subtraction, added up in an order that only the dimension decides
+    D(x, y) = sum_i (x_i - y_i)^2   in float64, by subtraction, summed in an order that depends on the dimension alone
 
-Two items are tied when these numbers are equal. A matrix product will not do: the last bits of its entries depend on
-where in the matrix they stand, so that two copies of a vector may come out at different distances.
+Two items are tied if these numbers are equal. A matrix product would not do: the last bits of an entry depend on its
+position in the matrix, so two copies of a vector could be at different distances.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Bytes of differences at a time: what a processor's cache holds. Beyond it they take up to five times as long.
+#: Bytes of differences at a time: they fit in the processor's cache. Larger blocks take up to five times as long.
 _BYTES = 4 << 20
-#: The same on a CUDA device, which wants large blocks.
+#: The same on a CUDA device, where large blocks are faster.
 _CUDA_BYTES = 512 << 20
 #: Rows compared with their neighbours at a time.
 _ROWS = 1 << 14
 
 
 def squared_norms(x: Tensor) -> Tensor:
-    """Squared Euclidean norms of the last dimension of x `[..., d]` in float64, which is used up."""
+    """Squared Euclidean norms over the last dimension of x `[..., d]`, float64; x is overwritten."""
     x.square_()
     n = x.shape[-1]
     if not n:
         return x.sum(-1)
-    while n > 1:  # halves upon halves: the order of a library's own sum depends on the shape and the device
+    while n > 1:  # by halves: the order of torch's own sum depends on the shape and the device
         half = (n + 1) // 2
         x[..., : n - half] += x[..., half:n]
         n = half
@@ -46,7 +46,7 @@ def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Te
 
 
 def squared_distances_to(x: Tensor, y: Tensor, cols: Tensor) -> Tensor:
-    """Squared distances `[N, C]` in float64 of each of x `[N, d]` to rows `cols` `[N, C]` of y."""
+    """Squared distances `[N, C]` in float64 of each row of x `[N, d]` to rows `cols` `[N, C]` of y."""
     out = torch.empty(cols.shape, dtype=torch.float64, device=x.device)
     step = max(1, _budget(x) // (16 * max(x.shape[1] * cols.shape[1], 1)))
     for start in range(0, len(x), step):
@@ -60,21 +60,21 @@ def _budget(x: Tensor) -> int:
 
 
 class Distinct(NamedTuple):
-    """The different rows of a matrix, in an order that only their values decide."""
+    """The distinct rows of a matrix, in an order that depends on their values alone."""
 
-    at: Tensor  # [U] where each stands first
-    inverse: Tensor  # [N] which of them each row is
+    at: Tensor  # [U] the first row number of each
+    inverse: Tensor  # [N] the number of the distinct row that each row equals
     counts: Tensor  # [U] how often each occurs
 
 
 def distinct(x: Tensor) -> Distinct:
-    """The different rows of x `[N, d]`; 0 and -0 are one."""
+    """The distinct rows of x `[N, d]`; 0 and -0 are equal."""
     x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().double()
     values = np.ascontiguousarray(x.cpu().numpy())
     n = len(values)
     if bool(((values == 0) & np.signbit(values)).any()):
         values = values + 0.0
-    # Rows are compared as bytes. numpy's own unique would copy the matrix three times over.
+    # Rows are compared as bytes. numpy.unique would copy the matrix three times.
     packed = values.view(np.dtype((np.void, values.itemsize * values.shape[1])))[:, 0] if values.size else np.zeros(n)
     order = np.argsort(packed, kind="stable")
     first = np.ones(n, dtype=bool)
@@ -88,14 +88,14 @@ def distinct(x: Tensor) -> Distinct:
 
 
 class ExactDistances:
-    """Squared distances of a query to a whole gallery `[G, d]`; copies of a vector are computed once."""
+    """Squared distances from a query to a whole gallery `[G, d]`; copies of a vector are computed once."""
 
     def __init__(self, gallery: Tensor) -> None:
         self._gallery = gallery
         self._distinct: tuple[Tensor, Tensor] | None = None
 
     def of(self, query: Tensor) -> Tensor:
-        """`[G]` in float64."""
+        """Squared distances `[G]` in float64 of a query `[d]`."""
         if self._distinct is None:
             found = distinct(self._gallery)
             self._distinct = self._gallery[found.at].double(), found.inverse

@@ -1,7 +1,6 @@
-"""Nearest neighbours by label distance in a memory budget, and the order of equal distances.
+"""Nearest neighbours by label distance within a memory budget; neighbours at equal distance are in order of rows.
 
-Label distances are the same numbers to float32 rounding on every device, and nearest neighbours of equal distance come
-in order of their rows.
+Label distances are the same numbers on every device, to float32 rounding.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 
-#: Memory that one block of label distances may take with its temporaries, in bytes.
+#: Bytes that a block of label distances may take, with temporaries.
 MEMORY = 256 << 20
-#: Bytes an entry of a block takes while it is computed: float64 arithmetic with its temporaries.
+#: Bytes per entry of a block while it is computed: float64 arithmetic with temporaries.
 _BYTES = 64
 
 
@@ -35,7 +34,7 @@ def stream_nearest(
     memory: int,
     progress: Callable[[int], None] | None,
 ) -> Neighbours:
-    """The k nearest of `among` `[C]` to each of `rows` `[R]`, never itself, from blocks of `pairwise(rows, among)`."""
+    """The k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`."""
     keys = torch.empty(len(rows), k, dtype=torch.int64, device=rows.device)
     width = min(len(among), 1 << 14)
     for chunk in chunks(len(rows), width, memory):
@@ -54,9 +53,9 @@ def stream_nearest(
 
 
 def smallest(distances: Tensor, ids: Tensor, k: int, *, excluded: Tensor | None = None) -> Neighbours:
-    """The k smallest of each row of distances `[R, C]`, smallest first, ties by the lower of the columns' `ids` `[C]`.
+    """The k smallest of each row of distances `[R, C]`, smallest first, ties by the lower id; columns have ids `[C]`.
 
-    `excluded` `[R, C]` marks entries that do not count; a row needs k entries that do.
+    `excluded` `[R, C]` marks entries that do not count; each row needs k others.
     """
     key = _keys(distances, ids)
     if excluded is not None:
@@ -65,24 +64,22 @@ def smallest(distances: Tensor, ids: Tensor, k: int, *, excluded: Tensor | None 
 
 
 def checked(distances: Tensor) -> Tensor:
-    """The same label distances `[R, C]`, after a check that they are finite numbers >= 0."""
+    """Check that label distances `[R, C]` are finite numbers >= 0; returns them."""
     if distances.numel() and not all(0 <= float(edge) < float("inf") for edge in torch.aminmax(distances)):
-        bad = (~((distances >= 0) & distances.isfinite())).nonzero()[0].tolist()
-        raise InputError(
-            f"a label distance is {distances[tuple(bad)].item()} (row {bad[0]}, column {bad[1]} of the block); "
-            "label distances are finite numbers >= 0: look for NaN in the labels"
-        )
+        row, col = (~((distances >= 0) & distances.isfinite())).nonzero()[0].tolist()
+        value = f"{distances[row, col].item()} in row {row}, column {col} of a block"
+        raise InputError("label distance", value, "must be a finite number >= 0", "look for NaN in the labels")
     return distances
 
 
 def chunks(rows: int, cols: int, memory: int) -> Iterator[slice]:
-    """Slices of the rows, so that a block of a slice and all columns fits in `memory` bytes."""
+    """Slices of the rows such that a block of a slice and all columns fits in `memory` bytes."""
     step = max(1, memory // (_BYTES * max(cols, 1)))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
-#: The key of an entry that does not count: behind all that do.
+#: The key of an entry that does not count: after all others.
 _LAST = torch.iinfo(torch.int64).max
 
 
@@ -91,6 +88,6 @@ def _unpack(keys: Tensor) -> Neighbours:
 
 
 def _keys(distances: Tensor, cols: Tensor) -> Tensor:
-    # A float >= 0 orders as its bits do, so (distance, row) packs into one integer that a plain top-k can order: ties
-    # then go to the lower row, on every device. Adding 0 turns -0.0, whose bits are negative, into 0.0.
+    # Floats >= 0 have the order of their bits, so (distance, row) packs into one integer for a plain top-k: ties go to
+    # the lower row, on every device. Adding 0 turns -0.0, whose bits are negative, into 0.0.
     return (distances.add(0.0).view(torch.int32).long() << 32) | cols

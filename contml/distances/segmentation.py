@@ -1,12 +1,12 @@
-"""Distances of label maps, 1 - mIoU, from maps that are packed to one bit a pixel and class.
+"""Distances of label maps, 1 - mIoU, computed from maps that are packed to one bit per pixel and class.
 
-With A_c the pixels of class c in map x, B_c those in map y, V and W the pixels that x and y do not ignore:
+A_c are the pixels of class c in map x, B_c those in map y, V and W the pixels that x and y do not ignore:
 
     IoU_c = |A_c & B_c| / (|A_c & W| + |V & B_c| - |A_c & B_c|),    D(x, y) = 1 - mean_c IoU_c
 
-over the classes with |A_c & W| + |V & B_c| > 0. A_c lies in V and B_c in W, so the first count needs no mask. On the
-CPU the counts are popcounts; on a GPU they are matrix products of zeros and ones, exact in float32 up to 2^24 pixels
-(in TF32 too: sums are float32).
+over the classes with |A_c & W| + |V & B_c| > 0. A_c is a part of V, and B_c of W, so the first count needs no mask. On
+the CPU the counts are popcounts; on a GPU they are matrix products of zeros and ones, exact in float32 up to 2^24
+pixels (in TF32 too, which sums in float32).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances._threads import in_threads
+from contml.distances._compiled import in_threads
 
 #: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
 Maps: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Tensor | np.ndarray[Any, Any]]"
@@ -27,20 +27,20 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 #: Maps packed at a time.
 _PACKED = 256
-#: Bytes of columns that a CPU core compares with all rows before it goes on: they stay in its cache.
+#: Bytes of columns that a CPU core compares with all rows before it continues: they stay in its cache.
 _CACHED = 1 << 18
-#: Words of 64 pixels that a thread must have to compare: below that it takes longer to start than to do the work.
-_ALONE = 1 << 23
-#: Rows and columns of a matrix product on a GPU: bounds the unpacked pixels.
+#: Words of 64 pixels per thread, at least: starting a thread for fewer takes longer than the work.
+_WORDS_PER_THREAD = 1 << 23
+#: Rows and columns of a matrix product on a GPU: bounds the memory of the unpacked pixels.
 _PRODUCT = 1 << 10
-#: Pixels of a map: float32 counts exactly up to here.
+#: Pixels of a map at most: float32 counts exactly up to this number.
 _PIXELS = 1 << 24
 
 
 class PackedMaps(NamedTuple):
-    """Label maps of P pixels as one bit a pixel and class; a pixel that is ignored has no bit."""
+    """Label maps as one bit per pixel and class; an ignored pixel has no bit."""
 
-    masks: Tensor  # [N,C,words] int64: words of 64 pixels move eight times as fast as bytes
+    masks: Tensor  # [N,C,words] int64: words of 64 pixels are copied eight times as fast as bytes
     areas: Tensor  # [N,C] int32, pixels of each class
 
 
@@ -48,22 +48,22 @@ def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = N
     """Distances `[N, M]` of label maps x `[N, H, W]` and y `[M, H, W]` in float32: 1 - mean IoU, in [0, 1].
 
     The intersection over union of a class counts the pixels that neither map ignores; the mean is over the classes that
-    occur in either map there. Computed in float64 from exact counts.
+    occur in these pixels of either map. Computed in float64 from exact counts.
 
     Args:
         x: whole numbers 0 to classes - 1, or `ignore`.
         y: the same, of the same height and width.
         classes: how many classes there are.
-        ignore: the value of pixels that do not count; it may be one of the classes' numbers.
+        ignore: the value of pixels that do not count; it may be the number of a class.
 
     Raises:
         InputError: maps of different sizes, a value that is no class, or two maps without a common pixel.
     """
-    for one, maps in (("x", x), ("y", y)):
+    for name, maps in (("x", x), ("y", y)):
         if len(maps) == 0:
-            raise InputError(f"{one} holds no label maps; give [items, height, width]")
+            raise InputError(name, "no label maps", hint="give [items, height, width]")
     if tuple(x[0].shape) != tuple(y[0].shape):
-        raise InputError(f"maps of x are {list(x[0].shape)}, of y {list(y[0].shape)}; give maps of one size")
+        raise InputError("y", f"maps of {list(y[0].shape)}", f"must be {list(x[0].shape)} as in x")
     device = x.device if isinstance(x, Tensor) else torch.device("cpu")
     a = PackedMaps(*(t.to(device) for t in pack_maps(x, classes, ignore)))
     b = a if y is x else PackedMaps(*(t.to(device) for t in pack_maps(y, classes, ignore)))
@@ -71,23 +71,22 @@ def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = N
 
 
 def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | None = None) -> PackedMaps:
-    """Check label maps, resize them to `side` x `side` pixels by nearest neighbour (None: as they are), and pack them.
+    """Check label maps, resize them to `side` x `side` pixels by nearest neighbour (None: keep the size), pack them.
 
     Raises:
-        InputError: no maps, maps of different sizes, or a value that is no class: the item and the value are named.
+        InputError: no maps, maps of different sizes, or a value that is no class; it names the item and the value.
     """
     if classes < 1:
-        raise InputError(f"classes is {classes}; it must be at least 1")
+        raise InputError("classes", str(classes), "must be at least 1")
     if side is not None and side < 1:
-        raise InputError(f"side is {side}; it must be at least 1 pixel")
+        raise InputError("side", str(side), "must be at least 1 pixel")
     if len(maps) == 0:
-        raise InputError("there are no label maps; give [items, height, width]")
+        raise InputError("maps", "no label maps", hint="give [items, height, width]")
     size = tuple(maps[0].shape)
     height, width = (size if side is None else (side, side)) if len(size) == 2 else (0, 0)
     if not 0 < height * width <= _PIXELS:
-        raise InputError(
-            f"label map 0 is {list(size)}, packed at {height} x {width}; give [height, width] of 1 to {_PIXELS} pixels"
-        )
+        packed = f"{list(size)}, packed at {height} x {width}"
+        raise InputError("label map 0", packed, f"must be [height, width] of 1 to {_PIXELS} pixels")
     parts = []
     for start in range(0, len(maps), _PACKED):
         part = _checked(maps[start : start + _PACKED], start, size, classes, ignore)
@@ -99,7 +98,7 @@ def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | N
 
 
 def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """`segmentation_distance` `[N, M]` of packed maps. Errors name items by `names`, `[N]` and `[M]`, or by position.
+    """`segmentation_distance` `[N, M]` of packed maps. Errors name items by the row numbers `names`, `[N]` and `[M]`.
 
     Raises:
         InputError: two maps have no common pixel.
@@ -116,13 +115,13 @@ def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tens
         i, j = bad.nonzero()[0].tolist()
         i, j = (i, j) if names is None else (int(names[0][i]), int(names[1][j]))
         raise InputError(
-            f"label maps {i} and {j} have no pixel that neither ignores; leave maps out that are mostly ignored"
+            f"label maps {i} and {j}", "no pixel that neither ignores", hint="omit maps of mostly ignored pixels"
         )
     return out
 
 
 def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
-    """`[N, M]` in float32 by matrix products; NaN where no pixel is common."""
+    """Distances `[N, M]` in float32 by matrix products; NaN for maps without a common pixel."""
     total = torch.zeros(len(x.areas), len(y.areas), dtype=torch.float64, device=x.areas.device)
     count = torch.zeros_like(total)
     v, w = (_unpack(_union(side.masks)) for side in (x, y))
@@ -136,7 +135,7 @@ def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
 
 
 def _union(masks: Tensor) -> Tensor:
-    """`[N, words]`: the pixels of any class, which are all that are not ignored."""
+    """`[N, words]`: the pixels of any class, which are those that are not ignored."""
     out = masks[:, 0].clone()
     for one in masks.unbind(1)[1:]:
         out |= one
@@ -149,51 +148,47 @@ def _unpack(masks: Tensor) -> Tensor:
 
 
 def _by_popcount(x: PackedMaps, y: PackedMaps) -> Tensor:
-    """`[N, M]` in float32 in torch's number of threads; NaN where no pixel is common."""
+    """Distances `[N, M]` in float32 in torch's number of threads; NaN for maps without a common pixel."""
     from contml.distances import _segmentation_counts as counts  # here: it imports numba
 
-    same = y is x
-    masks, areas = x.masks.contiguous().numpy(), x.areas.contiguous().numpy()
-    v = counts.labelled(masks, areas)
-    others, other_areas = (masks, areas) if same else (y.masks.contiguous().numpy(), y.areas.contiguous().numpy())
-    w = v if same else counts.labelled(others, other_areas)
-    out = np.empty((len(v), len(w)), dtype=np.float32)
+    def arrays(maps: PackedMaps) -> counts.MapArrays:
+        tensors = maps.masks, maps.areas, _union(maps.masks)
+        return counts.MapArrays(*(tensor.contiguous().numpy() for tensor in tensors))
+
+    same, a = y is x, arrays(x)
+    b = a if same else arrays(y)
+    out = np.empty((len(a.areas), len(b.areas)), dtype=np.float32)
     if out.size:
-        whole, width = counts.all_equal(v, w), max(1, _CACHED // w[0].nbytes)
+        same_pixels = bool((a.labelled == a.labelled[0]).all() and (b.labelled == a.labelled[0]).all())
+        width = max(1, _CACHED // b.labelled[0].nbytes)
         in_threads(
-            lambda start, step: counts.distances(
-                masks, areas, v, others, other_areas, w, whole, same, width, start, step, out
-            ),
-            out.size * masks[0].size // _ALONE,
+            lambda start, step: counts.distances(a, b, same_pixels, same, width, start, step, out),
+            out.size * a.masks[0].size // _WORDS_PER_THREAD,
         )
     return torch.from_numpy(out)
 
 
 def _nearest(length: int, side: int) -> Array:
-    """`[side]`: the pixel of `length` whose centre is nearest to that of each new one."""
+    """`[side]`: for each new pixel, the one of `length` pixels whose centre is nearest."""
     return ((2 * np.arange(side) + 1) * length) // (2 * side)
 
 
 def _checked(maps: Maps, start: int, size: tuple[int, ...], classes: int, ignore: int | None) -> Array:
     part = [np.asarray(m.cpu() if isinstance(m, Tensor) else m) for m in maps]
-    for item, one in enumerate(part, start):
-        if one.shape != size:
-            raise InputError(
-                f"label map {item} is {list(one.shape)}, but label map 0 is {list(size)}; give maps of one size"
-            )
-        if one.dtype.kind not in "iu":
-            raise InputError(f"label map {item} is {one.dtype}; label maps are whole numbers")
+    for item, label_map in enumerate(part, start):
+        if label_map.shape != size:
+            raise InputError(f"label map {item}", str(list(label_map.shape)), f"must be {list(size)} as label map 0")
+        if label_map.dtype.kind not in "iu":
+            raise InputError(f"label map {item}", str(label_map.dtype), "must be integers")
     stacked = np.stack(part)
     bad = (stacked < 0) | (stacked >= classes)
     if ignore is not None:
         bad &= stacked != ignore
     if bad.any():
         item, row, column = np.argwhere(bad)[0]
-        also = "" if ignore is None else f", and {ignore} is ignored"
-        raise InputError(
-            f"label map {start + item} has the value {stacked[item, row, column]} at row {row}, column {column}; "
-            f"classes are 0 to {classes - 1}{also}"
-        )
+        value = f"{stacked[item, row, column]} at row {row}, column {column}"
+        ignored = "" if ignore is None else f", or {ignore} for ignored pixels"
+        raise InputError(f"label map {start + item}", value, f"must be 0 to {classes - 1}{ignored}")
     return stacked
 
 

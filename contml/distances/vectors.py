@@ -1,8 +1,8 @@
-"""The k nearest vectors by Euclidean distance, exactly: candidates in float32, ranked again in float64.
+"""The k nearest vectors by Euclidean distance, exactly: candidates are found in float32 and ranked in float64.
 
-On the CPU candidates come from FAISS, elsewhere from matrix products of torch. All that the search left out is at
-least as far as its last candidate, save for float32's rounding, of which there is a bound: a query for which that could
-hide a nearer vector (tight clusters, ties) is compared with the whole gallery.
+On the CPU candidates come from FAISS, on a GPU from matrix products. Every other vector is at least as far as the last
+candidate, except for float32 rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters,
+ties), the query is compared with the whole gallery.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from contml.distances._frame import Frame, squared_lengths
 from contml.distances.exact import ExactDistances, squared_distances_to
 
-#: Candidates beyond k that are ranked again: rounding may have swapped near ties at k.
+#: Rows that are centred and scaled in float64 at a time.
+_CHUNK = 4096
+#: Candidates beyond k: rounding may have swapped near ties at k.
 _SPARE = 32
 #: Queries ranked at a time, and the bytes that their `[queries, candidates, d]` differences may take.
 _QUERIES = 256
@@ -28,7 +29,7 @@ _COLUMNS = 1 << 16
 class Nearest(NamedTuple):
     """The k nearest of a gallery to each query, nearest first, ties by lower position."""
 
-    values: Tensor  # [Q,k] float64: squared distances, or what `order` made of them
+    values: Tensor  # [Q,k] float64: squared distances, or what `order` returned for them
     positions: Tensor  # [Q,k] int64
 
 
@@ -48,10 +49,10 @@ def nearest_vectors(
         queries: finite numbers, on the gallery's device.
         gallery: finite numbers; at least k rows that are not the query itself.
         k: how many.
-        itself: `[Q]`, a query's own position in the gallery, which is left out, or -1.
-        order: turns squared distances into what is ranked, in float64; it never decreases. Ties are ties of that.
-        memory: bytes that the differences to candidates may take.
-        progress: called with the number of queries finished so far.
+        itself: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
+        order: a non-decreasing function of squared distances in float64; its values are ranked, and decide ties.
+        memory: bytes for the differences to candidates.
+        progress: called with the number of finished queries.
     """
     order = (lambda squared: squared) if order is None else order
     q, g = queries.detach(), gallery.detach()
@@ -86,20 +87,48 @@ def nearest_vectors(
     return out
 
 
+class Frame:
+    """Coordinates in which float32 is precise: centred at the mean of the gallery `[G, d]`, scaled to at most 1.
+
+    Without that, an offset or a scale that all vectors share would make sums round, or overflow.
+    """
+
+    def __init__(self, queries: Tensor, gallery: Tensor) -> None:
+        self.center = gallery.mean(0, dtype=torch.float64)
+        edges = [edge.double() for x in (queries, gallery) if x.numel() for edge in x.aminmax(dim=0)]
+        self.scale = max((float((edge - self.center).abs().max()) for edge in edges), default=0.0) or 1.0
+        largest = max((float(edge.abs().max()) for edge in edges), default=0.0)
+        #: How far centring moves a scaled vector at most: it rounds relative to the numbers before.
+        self.shift = 4 * torch.finfo(torch.float64).eps * largest / self.scale * gallery.shape[1] ** 0.5
+
+    def place(self, x: Tensor) -> Tensor:
+        """Vectors x `[N, d]` in the frame, in float32."""
+        out = torch.empty(x.shape, device=x.device)
+        for start in range(0, len(x), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            out[part] = (x[part].double() - self.center) / self.scale
+        return out
+
+
+def squared_lengths(x: Tensor) -> Tensor:
+    """Squared norms `[N]` in float64 of x `[N, d]`."""
+    return torch.cat([part.double().square().sum(1) for part in torch.split(x, _CHUNK)])
+
+
 class _Rounding:
-    """How far a squared distance of scaled float32 vectors may be from the true one."""
+    """A bound on the rounding error of squared distances of scaled float32 vectors."""
 
     def __init__(self, frame: Frame, gallery: Tensor) -> None:
         self.dim, self.shift = gallery.shape[1], frame.shift
         self.longest = float(squared_lengths(gallery).max())
-        # In TF32, if somebody allowed it, products keep ten bits.
+        # In TF32, if it is allowed, products keep ten bits.
         tf32 = gallery.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
         self.eps = 2.0**-10 if tf32 else 2.0**-23
 
     def of(self, q32: Tensor, last: Tensor) -> Tensor:
-        """A bound `[Q]` for these queries and all that may be nearer than `last` `[Q]`."""
+        """The bound `[Q]` for these queries and all vectors that may be nearer than `last` `[Q]`."""
         length = q32.square().sum(1).double()
-        # A much longer vector is far away whatever the rounding: no outlier makes all queries unsure.
+        # A much longer vector is far away despite rounding: an outlier does not make all queries unsure.
         size = length + torch.maximum(16 * length, 4 * last).clamp(max=self.longest)
         shift = 2 * (2 * size).sqrt() * self.shift + self.shift**2
         bound: Tensor = 2 * (self.dim + 4) * self.eps * size + shift + torch.finfo(torch.float32).tiny
@@ -137,7 +166,7 @@ def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 def _whole(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
-    """Values and positions `[k]` of the nearest of the whole gallery, given what is ranked `[G]` of one query."""
+    """Values and positions `[k]` of the nearest of one query, given its values `[G]` to the whole gallery."""
     if own >= 0:
         d[own] = torch.inf
     last = d.kthvalue(k).values

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from contml.distances._transport import compiled
+from contml.distances._compiled import compiled
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

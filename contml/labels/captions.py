@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances._bags import longest, pack, take
-from contml.distances._word_costs import WordCosts
 from contml.distances.cache import fingerprint
-from contml.distances.captions import set_distances
 from contml.distances.search import Neighbours
 from contml.labels.base import LabelSpace
+from contml.transport import set_distances
+from contml.transport.bags import most_words, pack, take
+from contml.transport.word_costs import WordCosts
 
-#: English words that say nothing of a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
-#: commonest prepositions.
+#: English words that do not describe a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
+#: most common prepositions.
 _STOP_WORDS = """
 a about all also am an and another any are as at be because been being both but by can could did do does doing each for
 from had has have having he her here hers herself him himself his how i if in into is it it's its itself just me my
@@ -35,7 +35,7 @@ why will with would you your yours
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 #: A run of letters and digits; apostrophes inside it belong to it.
 _TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-#: Word2Vec of a corpus: passes over it.
+#: Passes over the captions when Word2Vec is trained on them.
 _EPOCHS = 20
 
 
@@ -45,26 +45,26 @@ def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
 
 
 class CaptionLabels(LabelSpace):
-    """Images with captions: two images are near where every caption of one has a near caption of the other.
+    """Images with captions: two images are near if every caption of one has a near caption of the other.
 
     The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
     plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions,
-    in float32. Captions are compared as bags of words: lower case; a word is a run of letters, digits and inner
-    apostrophes; `STOP_WORDS` are left out, as are words without a vector (`unknown` counts them by word). A caption
-    with no word left is dropped (`dropped` tells how many); an image left without captions is refused or, with
-    `empty="drop"`, left out. `kept` are the rows of the input that are in the space.
+    in float32. Captions are compared as bags of words, in lower case; a word is a run of letters, digits and inner
+    apostrophes. `STOP_WORDS` are omitted, and so are words without a vector (`unknown` counts each of them). A caption
+    without words is dropped (`dropped` counts them). An image without captions is refused or, with `empty="drop"`,
+    dropped. `kept` are the rows of the input that are in the space.
 
-    On a CUDA device distances are computed by a Triton kernel, else on the CPU in torch's number of threads. Nearest
-    rows are found on the CPU, wherever the labels are.
+    Distances are computed by a Triton kernel on a CUDA device, else on the CPU in torch's number of threads. Nearest
+    rows are found on the CPU, also for labels on a GPU.
 
     Args:
         captions: the captions of each image.
         vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec binary or
-            text, GloVe text (each plain or .gz), or KeyedVectors as gensim saved them, which are memory-mapped (such a
+            text, GloVe text (each plain or .gz), or KeyedVectors saved by gensim, which are memory-mapped (such a
             file is a pickle: open only your own). None trains Word2Vec by gensim on these captions.
-        normalize: word vectors to unit length first, as gensim's `wmdistance` does by default.
+        normalize: scale word vectors to unit length, as gensim's `wmdistance` does by default.
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
-        dim: dimension of the vectors where they are trained.
+        dim: dimension of the vectors, if they are trained.
         seed: seed of that training, which is reproducible.
 
     Raises:
@@ -83,7 +83,7 @@ class CaptionLabels(LabelSpace):
         seed: int = 0,
     ) -> None:
         if empty not in ("refuse", "drop"):
-            raise InputError(f"empty is {empty!r}; it must be refuse or drop")
+            raise InputError("empty", repr(empty), "must be refuse or drop")
         words = [[tokens(caption) for caption in _checked(row, image)] for row, image in enumerate(captions)]
         source: Any = vectors
         if vectors is None:
@@ -91,28 +91,27 @@ class CaptionLabels(LabelSpace):
         elif isinstance(vectors, str | Path):
             source = load_word_vectors(vectors)
         elif not hasattr(vectors, "__contains__"):
-            raise InputError(
-                f"vectors is a {type(vectors).__name__}; give KeyedVectors, a mapping from words to vectors, or a file"
-            )
+            accepted = "give KeyedVectors, a mapping from words to vectors, or a file"
+            raise InputError("vectors", type(vectors).__name__, hint=accepted)
         counts = Counter(word for image in words for caption in image for word in caption)
         known = sorted(word for word in counts if word in source)
         number = {word: position for position, word in enumerate(known)}
         self.unknown = {word: count for word, count in counts.most_common() if word not in number}
         bags = [[[number[w] for w in caption if w in number] for caption in image] for image in words]
-        left = [[caption for caption in image if caption] for image in bags]
-        self.dropped = sum(map(len, bags)) - sum(map(len, left))
-        nothing = [row for row, image in enumerate(left) if not image]
-        if nothing and empty == "refuse":
+        usable = [[caption for caption in image if caption] for image in bags]
+        self.dropped = sum(map(len, bags)) - sum(map(len, usable))
+        empty_images = [row for row, image in enumerate(usable) if not image]
+        if empty_images and empty == "refuse":
             raise InputError(
-                f"image {nothing[0]} has no caption with a word that has a vector ({len(nothing)} such images); "
-                "leave these out, give vectors for their words, or set empty=drop"
+                f"image {empty_images[0]}",
+                f"no caption with a word that has a vector ({len(empty_images)} such images)",
+                hint="omit them, give vectors for their words, or set empty=drop",
             )
-        kept = torch.tensor([row for row, image in enumerate(left) if image], dtype=torch.int64)
-        if len(kept) == 0:
-            raise InputError(f"none of {len(left)} images has a caption with a word that has a vector")
-        super().__init__(kept=kept)
+        if len(empty_images) == len(usable):
+            raise InputError("captions", f"no word has a vector in any of {len(usable)} images")
+        super().__init__(kept=torch.tensor([row for row, image in enumerate(usable) if image], dtype=torch.int64))
         self.words = known
-        self._bags = pack(image for image in left if image)
+        self._bags = pack(image for image in usable if image)
         self._costs = WordCosts(_matrix(source, known, normalize), known)
         self.unit = "word-vector distance, summed over captions"
 
@@ -121,7 +120,7 @@ class CaptionLabels(LabelSpace):
         return set_distances(x._bags, x._bags if y is x else y._bags, self._costs, device=self.device)
 
     def fingerprint(self) -> str:
-        """A hash of the captions' words and of their vectors, the same on every device: the key of caches."""
+        """A hash of the words of the captions and of their vectors, the same on every device: the key of caches."""
         return fingerprint(type(self), list(self._bags), self._costs.vectors)
 
     def _select(self, index: Tensor) -> Self:
@@ -132,8 +131,8 @@ class CaptionLabels(LabelSpace):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        # On the CPU, where bounds of D leave out all but some hundred candidates of a row. Memory limits the threads.
-        from contml.distances._captions_cpu import nearest_sets  # here: it imports numba
+        # On the CPU, where bounds of D exclude all but some hundred candidates of a row. Memory limits the threads.
+        from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 
         own, ids = rows.cpu().numpy(), among.cpu().numpy()
         distances, found = nearest_sets(
@@ -146,18 +145,18 @@ class CaptionLabels(LabelSpace):
 
     @property
     def longest(self) -> int:
-        """Distinct words of the longest caption."""
-        return longest(self._bags)
+        """The number of distinct words of the longest caption."""
+        return most_words(self._bags)
 
 
 def load_word_vectors(path: Path | str) -> Any:
-    """Word vectors of a file as gensim's KeyedVectors: word2vec binary or text, GloVe text, or saved by gensim.
+    """Read word vectors as gensim's KeyedVectors: word2vec binary or text, GloVe text, or KeyedVectors saved by gensim.
 
-    What the file holds is told by its first bytes. Files of gensim's own are memory-mapped; they are pickles, so open
+    The first bytes of the file decide its format. Files saved by gensim are memory-mapped; they are pickles, so open
     only your own.
 
     Raises:
-        InputError: there is no such file, it is of no such format, or it is cut short.
+        InputError: the file does not exist, is of another format, or is cut short.
     """
     from gensim.models import KeyedVectors  # here: it takes a second to import
 
@@ -167,44 +166,43 @@ def load_word_vectors(path: Path | str) -> Any:
             head = file.read(1 << 16)
             file.seek(-1 if head else 0, 2)
             ended = file.read() == b"\n"
-        if path.suffix == ".gz":  # what gensim goes by
-            ended = True  # gzip tells by itself
+        if path.suffix == ".gz":  # as gensim decides
+            ended = True  # gzip reports a file that is cut short
             with gzip.open(path) as unpacked:
                 head = unpacked.read(1 << 16)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; give a file of word vectors") from None
+        raise InputError(str(path), "no such file", hint="give a file of word vectors") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: damaged or cut short, as gzip ({error})") from None
+        raise InputError(str(path), f"damaged or cut short, read as gzip ({error})") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
+        raise InputError(str(path), f"cannot be read ({error})") from None
     form = _format(head)
     if form is None:
-        raise InputError(
-            f"{path}: no word vectors; give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
-        )
+        formats = "give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
+        raise InputError(str(path), "no word vectors", hint=formats)
     try:
         if form == "gensim":
             loaded = KeyedVectors.load(str(path), mmap="r")
             vectors = getattr(loaded, "wv", loaded)  # a whole Word2Vec model holds its vectors
             if not isinstance(vectors, KeyedVectors):
-                raise ValueError(f"it holds a {type(loaded).__name__}")
+                raise ValueError(f"it contains a {type(loaded).__name__}")
             return vectors
-        if form != "binary" and not ended:  # cut inside its last number, it would read well
+        if form != "binary" and not ended:  # a last number that is cut short would still be a number
             raise ValueError("its last line has no end")
         if form in ("binary", "text") and path.suffix != ".gz":  # a number takes two bytes at least
             count, dim = map(int, head.split(maxsplit=2)[:2])
-            if 2 * count * dim > path.stat().st_size:  # told at once, and before gensim takes the memory for it
-                raise ValueError(f"its head promises {count} vectors of {dim} numbers")
+            if 2 * count * dim > path.stat().st_size:  # checked before gensim allocates memory for them
+                raise ValueError(f"its head announces {count} vectors of {dim} numbers")
         return KeyedVectors.load_word2vec_format(
             str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
         )
     except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: damaged or cut short, as {_FORMATS[form]} ({reason})") from None
+        raise InputError(str(path), f"damaged or cut short, read as {_FORMATS[form]} ({reason})") from None
 
 
 def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed: int = 0) -> Any:
-    """Word2Vec (skip-gram) of these tokens by gensim, as KeyedVectors: one worker, so the seed makes it reproducible.
+    """Train Word2Vec (skip-gram) on these tokens by gensim; returns KeyedVectors. One worker, so it is reproducible.
 
     Raises:
         InputError: there are no words.
@@ -212,23 +210,23 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
     from gensim.models import Word2Vec
 
     if not any(sentences):
-        raise InputError("the captions have no words to train word vectors on; give captions, or word vectors")
+        raise InputError("captions", "no words to train word vectors on", hint="give captions, or word vectors")
     model = Word2Vec(
         sentences=sentences, vector_size=dim, window=5, min_count=1, sg=1, epochs=_EPOCHS, workers=1, seed=seed
     )
     return model.wv
 
 
-#: What gensim, gzip and pickle raise at a file that is not whole; a wrong head may ask for too much memory.
+#: What gensim, gzip and pickle raise for a damaged file; a wrong head may ask for too much memory.
 _DAMAGED = (
     *(ValueError, EOFError, OSError, AttributeError, ImportError, IndexError, MemoryError),
     *(pickle.UnpicklingError, zlib.error),
 )
-_FORMATS = {"gensim": "gensim's own", "binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
+_FORMATS = {"gensim": "saved by gensim", "binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
 
 
 def _format(head: bytes) -> str | None:
-    """Which format a file that begins so is in; None where it is none."""
+    """The format of a file that begins with `head`; None if it is none of ours."""
     if head[:1] == b"\x80":  # a pickle of protocol 2 or later
         return "gensim"
     first, _, rest = head.partition(b"\n")
@@ -249,12 +247,8 @@ def _is_number(field: bytes) -> bool:
 
 
 def _checked(row: int, image: Sequence[str]) -> Sequence[str]:
-    if (
-        isinstance(image, str)
-        or not isinstance(image, Iterable)
-        or not all(isinstance(caption, str) for caption in image)
-    ):
-        raise InputError(f"the captions of image {row} are {image!r:.60}; give a list of strings for each image")
+    if isinstance(image, str) or not (isinstance(image, Iterable) and all(isinstance(c, str) for c in image)):
+        raise InputError(f"the captions of image {row}", f"{image!r:.60}", hint="give a list of strings for each image")
     return image
 
 
@@ -262,9 +256,9 @@ def _matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, 
     try:
         matrix = np.array([vectors[word] for word in words], dtype=np.float64)
     except ValueError as error:
-        raise InputError(f"word vectors are not of one length, or no numbers ({error})") from None
+        raise InputError("word vectors", f"not of one length, or no numbers ({error})") from None
     if matrix.ndim != 2:
-        raise InputError(f"word vectors are of shape {list(matrix.shape[1:])}; give a vector a word")
+        raise InputError("word vectors", f"of shape {list(matrix.shape[1:])}", hint="give one vector per word")
     if normalize:
         norm = np.linalg.norm(matrix, axis=1, keepdims=True)
         matrix = matrix / np.where(norm > 0, norm, 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.geo import haversine
+from contml.distances.labels import haversine
 from contml.labels.base import LabelSpace
 
 

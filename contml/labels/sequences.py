@@ -8,7 +8,7 @@ from typing import Self
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.sequences import edit_distance
+from contml.distances.labels import edit_distance
 from contml.labels.base import LabelSpace
 from contml.labels.sets import padded
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.sets import hamming_distance, jaccard_distance, tag_distance
+from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
 from contml.labels.base import LabelSpace
 
 

@@ -158,7 +158,7 @@ def test_threads_change_nothing(monkeypatch):
     assert torch.equal(one.tied, three.tied)
 
 
-def test_what_is_computed_again_are_few(monkeypatch):
+def test_few_pairs_are_recomputed(monkeypatch):
     computed = []
     monkeypatch.setattr(
         counts, "squared_distances_of", lambda *given: computed.append(len(given[2])) or squared_distances_of(*given)

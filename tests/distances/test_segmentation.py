@@ -1,4 +1,4 @@
-"""Distances of label maps against a confusion matrix a pair: random, real, ignored pixels, absent classes, bad maps."""
+"""Distances of label maps equal a confusion matrix per pair: random, real, ignored pixels, absent classes, bad maps."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 from support.paths import DATA_ROOT
+from support.refusals import refuses
 
-from contml import InputError
 from contml.distances import segmentation_distance
 from contml.distances.segmentation import PackedMaps, _by_product, pack_maps, packed_segmentation_distance
 from contml.labels import SegmentationLabels, nearest
@@ -64,9 +64,9 @@ def test_equals_the_confusion_matrix(drawn, cached):
     expected = loop(maps, maps, classes, ignore)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["contml.distances.segmentation"], "_CACHED", cached)
-        patch.setattr(sys.modules["contml.distances.segmentation"], "_ALONE", 1)
+        patch.setattr(sys.modules["contml.distances.segmentation"], "_WORDS_PER_THREAD", 1)
         if bool(expected.isnan().any()):
-            with pytest.raises(InputError, match="have no pixel that neither ignores"):
+            with refuses("label maps", got="no pixel"):
                 segmentation_distance(maps, maps, classes, ignore)
             return
         ours = segmentation_distance(maps, maps, classes, ignore)
@@ -172,7 +172,8 @@ def test_more_maps_than_are_packed_at_a_time(monkeypatch):
     monkeypatch.setattr(sys.modules["contml.distances.segmentation"], "_PACKED", 3)
     assert torch.equal(SegmentationLabels(maps, 3).masks, whole.masks)
     maps[7, 1, 2] = 3
-    raises("label map 7 has the value 3 at row 1, column 2; classes are 0 to 2", lambda: SegmentationLabels(maps, 3))
+    with refuses("label map 7", got="3 at row 1, column 2", allowed="0 to 2"):
+        SegmentationLabels(maps, 3)
 
 
 def test_nearest_maps():
@@ -182,51 +183,42 @@ def test_nearest_maps():
     assert torch.equal(nearest(space, 8, memory=2000).rows, d.sort(dim=1, stable=True).indices[:, :8])
 
 
-def raises(message, make):
-    with pytest.raises(InputError) as error:
-        make()
-    assert str(error.value) == message
-
-
 def test_bad_maps():
     maps = np.zeros((3, 4, 6), dtype=np.int64)
-    raises("there are no label maps; give [items, height, width]", lambda: SegmentationLabels(maps[:0], 2))
-    raises(
-        "label map 1 is [5, 6], but label map 0 is [4, 6]; give maps of one size",
-        lambda: SegmentationLabels([maps[0], np.zeros((5, 6), dtype=np.int64)], 2),
-    )
-    raises("label map 0 is float64; label maps are whole numbers", lambda: SegmentationLabels(maps.astype(float), 2))
-    raises(
-        "label map 0 is [6], packed at 0 x 0; give [height, width] of 1 to 16777216 pixels",
-        lambda: SegmentationLabels(maps[0], 2),
-    )
-    raises("classes is 0; it must be at least 1", lambda: SegmentationLabels(maps, 0))
-    raises("side is 0; it must be at least 1 pixel", lambda: SegmentationLabels(maps, 2, side=0))
+    with refuses("maps", got="no label maps"):
+        SegmentationLabels(maps[:0], 2)
+    with refuses("label map 1", got="[5, 6]", allowed="[4, 6]"):
+        SegmentationLabels([maps[0], np.zeros((5, 6), dtype=np.int64)], 2)
+    with refuses("label map 0", got="float64", allowed="integers"):
+        SegmentationLabels(maps.astype(float), 2)
+    with refuses("label map 0", got="[6], packed at 0 x 0", allowed="16777216 pixels"):
+        SegmentationLabels(maps[0], 2)
+    with refuses("classes", got="0", allowed="at least 1"):
+        SegmentationLabels(maps, 0)
+    with refuses("side", got="0", allowed="at least 1"):
+        SegmentationLabels(maps, 2, side=0)
     bad = maps.copy()
     bad[2, 3, 1] = 7
-    raises(
-        "label map 2 has the value 7 at row 3, column 1; classes are 0 to 1, and 255 is ignored",
-        lambda: SegmentationLabels(bad, 2, ignore=255),
-    )
+    with refuses("label map 2", got="7 at row 3, column 1", allowed="0 to 1, or 255"):
+        SegmentationLabels(bad, 2, ignore=255)
     bad[2, 3, 1] = -1
-    raises("label map 2 has the value -1 at row 3, column 1; classes are 0 to 1", lambda: SegmentationLabels(bad, 2))
+    with refuses("label map 2", got="-1 at row 3, column 1", allowed="0 to 1"):
+        SegmentationLabels(bad, 2)
     bad[1:] = 255
-    raises(
-        "label map 1 has no pixel that is not ignored (2 such maps); leave these out",
-        lambda: SegmentationLabels(bad, 2, ignore=255),
-    )
-    raises(
-        "maps of x are [4, 6], of y [4, 5]; give maps of one size",
-        lambda: segmentation_distance(maps, maps[:, :, 1:], 2),
-    )
-    raises("y holds no label maps; give [items, height, width]", lambda: segmentation_distance(maps, maps[:0], 2))
+    with refuses("label map 1"):  # and 2: no pixel of either is labelled
+        SegmentationLabels(bad, 2, ignore=255)
+    with refuses("y", got="[4, 5]", allowed="[4, 6]"):
+        segmentation_distance(maps, maps[:, :, 1:], 2)
+    with refuses("y", got="no label maps"):
+        segmentation_distance(maps, maps[:0], 2)
 
 
 def test_the_pair_without_a_common_pixel_is_named():
     maps = np.zeros((4, 2, 2), dtype=np.uint8)
     maps[1, 0], maps[3, 1] = 255, 255
     space = SegmentationLabels(maps, 2, ignore=255)
-    message = "label maps 1 and 3 have no pixel that neither ignores; leave maps out that are mostly ignored"
-    raises(message, space.pairwise)
-    raises(message, lambda: space[[2, 1, 3]].pairwise([1], [0, 2]))
+    with refuses("label maps 1 and 3", got="no pixel"):
+        space.pairwise()
+    with refuses("label maps 1 and 3", got="no pixel"):
+        space[[2, 1, 3]].pairwise([1], [0, 2])
     assert space.pairwise([0], [1, 3]).tolist() == [[0, 0]]

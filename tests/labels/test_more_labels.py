@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from contml import InputError
 from contml.distances import haversine, tag_distance
-from contml.distances.sets import _common_by_product
+from contml.distances.labels import _common_by_product
 from contml.labels import (
     LABELS,
     GeoLabels,
@@ -65,7 +65,7 @@ def test_tags_equal_the_loop(sets):
     assert_equals(space, loop(jaccard, sets))
     triangle(space.pairwise())
     with pytest.MonkeyPatch.context() as patch:  # what runs on a GPU
-        patch.setattr(sys.modules["contml.distances.sets"], "_TAGS", 2)
+        patch.setattr(sys.modules["contml.distances.labels"], "_TAGS", 2)
         common = torch.tensor([[float(len(a & b)) for b in sets] for a in sets], dtype=torch.float64)
         assert torch.equal(_common_by_product(space.ids, space.ids), common)
 
@@ -209,7 +209,7 @@ def test_sequences_equal_the_loop(sequences):
 
 @pytest.mark.parametrize("length", [63, 64, 65, 200])
 def test_long_sequences_and_threads(length, monkeypatch):
-    monkeypatch.setattr(sys.modules["contml.distances.sequences"], "_PAIRS", 4)
+    monkeypatch.setattr(sys.modules["contml.distances.labels"], "_PAIRS", 4)
     draw = random.Random(0)
     sequences = ["".join(draw.choices("abcd", k=length + i)) for i in range(4)] + [""]
     assert_equals(SequenceLabels(sequences), loop(edits, sequences))

@@ -1,4 +1,4 @@
-"""The Triton kernel in Triton's interpreter: test_transport_triton.py runs this file with TRITON_INTERPRET=1."""
+"""The Triton kernel in Triton's interpreter: test_solver_gpu.py runs this file with TRITON_INTERPRET=1."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import ot
 import pytest
 import torch
 
-from contml.distances import (
-    _bags as bags,
-    _captions_gpu as gpu,
-    _word_costs as word_costs,
+from contml.labels import CaptionLabels
+from contml.transport import (
+    bags,
     caption_distance,
     captions,
+    set_distance_gpu as gpu,
+    word_costs,
     word_movers_distance,
 )
-from contml.distances._transport import transport
-from contml.labels import CaptionLabels
+from contml.transport.solver_cpu import transport
 
 CPU = torch.device("cpu")
 
@@ -70,7 +70,7 @@ def check(random, kind, rows, cols, most, device):
     x, y = some_captions(random, rows, most, words), some_captions(random, cols, most, words)
     y[-1] = x[0]
     packed = bags.pack([c] for c in x), bags.pack([c] for c in y)
-    found = gpu.all_movers(*packed, costs, device).cpu().numpy()
+    found = gpu.word_movers_distances(*packed, costs, device).cpu().numpy()
     assert gpu._tiles(packed[0]).all()  # none went to the CPU
     np.testing.assert_allclose(found, by_numba(x, y, costs), rtol=1e-9, atol=1e-12)
     assert found[0, -1] == 0
@@ -94,11 +94,11 @@ def test_turning_a_pair_changes_no_bit():
     costs = word_costs.WordCosts(word_vectors(random, "metric", 12))
     x = bags.pack([c] for c in some_captions(random, 5, 6, 12))
     other = bags.take(x, np.arange(5))
-    found = gpu.all_movers(x, x, costs, CPU)
+    found = gpu.word_movers_distances(x, x, costs, CPU)
     assert torch.equal(found, found.T)
     assert not found.diagonal().any()
-    assert torch.equal(found, gpu.all_movers(x, other, costs, CPU))
-    assert gpu.all_movers(bags.pack([]), x, costs, CPU).shape == (0, 5)
+    assert torch.equal(found, gpu.word_movers_distances(x, other, costs, CPU))
+    assert gpu.word_movers_distances(bags.pack([]), x, costs, CPU).shape == (0, 5)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
@@ -107,13 +107,13 @@ def test_it_ends_even_where_a_cost_is_not_finite(bad):
     x, y = bags.pack([[[0, 1, 2]]]), bags.pack([[[3, 4, 5]]])
     costs = word_costs.WordCosts(np.arange(6.0)[:, None])
     costs.on(CPU)[0, 3:5] = bad
-    assert gpu.all_movers(x, y, costs, CPU).tolist() == [[3]]  # the best plan goes round those
+    assert gpu.word_movers_distances(x, y, costs, CPU).tolist() == [[3]]  # the best plan goes round those
 
 
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Caption distances as on a GPU."""
-    monkeypatch.setattr(captions, "_uses_gpu", lambda device: True)
+    monkeypatch.setattr(captions, "_solver", lambda device: gpu)
 
 
 def sets(random, items=5, most=6):

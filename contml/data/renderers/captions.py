@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from contml._support.text import number as number_of
-from contml.distances.captions import Match, word_movers_distance, word_movers_plan
 from contml.labels.captions import tokens
+from contml.transport.captions import Match, word_movers_distance, word_movers_plan
 
 Vectors: TypeAlias = "Mapping[str, np.ndarray[Any, np.dtype[Any]]]"
 Colour: TypeAlias = "tuple[int, int, int]"

@@ -22,11 +22,11 @@ from contml.cli import main
 from contml.data import Pixels, Split, Task
 from contml.data.renderers import captions as renderer
 from contml.data.renderers.captions import draw_captions, draw_match
-from contml.distances import word_movers_distance
 from contml.experiment import load, train
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
 from contml.testing import check_label_space
+from contml.transport import word_movers_distance
 
 WORDS = {"cat": [0.0, 0.0], "dog": [0.0, 1.0], "red": [3.0, 0.0], "car": [3.0, 4.0], "road": [5.0, 4.0]}
 VECTORS = {word: np.array(vector) for word, vector in WORDS.items()}

@@ -19,7 +19,7 @@ from support.tables import SIZES, dials, write_table
 from contml import InputError
 from contml.data import Images, Split, Task
 from contml.data.renderers.captions import CaptionExplainer
-from contml.distances.geo import haversine
+from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, WeightedLabels
 
 KINDS = {

@@ -1,7 +1,8 @@
-"""Eight float64 in one vector for numba: compilers leave loops of about six turns as scalar code.
+"""Operations on vectors of eight float64 inside functions compiled by numba: the solver on the CPU is written in them.
 
-A vector lies in one AVX-512 register, or in several narrower ones where a processor has none. Comparisons give *bits*:
-a whole number whose bit k tells of lane k. All of this is for compiled functions; Python cannot call it.
+Without them, the compiler leaves the short loops of small problems as scalar code. A vector is one AVX-512 register, or
+several narrower ones. Comparisons return *bits*: an integer whose bit k is set where lane k is true. Python cannot call
+these functions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numba.core.typing import templates
 #: Numbers in a vector.
 LANES = 8
 
-#: Typed loosely: numba's own types do not tell that the first argument is left out in a call.
+#: Typed loosely: numba's own types do not say that calls omit the first argument.
 _numba: Any = extending
 _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
 _types: Any = types
@@ -27,25 +28,25 @@ _templates: Any = templates
 
 _WORD, _BYTE, _INDEX = ir.IntType(64), ir.IntType(LANES), ir.IntType(32)
 _VECTOR, _MASK = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(1), LANES)
-_ANY = ir.Constant(_VECTOR, ir.Undefined)
+_UNDEFINED = ir.Constant(_VECTOR, ir.Undefined)
 
 
-class Lanes(types.Type):
-    """numba's type of a vector."""
+class VectorType(types.Type):
+    """The numba type of a vector."""
 
 
-lanes = Lanes("Lanes")
+vector_type = VectorType("VectorType")
 _floats, _float, _int = _types.CPointer(types.float64), types.float64, types.int64
 
 
-@_numba.register_model(Lanes)
+@_numba.register_model(VectorType)
 class _Model(_numba.models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, of: Any) -> None:
         super().__init__(manager, of, _VECTOR)
 
 
 def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function for compiled code, with these types, from one that builds its code from the builder and the values."""
+    """Make a function for compiled code, of these types, from a function that emits its instructions."""
 
     def decorate(build: Callable[..., Any]) -> Callable[..., Any]:
         def typed(_: Any, *_arguments: Any) -> Any:
@@ -56,7 +57,7 @@ def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Calla
             return result(*given), code
 
         typed.__name__, typed.__doc__ = build.__name__, build.__doc__
-        typed.__dict__["__signature__"] = inspect.signature(build)  # as many arguments; numba does not count the first
+        typed.__dict__["__signature__"] = inspect.signature(build)  # numba counts its arguments, but the first
         return _intrinsic(typed)
 
     return decorate
@@ -64,10 +65,10 @@ def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Calla
 
 @_intrinsic
 def pointer(_: Any, array: Any, at: Any) -> Any:
-    """The numbers of a C-contiguous array from this place of its memory on, indexed as a flat array.
+    """A C pointer to element `at` of a contiguous array, indexed as a flat array.
 
-    Without the array's shape, negative indices and count of references, whose upkeep costs as much as a small problem:
-    whoever calls the machine code must hold the array.
+    It has no shape, no negative indices and no reference count: their upkeep costs as much as a small problem. The
+    caller must keep the array alive.
     """
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -82,91 +83,92 @@ def _address(builder: Any, numbers: Any, at: Any) -> Any:
     return builder.bitcast(builder.gep(numbers, [at]), _VECTOR.as_pointer())
 
 
-@_operation(lanes, _floats, _int)
+@_operation(vector_type, _floats, _int)
 def load(builder: Any, numbers: Any, at: Any) -> Any:
-    """The vector of eight float64 from this place of a `pointer` on."""
+    """The eight float64 that start at element `at` of a `pointer`."""
     return builder.load(_address(builder, numbers, at), align=8)
 
 
-@_operation(types.none, _floats, _int, lanes)
+@_operation(types.none, _floats, _int, vector_type)
 def store(builder: Any, numbers: Any, at: Any, vector: Any) -> None:
-    """Put a vector where `load` would find it."""
+    """Write a vector to where `load` would read it."""
     builder.store(vector, _address(builder, numbers, at), align=8)
 
 
-@_operation(lanes, _float)
-def every(builder: Any, value: Any) -> Any:
-    """The number in every lane."""
-    one = builder.insert_element(_ANY, value, ir.Constant(_INDEX, 0))
-    return builder.shuffle_vector(one, _ANY, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
+@_operation(vector_type, _float)
+def broadcast(builder: Any, value: Any) -> Any:
+    """A vector with this value in every lane."""
+    one = builder.insert_element(_UNDEFINED, value, ir.Constant(_INDEX, 0))
+    return builder.shuffle_vector(one, _UNDEFINED, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
 
 
-def _lower(builder: Any, a: Any, b: Any) -> Any:
+def _minimum(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-@_operation(lanes, lanes, lanes)
-def lower(builder: Any, a: Any, b: Any) -> Any:
-    """The lower of two in each lane; that of the second vector where one is NaN."""
-    return _lower(builder, a, b)
+@_operation(vector_type, vector_type, vector_type)
+def minimum(builder: Any, a: Any, b: Any) -> Any:
+    """The minimum in each lane; the value of the second vector where one of the two is NaN."""
+    return _minimum(builder, a, b)
 
 
-def _bits(builder: Any, mask: Any) -> Any:
+def _mask_bits(builder: Any, mask: Any) -> Any:
     return builder.zext(builder.bitcast(mask, _BYTE), _WORD)
 
 
-@_operation(_int, lanes, lanes)
+@_operation(_int, vector_type, vector_type)
 def less(builder: Any, a: Any, b: Any) -> Any:
     """Bits of a < b."""
-    return _bits(builder, builder.fcmp_ordered("<", a, b))
+    return _mask_bits(builder, builder.fcmp_ordered("<", a, b))
 
 
-@_operation(_int, lanes, lanes)
+@_operation(_int, vector_type, vector_type)
 def equal(builder: Any, a: Any, b: Any) -> Any:
     """Bits of a == b."""
-    return _bits(builder, builder.fcmp_ordered("==", a, b))
+    return _mask_bits(builder, builder.fcmp_ordered("==", a, b))
 
 
-@_operation(lanes, _int, lanes, lanes)
-def where(builder: Any, bits: Any, a: Any, b: Any) -> Any:
-    """The first vector in the lanes of these bits, else the second."""
+@_operation(vector_type, _int, vector_type, vector_type)
+def select(builder: Any, bits: Any, a: Any, b: Any) -> Any:
+    """The first vector in the lanes whose bits are set, else the second."""
     return builder.select(builder.bitcast(builder.trunc(bits, _BYTE), _MASK), a, b)
 
 
 @_operation(_int, _int)
-def first(builder: Any, bits: Any) -> Any:
-    """The lowest bit's number; the bits are not 0."""
+def lowest_bit(builder: Any, bits: Any) -> Any:
+    """The number of the lowest bit that is set; undefined for 0."""
     return builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
 
 
-def _folded(builder: Any, vector: Any, join: Callable[..., Any]) -> Any:
-    """Lanes joined by halves: log2 steps, always in the same order."""
+def _reduce(builder: Any, vector: Any, join: Callable[..., Any]) -> Any:
+    """Combine the lanes by halves, in log2 steps, always in the same order."""
     step = LANES // 2
     while step:
         order = ir.Constant(ir.VectorType(_INDEX, LANES), [(k + step) % LANES for k in range(LANES)])
-        vector = join(vector, builder.shuffle_vector(vector, _ANY, order))
+        vector = join(vector, builder.shuffle_vector(vector, _UNDEFINED, order))
         step //= 2
     return builder.extract_element(vector, ir.Constant(_INDEX, 0))
 
 
-@_operation(_float, lanes)
-def least(builder: Any, vector: Any) -> Any:
-    """The least of the eight; any of them where one is NaN."""
-    return _folded(builder, vector, lambda a, b: _lower(builder, a, b))
+@_operation(_float, vector_type)
+def reduce_min(builder: Any, vector: Any) -> Any:
+    """The minimum of the eight; any of them if one is NaN."""
+    return _reduce(builder, vector, lambda a, b: _minimum(builder, a, b))
 
 
-@_operation(_float, lanes)
-def total(builder: Any, vector: Any) -> Any:
+@_operation(_float, vector_type)
+def reduce_sum(builder: Any, vector: Any) -> Any:
     """The sum of the eight."""
-    return _folded(builder, vector, builder.fadd)
+    return _reduce(builder, vector, builder.fadd)
 
 
 def _arithmetic(symbol: Any, name: str) -> None:
     def code(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return getattr(builder, name)(*values)
 
-    _templates.infer_global(symbol)(type(name, (_templates.ConcreteTemplate,), {"cases": [lanes(lanes, lanes)]}))
-    _numba.lower_builtin(symbol, lanes, lanes)(code)
+    cases = [vector_type(vector_type, vector_type)]
+    _templates.infer_global(symbol)(type(name, (_templates.ConcreteTemplate,), {"cases": cases}))
+    _numba.lower_builtin(symbol, vector_type, vector_type)(code)
 
 
 _arithmetic(operator.add, "fadd")

@@ -10,8 +10,8 @@ import numpy as np
 import ot
 import pytest
 
-from contml.distances import _caption_sets, _transport
-from contml.distances._transport import solve, transport, work_in, workspace
+from contml.transport import set_distance_cpu, solver_cpu
+from contml.transport.solver_cpu import make_workspace, problem_in, solve, transport
 
 
 def masses(random, problems, size, low=0, high=4):
@@ -37,15 +37,15 @@ def by_pot(cost, supply, demand):
 
 
 @numba.njit
-def bounded(memory, cost, supply, demand, soft, hard):
+def bounded(workspace, cost, supply, demand, start_limit, limit):
     """The solver's value of one problem, and whether it went to the end; called with the memory, which has to last."""
-    work = work_in(memory)
+    problem = problem_in(workspace)
     for i in range(len(supply)):
-        work.supply[i] = supply[i]
+        problem.supply[i] = supply[i]
         for j in range(len(demand)):
-            work.demand[j] = demand[j]
-            work.cost[i * work.width + j] = cost[i, j]
-    return solve(work, len(supply), len(demand), soft, hard)
+            problem.demand[j] = demand[j]
+            problem.cost[i * problem.width + j] = cost[i, j]
+    return solve(problem, len(supply), len(demand), start_limit, limit)
 
 
 def generic(random, shape):
@@ -120,18 +120,18 @@ def test_a_bound_stops_a_solve_below_the_optimum_and_never_drops_it():
     """In one piece of memory, where a stopped solve leaves its traces, as in a fresh one."""
     random = np.random.default_rng(0)
     at_start, later = 0, 0
-    memory = workspace(16)
+    workspace = make_workspace(16)
     for _ in range(1_000):
         m, n = random.integers(2, 17, 2)
         cost, supply, demand = (one[0] for one in problems(random, 1, m, n, generic))
         i, j = np.flatnonzero(supply), np.flatnonzero(demand)
         given = cost[np.ix_(i, j)], supply[i], demand[j]
         best = by_pot(cost, supply, demand)
-        start = bounded(workspace(16), *given, -1.0, np.inf)[0]
+        start = bounded(make_workspace(16), *given, -1.0, np.inf)[0]
         for bound in (0.0, 0.9 * best, 0.99 * best, best * (1 - 1e-9), best * (1 + 1e-9), np.inf):
-            for soft, hard in ((bound, np.inf), (np.inf, bound)):
-                value, exact = bounded(memory, *given, soft, hard)
-                assert (value, exact) == bounded(workspace(16), *given, soft, hard)
+            for start_limit, limit in ((bound, np.inf), (np.inf, bound)):
+                value, exact = bounded(workspace, *given, start_limit, limit)
+                assert (value, exact) == bounded(make_workspace(16), *given, start_limit, limit)
                 assert value <= best * (1 + 1e-9)
                 assert exact or value > bound
                 assert not exact or value == pytest.approx(best, rel=1e-9)
@@ -139,16 +139,16 @@ def test_a_bound_stops_a_solve_below_the_optimum_and_never_drops_it():
                 at_start += not exact and value == start
                 later += not exact and value > start
         if min(len(i), len(j)) > 1 and start < best * (1 - 1e-6):  # the running dual goes all the way
-            assert not bounded(memory, *given, np.inf, best * (1 - 1e-9))[1]
+            assert not bounded(workspace, *given, np.inf, best * (1 - 1e-9))[1]
     assert at_start > 1_000
     assert later > 1_000
 
 
 def test_the_copies_on_disk_are_renewed_when_the_solver_changes():
-    folder = Path(_caption_sets.__file__).parent
+    folder = Path(solver_cpu.__file__).parent
 
     def digest(*names):
         return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()[:12]
 
-    assert digest("_lanes.py") == _transport.DIGEST
-    assert digest("_lanes.py", "_transport.py") == _caption_sets.DIGEST
+    assert digest("vector_operations.py") == solver_cpu.DIGEST
+    assert digest("vector_operations.py", "solver_cpu.py", "bounds.py") == set_distance_cpu.DIGEST

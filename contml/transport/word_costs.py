@@ -1,4 +1,4 @@
-"""Distances between the words of a vocabulary: all of them once, or those of a batch when they are asked for."""
+"""Step 2. Word costs, the distances between word vectors: all of a vocabulary once, or blocks when they are needed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances._bags import Floats, Ints
+from contml.distances._compiled import Floats, Ints
+from contml.distances.euclidean import recompute
 
-#: Words up to which all distances are kept: 900 MB at the most.
+#: Vocabularies of at most this many words keep all distances: at most 900 MB.
 WHOLE = 15_000
-#: Below this share of |x|^2 + |y|^2 a squared distance is computed again by subtraction: equal vectors are at 0.
+#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction: equal vectors are at 0.
 _CANCELS = 1e-6
 _BLOCK = 1024
 
@@ -24,7 +25,7 @@ class WordCosts:
 
     Args:
         vectors: `[V, d]`.
-        names: the words, for errors.
+        names: the words, for error messages.
     """
 
     def __init__(self, vectors: Floats, names: Sequence[Hashable] | None = None) -> None:
@@ -35,9 +36,8 @@ class WordCosts:
         # 1e37: four of them still fit a float32.
         bad = np.flatnonzero(~(self.squares < 1e37))
         if len(bad):
-            raise InputError(
-                f"the vector of the word {self.names[int(bad[0])]!r} is not finite or too long; give finite vectors"
-            )
+            name = self.names[int(bad[0])]
+            raise InputError(f"the vector of the word {name!r}", "not finite, or too long", hint="give finite vectors")
         self._whole = self._all() if len(self.vectors) <= WHOLE else None
         self._on: dict[torch.device, Tensor] = {}
 
@@ -47,16 +47,16 @@ class WordCosts:
         return self._whole is not None
 
     def on(self, device: torch.device) -> Tensor:
-        """What is kept, on another device: all distances `[V, V]` in float32, or else the vectors `[V, d]`."""
+        """What is kept, on a device: all distances `[V, V]` in float32, or else the vectors `[V, d]` in float64."""
         if device not in self._on:
             self._on[device] = torch.from_numpy(self.vectors if self._whole is None else self._whole).to(device)
         return self._on[device]
 
     def block(self, rows: Ints, cols: Ints) -> Floats:
-        """Distances `[R, C]` in float32 of these words, contiguous."""
+        """Distances `[R, C]` in float32 of these words, a contiguous array."""
         if self._whole is None:
             return self._computed(rows, cols)
-        from contml.distances._caption_sets import gather_costs  # here: it imports numba
+        from contml.transport.bounds import gather_costs  # here: it imports numba
 
         out = np.empty((len(rows), len(cols)), np.float32)
         gather_costs(self._whole, rows, cols, out)
@@ -81,8 +81,7 @@ class WordCosts:
         d *= -2
         d += size
         i, j = np.nonzero(d <= _CANCELS * size)
-        for part in np.array_split(np.arange(len(i)), len(i) // 65536 + 1):
-            d[i[part], j[part]] = np.square(x[i[part]] - y[j[part]]).sum(1)
+        recompute(d, i, j, lambda a, b: np.square(x[a] - y[b]).sum(1))
         return np.sqrt(d, out=d).astype(np.float32)
 
     def __getstate__(self) -> dict[str, Any]:

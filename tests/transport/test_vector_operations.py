@@ -7,30 +7,30 @@ import numpy as np
 from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from contml.distances import _lanes as lanes
+from contml.transport import vector_operations as ops
 
 numbers = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan]))
-vectors = arrays(np.float64, lanes.LANES, elements=numbers)
+vectors = arrays(np.float64, ops.LANES, elements=numbers)
 
 
 @numba.njit
 def applied(memory, out):
     """Everything that vectors do: vectors into `out`, one a row; the rest returned."""
-    a, b = lanes.load(lanes.pointer(memory, 1), 0), lanes.load(lanes.pointer(memory, 0), 9)
-    rows = lanes.pointer(out, 0)
-    below = lanes.less(a, b)
-    lanes.store(rows, 0, a + b)
-    lanes.store(rows, 8, a - b)
-    lanes.store(rows, 16, a * b)
-    lanes.store(rows, 24, lanes.lower(a, b))
-    lanes.store(rows, 32, lanes.where(below, a, lanes.every(2.5)))
-    rows[40] = lanes.total(a)
-    return below, lanes.equal(a, b), lanes.least(a)
+    a, b = ops.load(ops.pointer(memory, 1), 0), ops.load(ops.pointer(memory, 0), 9)
+    rows = ops.pointer(out, 0)
+    below = ops.less(a, b)
+    ops.store(rows, 0, a + b)
+    ops.store(rows, 8, a - b)
+    ops.store(rows, 16, a * b)
+    ops.store(rows, 24, ops.minimum(a, b))
+    ops.store(rows, 32, ops.select(below, a, ops.broadcast(2.5)))
+    rows[40] = ops.reduce_sum(a)
+    return below, ops.equal(a, b), ops.reduce_min(a)
 
 
 @numba.njit
 def lowest(bits):
-    return lanes.first(bits)
+    return ops.lowest_bit(bits)
 
 
 def bits(flags):

@@ -13,8 +13,8 @@ import pytest
 import torch
 from support.paths import ROOT
 
-from contml.distances import captions
 from contml.labels import CaptionLabels
+from contml.transport import captions, set_distance_cpu
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: torch brings it for CUDA and ROCm on Linux")
 
@@ -39,7 +39,7 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from contml.distances import _transport_triton as kernel
+    from contml.transport import solver_gpu as solver
 
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
@@ -49,9 +49,9 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
     types |= {"costs": "*fp32", "rows": "*i64", "cols": "*i64", "out": "*fp64", "width": "i32", "stride": "i32"}
     types |= {"offset": "i32", "tile": "constexpr", "same": "constexpr"}
     built = triton.compile(
-        ASTSource(kernel._movers, types, constexprs={"tile": tile, "same": True}),
+        ASTSource(solver._solve_pair, types, constexprs={"tile": tile, "same": True}),
         target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": kernel._WARPS[tile], "enable_fp_fusion": False},
+        options={"num_warps": solver._WARPS[tile], "enable_fp_fusion": False},
     )
     path = tmp_path / "kernel.cubin"
     path.write_bytes(built.asm["cubin"])
@@ -63,27 +63,27 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
 
 
 def test_the_cpu_needs_no_triton(monkeypatch):
-    monkeypatch.setitem(sys.modules, "contml.distances._captions_gpu", None)  # an import of it fails
-    assert not captions._uses_gpu(torch.device("cuda"))
-    assert not captions._uses_gpu(torch.device("cpu"))
-    code = "import sys, contml.labels, contml.distances; assert 'contml.distances._transport_triton' not in sys.modules"
+    monkeypatch.setitem(sys.modules, "contml.transport.set_distance_gpu", None)  # an import of it fails
+    for device in ("cuda", "cpu"):
+        assert captions._solver(torch.device(device)) is set_distance_cpu
+    code = "import sys, contml.labels; assert 'contml.transport.solver_gpu' not in sys.modules"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
 
 def test_a_kernel_that_does_not_work_is_told_and_the_cpu_computes(monkeypatch):
-    from contml.distances import _captions_gpu as gpu
+    from contml.transport import set_distance_gpu as gpu
 
     def broken(*_):
         raise RuntimeError("Failed to find C compiler.\nPlease install one")
 
-    monkeypatch.setattr(gpu, "all_movers", broken)
+    monkeypatch.setattr(gpu, "word_movers_distances", broken)
     gpu.works.cache_clear()
     with pytest.warns(UserWarning, match="computed on the CPU: the kernel does not work on cuda .*C compiler. Please"):
         assert not gpu.works(torch.device("cuda"))
-    monkeypatch.setattr(gpu, "all_movers", lambda *_: torch.tensor([[2.0]]))
+    monkeypatch.setattr(gpu, "word_movers_distances", lambda *_: torch.tensor([[2.0]]))
     gpu.works.cache_clear()
-    with pytest.warns(UserWarning, match=r"it gives 2.0 for 1.5"):
+    with pytest.warns(UserWarning, match=r"it returns 2.0 instead of 1.5"):
         assert not gpu.works(torch.device("cuda"))
     gpu.works.cache_clear()
 
@@ -93,7 +93,7 @@ def test_a_kernel_that_does_not_work_is_told_and_the_cpu_computes(monkeypatch):
 def test_on_a_gpu():
     from support import interpreted_transport as cases
 
-    from contml.distances import _captions_gpu as gpu
+    from contml.transport import set_distance_gpu as gpu
 
     device = torch.device("cuda")
     assert gpu.works(device)

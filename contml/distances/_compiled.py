@@ -1,0 +1,47 @@
+"""Machine code by numba: how functions are compiled and kept on disk, and how they run in threads.
+
+numba is imported when the first function is compiled, so that this module costs nothing to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Ints: TypeAlias = npt.NDArray[np.integer[Any]]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function to machine code that runs without the interpreter's lock and is cached on disk.
+
+    numba renews the cached code when the file of the function changes, but not when a file that it calls changes. A
+    module whose functions call another module's therefore holds a hash of that module's source, `DIGEST`, and a test
+    checks that the hash is up to date.
+    """
+    import numba
+
+    return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+
+
+def inlined(function: _Function) -> _Function:
+    """The same, inlined into the caller: for small functions, passing the work arrays costs more than the work."""
+    import numba
+
+    return cast(_Function, numba.njit(cache=True, nogil=True, inline="always")(function))
+
+
+def in_threads(work: Callable[[int, int], None], parts: int) -> None:
+    """Run `work(start, step)` for each start below `step`: in torch's number of threads, and at most `parts`."""
+    step = max(1, min(torch.get_num_threads(), parts))
+    if step == 1:
+        work(0, 1)
+        return
+    with ThreadPoolExecutor(step) as pool:
+        list(pool.map(work, range(step), [step] * step))

@@ -1,0 +1,374 @@
+"""Step 5. Distances of caption sets on the CPU: only the minima of D are solved, bounds decide the rest.
+
+The functions compiled by numba work on packed captions; the functions after them run these in threads.
+
+A pair of captions has three lower bounds of W, each at least as large as the one before: the relaxed distance
+(`bounds`), the dual start of the solver, and its running dual. A solve stops as soon as its bound shows that the pair
+cannot be a minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml.distances._compiled import Floats, Ints, compiled, in_threads, inlined
+from contml.transport.bags import Bags, CaptionPairs, most_words, split_sets, take
+from contml.transport.bounds import (
+    nearest_words,
+    one_sided_bounds,
+    one_sided_set_bounds,
+    sum_of_minima,
+    two_sided_bounds,
+)
+from contml.transport.solver_cpu import Problem, Workspace, make_workspace, problem_in, solve
+from contml.transport.vector_operations import pointer
+from contml.transport.word_costs import WordCosts
+
+#: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
+DIGEST = "ee3335d2ddce"
+#: Captions of queries whose bounds are computed together: one vector register of float32.
+_GROUP = 16
+#: What is known of W of a caption pair: 0, the relaxed distance; the dual start of the solver; W.
+_DUAL, _EXACT = 1, 2
+
+
+@compiled
+def _bag_pointers(bags: Bags) -> Bags:
+    return Bags(
+        pointer(bags.words, 0),
+        pointer(bags.counts, 0),
+        pointer(bags.starts, 0),
+        pointer(bags.totals, 0),
+        pointer(bags.sets, 0),
+    )
+
+
+@compiled
+def _pointers(arrays: CaptionPairs) -> CaptionPairs:
+    """The same with a pointer for each array; the caller must keep the arrays alive."""
+    return CaptionPairs(
+        pointer(arrays.cost, 0),
+        arrays.columns,
+        _bag_pointers(arrays.x),
+        pointer(arrays.rows, 0),
+        _bag_pointers(arrays.y),
+        pointer(arrays.cols, 0),
+    )
+
+
+@inlined
+def _word_movers(
+    problem: Problem, pairs: CaptionPairs, a: int, b: int, start_limit: float, limit: float
+) -> tuple[float, bool]:
+    """W of caption a of x and caption b of y and True, or a lower bound of W above a limit and False.
+
+    The limits are those of `solve`. Both captions have words. Words that both have stay in the problem: their cost is
+    exactly 0, and finding them would take longer than solving with them. The captions are put into a fixed order first,
+    so that W(a, b) and W(b, a) are one computation, equal to the last bit.
+    """
+    x, y = pairs.x, pairs.y
+    p, m = x.starts[a], x.starts[a + 1] - x.starts[a]
+    q, n = y.starts[b], y.starts[b + 1] - y.starts[b]
+    total_a, total_b = x.totals[a], y.totals[b]
+    scale = total_a * total_b
+    swapped = m > n
+    if m == n:
+        k = 0
+        while k < m - 1 and x.words[p + k] == y.words[q + k]:
+            k += 1
+        swapped = x.words[p + k] > y.words[q + k]
+        if x.words[p + k] == y.words[q + k]:  # all words are the same
+            k = 0
+            while k < m - 1 and x.counts[p + k] * total_b == y.counts[q + k] * total_a:
+                k += 1
+            swapped = x.counts[p + k] * total_b > y.counts[q + k] * total_a
+    supply, demand = (problem.demand, problem.supply) if swapped else (problem.supply, problem.demand)
+    for i in range(m):
+        supply[i] = x.counts[p + i] * total_b
+    for j in range(n):
+        demand[j] = y.counts[q + j] * total_a
+    if swapped:
+        for i in range(m):
+            row = pairs.rows[p + i] * pairs.columns
+            for j in range(n):
+                problem.cost[j * problem.width + i] = pairs.cost[row + pairs.cols[q + j]]
+        m, n = n, m
+    else:
+        for i in range(m):
+            row = pairs.rows[p + i] * pairs.columns
+            for j in range(n):
+                problem.cost[i * problem.width + j] = pairs.cost[row + pairs.cols[q + j]]
+    value, exact = solve(problem, m, n, start_limit * scale, limit * scale)
+    return value / scale, exact
+
+
+@compiled
+def word_movers_rows(
+    arrays: CaptionPairs, workspace: Workspace, same: bool, start: int, step: int, out: Floats
+) -> None:
+    """W of captions start, start + step, ... of x to all of y; the upper half alone where x and y are the same."""
+    pairs, problem = _pointers(arrays), problem_in(workspace)
+    for a in range(start, len(arrays.x.totals), step):
+        for b in range(a + 1 if same else 0, len(arrays.y.totals)):
+            out[a, b] = _word_movers(problem, pairs, a, b, np.inf, np.inf)[0]
+
+
+@inlined
+def _limit_of(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
+    # Above the best distances of both its row and its column, a pair is the minimum of neither.
+    row, col = np.inf, np.inf
+    for other in range(width):
+        if known[r * pitch + other] == _EXACT:
+            row = min(row, bounds[r * pitch + other])
+    for other in range(height):
+        if known[other * pitch + c] == _EXACT:
+            col = min(col, bounds[other * pitch + c])
+    return max(row, col)
+
+
+@compiled
+def _set_distance(
+    problem: Problem, pairs: CaptionPairs, i: int, j: int, table: Floats, state: Ints, limit: float
+) -> float:
+    """D of set i of x and set j of y, from the bounds `table` of its caption pairs; infinite once it exceeds `limit`.
+
+    For each row and column of the table, the pair with the least bound is solved until the least entry is a distance.
+    A solve stops at the dual start when another pair of the line has a smaller bound, and later when the pair cannot be
+    a minimum at all. With a limit, the dual starts come first: they are enough to exclude most sets. `state` is
+    scratch, as large as `table`.
+    """
+    a, b = pairs.x.sets[i], pairs.y.sets[j]
+    height, width, pitch = pairs.x.sets[i + 1] - a, pairs.y.sets[j + 1] - b, table.shape[1]
+    bounds, known = pointer(table, 0), pointer(state, 0)
+    for r in range(height):
+        for c in range(width):
+            known[r * pitch + c] = 0
+    sum_of_rows, sum_of_cols = 0.0, 0.0
+    for phase in range(_DUAL if limit < np.inf else _EXACT, _EXACT + 1):
+        for line in range(height + width):  # rows, then columns
+            begin, stride, count = (line * pitch, 1, width) if line < height else (line - height, pitch, height)
+            least, settled = np.inf, False
+            while not settled:
+                least, second, at = np.inf, np.inf, begin
+                for other in range(begin, begin + count * stride, stride):
+                    bound = bounds[other]
+                    if bound < least or (bound == least and known[other] == _EXACT):
+                        least, second, at = bound, least, other
+                    elif bound < second:
+                        second = bound
+                settled = known[at] >= phase
+                if not settled:
+                    r, c = at // pitch, at % pitch
+                    start_limit, solve_limit = -1.0, np.inf  # the dual start alone
+                    if phase == _EXACT:
+                        start_limit = second if known[at] < _DUAL else np.inf
+                        solve_limit = _limit_of(bounds, known, pitch, height, width, r, c)
+                    value, exact = _word_movers(problem, pairs, a + r, b + c, start_limit, solve_limit)
+                    if np.isnan(value):
+                        return value
+                    known[at] = _EXACT if exact else _DUAL
+                    bounds[at] = value if exact else max(value, least)
+                    if limit < np.inf and sum_of_minima(table, height, width) > limit:
+                        return np.inf
+            if phase == _EXACT:
+                if line < height:
+                    sum_of_rows += least
+                else:
+                    sum_of_cols += least
+    return float(sum_of_rows + sum_of_cols)
+
+
+@compiled
+def _most_captions(bags: Bags) -> int:
+    """Captions of the largest set."""
+    most = 1
+    for s in range(len(bags.sets) - 1):
+        most = max(most, bags.sets[s + 1] - bags.sets[s])
+    return most
+
+
+@compiled
+def _set_distance_rows(
+    arrays: CaptionPairs,
+    workspace: Workspace,
+    bounds_of_y: Floats,
+    bounds_of_x: Floats,
+    same: bool,
+    start: int,
+    step: int,
+    out: Floats,
+) -> None:
+    """D of sets start, start + step, ... of x to all of y; the upper half alone where x and y are the same.
+
+    `bounds_of_y[a, b]` and `bounds_of_x[b, a]` are the one-sided bounds of the caption pairs.
+    """
+    pairs, problem = _pointers(arrays), problem_in(workspace)
+    x, y = arrays.x, arrays.y
+    bounds = np.empty((_most_captions(x), _most_captions(y)))
+    known = np.empty(bounds.shape, np.int8)
+    for i in range(start, len(x.sets) - 1, step):
+        for j in range(i + 1 if same else 0, len(y.sets) - 1):
+            for a in range(x.sets[i], x.sets[i + 1]):
+                for b in range(y.sets[j], y.sets[j + 1]):
+                    bounds[a - x.sets[i], b - y.sets[j]] = max(bounds_of_y[a, b], bounds_of_x[b, a])
+            out[i, j] = _set_distance(problem, pairs, i, j, bounds, known, np.inf)
+
+
+@compiled
+def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
+    """Insert (distance, row) into these ascending lists, if it comes before their last."""
+    k = len(ids)
+    if distance > distances[k - 1] or (distance == distances[k - 1] and row >= ids[k - 1]):
+        return
+    at = k - 1
+    while at > 0 and (distances[at - 1] > distance or (distances[at - 1] == distance and ids[at - 1] > row)):
+        distances[at], ids[at] = distances[at - 1], ids[at - 1]
+        at -= 1
+    distances[at], ids[at] = distance, row
+
+
+@compiled
+def _nearest_rows(
+    arrays: CaptionPairs, workspace: Workspace, own: Ints, ids: Ints, slack: float, distances: Floats, rows: Ints
+) -> None:
+    """The k nearest sets of y of each set of x, into distances and rows `[X, k]`: exact, ties to the lower id.
+
+    `own` `[X]` are the ids that do not count for a set, `ids` `[Y]` those of the sets of y. One-sided bounds are
+    computed for all sets of y. The sets with the least of them are the seeds, which are solved first. Then two-sided
+    bounds are computed for those below the k-th best of the seeds, and the rest is solved in order of these bounds
+    until they exceed the k-th best. `slack` covers the rounding of float32 sums over the longest caption.
+    """
+    pairs, problem = _pointers(arrays), problem_in(workspace)
+    x, k = arrays.x, rows.shape[1]
+    lanes = (len(x.totals) + _GROUP - 1) // _GROUP * _GROUP
+    nearest = np.empty((arrays.columns, lanes), np.float32)
+    nearest_words(arrays, nearest)
+    one_sided = np.empty((len(own), len(ids)), np.float32)
+    one_sided_set_bounds(arrays, nearest, one_sided)
+    bounds = np.empty((_most_captions(x), _most_captions(arrays.y)))
+    known = np.empty(bounds.shape, np.int8)
+    candidates = np.empty(len(ids), np.int64)
+    two_sided = np.empty(len(ids))
+    seeds, seed_bounds = np.empty(min(len(ids), 2 * k + 16), np.int64), np.empty(min(len(ids), 2 * k + 16))
+    for i in range(len(own)):
+        best, best_ids, bound_of = distances[i], rows[i], one_sided[i]
+        best[:] = np.inf
+        best_ids[:] = np.iinfo(np.int64).max
+        seeds[:] = np.iinfo(np.int64).max
+        seed_bounds[:] = np.inf
+        for j in range(len(ids)):
+            if ids[j] == own[i]:
+                bound_of[j] = np.inf
+            elif bound_of[j] < seed_bounds[-1]:
+                _insert(seed_bounds, seeds, bound_of[j], j)
+        for turn in range(2):  # the seeds, then all others
+            count, limit = 0, best[k - 1] * (1 + 2e-7)  # float32 may round a distance down
+            for at in range(len(ids) if turn else len(seeds)):
+                j = at if turn else seeds[at]
+                if j < len(ids) and bound_of[j] < np.inf and bound_of[j] * slack <= limit:
+                    bound = two_sided_bounds(pairs, nearest, i, j, bounds)
+                    if bound <= limit:
+                        candidates[count], two_sided[count] = j, bound
+                        count += 1
+            for at in np.argsort(two_sided[:count]):
+                limit = best[k - 1] * (1 + 2e-7)
+                if two_sided[at] > limit:
+                    break
+                j = candidates[at]
+                two_sided_bounds(pairs, nearest, i, j, bounds)
+                distance = float(np.float32(_set_distance(problem, pairs, i, j, bounds, known, limit)))
+                if distance < np.inf:
+                    _insert(best, best_ids, distance, ids[j])
+            if turn == 0:
+                for j in seeds:
+                    if j < len(ids):
+                        bound_of[j] = np.inf
+
+
+def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
+    """W `[A, B]` in float32 of the captions of x to those of y, sent to `device`; half the work where x is y."""
+    pairs, size, same = caption_pairs(x, y, costs), most_words(x, y), x is y
+    out = np.zeros((len(x.totals), len(y.totals)), np.float32)
+    in_threads(lambda start, step: word_movers_rows(pairs, make_workspace(size), same, start, step, out), len(out))
+    return torch.from_numpy(out + out.T if same else out).to(device)
+
+
+def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
+    """D `[X, Y]` in float32 of packed caption sets, sent to `device`; half the work where x is y."""
+    same, size = x is y, most_words(x, y)
+    pairs = caption_pairs(x, y, costs)
+    bounds_of_y = bounds_of_x = _all_bounds(pairs.cost, x, pairs.rows, y, pairs.cols)
+    if not same:
+        bounds_of_x = _all_bounds(np.ascontiguousarray(pairs.cost.T), y, pairs.cols, x, pairs.rows)
+    out = np.zeros((len(x.sets) - 1, len(y.sets) - 1), np.float32)
+
+    def compute(start: int, step: int) -> None:
+        _set_distance_rows(pairs, make_workspace(size), bounds_of_y, bounds_of_x, same, start, step, out)
+
+    in_threads(compute, len(out))
+    return torch.from_numpy(out + out.T if same else out).to(device)
+
+
+def nearest_sets(
+    x: Bags,
+    own: Ints,
+    y: Bags,
+    ids: Ints,
+    k: int,
+    costs: WordCosts,
+    memory: int,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Floats, Ints]:
+    """The k nearest sets of y of each set of x by D, and their ids, `[X, k]` each: nearest first, ties by lower id.
+
+    `own` `[X]` are the ids that do not count for a set, `ids` `[Y]` those of the sets of y, all different. `memory`
+    limits the number of threads.
+    """
+    distances, rows = np.empty((len(own), k), np.float32), np.empty((len(own), k), np.int64)
+    size = most_words(x, y)
+    slack = 1 - (size + 16) * 1.2e-7
+    vocabulary, cols = np.unique(y.words, return_inverse=True)
+    groups = split_sets(np.diff(x.sets), _GROUP)
+    # Bytes of a thread: the costs of a group's words, their minima, and the bounds and candidates of a few queries.
+    bytes_per_thread = 4 * (len(vocabulary) * 10 * _GROUP + len(ids) * (2 * 4 + _GROUP))
+    threads = max(1, min(torch.get_num_threads(), memory // bytes_per_thread))
+
+    def search(group: Ints) -> int:
+        queries = take(x, group)
+        words, query_rows = np.unique(queries.words, return_inverse=True)
+        pairs = CaptionPairs(costs.block(words, vocabulary), len(vocabulary), queries, query_rows, y, cols)
+        best, best_ids = np.empty((len(group), k), np.float32), np.empty((len(group), k), np.int64)
+        _nearest_rows(pairs, make_workspace(size), own[group], ids, slack, best, best_ids)
+        distances[group], rows[group] = best, best_ids
+        return len(group)
+
+    with ThreadPoolExecutor(threads) as pool:
+        done = 0
+        for finished in pool.map(search, groups):
+            done += finished
+            if progress is not None:
+                progress(done)
+    return distances, rows
+
+
+def _all_bounds(cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints) -> Floats:
+    out = np.empty((len(x.totals), len(y.totals)), np.float32)
+
+    def compute(start: int, step: int) -> None:
+        edges = np.linspace(0, len(out), step + 1).astype(int)
+        one_sided_bounds(cost, x, rows, y, cols, edges[start], edges[start + 1], out)
+
+    in_threads(compute, len(out))
+    return out
+
+
+def caption_pairs(x: Bags, y: Bags, costs: WordCosts) -> CaptionPairs:
+    """All pairs of captions of x and y, with the costs between the words that occur in them."""
+    row_words, rows = np.unique(x.words, return_inverse=True)
+    col_words, cols = (row_words, rows) if x is y else np.unique(y.words, return_inverse=True)
+    return CaptionPairs(costs.block(row_words, col_words), len(col_words), x, rows, y, cols)
