@@ -18,19 +18,19 @@ from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from support.miniature import TINY
 
 from contml import InputError
+from contml.compare.comparison import compare
+from contml.compare.differences import distinct, flat, identity, short
+from contml.compare.plot import comparison_plot
+from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
 from contml.evaluation.named import measured
 from contml.evaluation.result import Score
-from contml.reporting.compare import compare
-from contml.reporting.compare_figure import comparison_figure
-from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
-from contml.reporting.differences import distinct, flat, identity, short
 
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
 
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setattr("contml.reporting.compare_figure.DPI", 60)
+    monkeypatch.setattr("contml.compare.plot.DPI", 60)
 
 
 def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):
@@ -313,7 +313,7 @@ def test_a_metric_without_a_number(tmp_path):
     found = compare([tmp_path], ["spearman"], by="model.dim")
     assert [line[-1] for line in table(found.groups[0])] == ["Spearman", "0.750", "-"]
     json.loads(json.dumps(as_data(found), allow_nan=False))
-    assert comparison_figure(found, ["spearman"])
+    assert comparison_plot(found, ["spearman"])
 
 
 # The plot
@@ -327,7 +327,7 @@ def drawn(figure, panel=0):
 
 def test_a_line_for_each_group_against_numbers(tmp_path):
     found = compare([sizes(tmp_path)], by="model.dim")
-    figure = comparison_figure(found)
+    figure = comparison_plot(found)
     axes, lines = figure.axes[0], drawn(figure)
     assert lines["log_ratio"] == ([16, 32, 64, 128], [0.51, 0.46, 0.41, 0.36])
     assert lines["dense_triplet"] == ([16, 32, 64, 128], [0.71, 0.66, 0.61, 0.56])
@@ -346,7 +346,7 @@ def test_a_line_for_each_group_against_numbers(tmp_path):
 def test_even_numbers_have_an_even_axis(tmp_path):
     for n in range(4):
         write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "margin": 0.1 * (n + 1)})
-    figure = comparison_figure(compare([tmp_path], by="loss.margin"))
+    figure = comparison_plot(compare([tmp_path], by="loss.margin"))
     assert figure.axes[0].get_xscale() == "linear"
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.3", "0.4"]
     assert not figure.axes[0].collections  # one seed has no spread
@@ -360,7 +360,7 @@ def test_words_have_places_side_by_side(tmp_path):
                 write_run(
                     tmp_path / f"{name}{seed}{dim}", classes(recall), loss={"name": name}, seed=seed, model__dim=dim
                 )
-    figure = comparison_figure(compare([tmp_path], by="loss"))
+    figure = comparison_plot(compare([tmp_path], by="loss"))
     lines = drawn(figure)
     assert lines["dim 8"] == ([-0.15, 0.85, 1.85], [0.63] * 3)
     assert lines["dim 16"] == ([0.15, 1.15, 2.15], [0.71] * 3)
@@ -373,7 +373,7 @@ def test_true_and_false_are_words_and_absent_is_one_too(tmp_path):
     for n, value in enumerate((True, False)):
         write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "squared": value})
     write_run(tmp_path / "x", poses(0.5), loss={"name": "u"})
-    figure = comparison_figure(compare([tmp_path], by="loss.squared"))
+    figure = comparison_plot(compare([tmp_path], by="loss.squared"))
     assert {tick.get_text() for tick in figure.axes[0].get_xticklabels()} == {"true", "false", "absent"}
 
 
@@ -384,7 +384,7 @@ def test_rows_off_an_axis_of_numbers_are_said(tmp_path):
     assert found.notes == ()
     found = compare([tmp_path], by="loss.margin")
     assert found.notes == ("1 of 3 rows have no loss.margin, and are not in the plot",)
-    assert "log_ratio" not in drawn(comparison_figure(found))
+    assert "log_ratio" not in drawn(comparison_plot(found))
 
 
 def test_published_figures_are_drawn_hollow(tmp_path):
@@ -393,13 +393,13 @@ def test_published_figures_are_drawn_hollow(tmp_path):
             tmp_path / f"{dim}", poses(0.5), model__dim=dim, published={"source": "A", "label_distance@10": 900 + dim}
         )
     found = compare([tmp_path], by="model.dim")
-    figure = comparison_figure(found, ["label_distance@10"])
+    figure = comparison_plot(found, ["label_distance@10"])
     hollow = [
         line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "white" and len(line.get_xdata())
     ]
     assert [list(line.get_ydata()) for line in hollow] == [[908, 916]]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours", "published", "random", "oracle"]
-    assert "published" not in drawn(comparison_figure(found))  # they are no shares
+    assert "published" not in drawn(comparison_plot(found))  # they are no shares
 
 
 def test_test_sets_and_metrics_have_panels(tmp_path):
@@ -407,9 +407,9 @@ def test_test_sets_and_metrics_have_panels(tmp_path):
     write_run(tmp_path / "2", poses(0.4), model__dim=128)
     write_run(tmp_path / "3", classes(0.4), model__dim=128, task={"name": "classes/cub"})
     found = compare([tmp_path], by="model.dim")
-    titles = [axes.get_title(loc="left") for axes in comparison_figure(found).axes]
+    titles = [axes.get_title(loc="left") for axes in comparison_plot(found).axes]
     assert titles == ["pose/synthetic\nMean label distance@10 / random", "classes/cub\nRecall@1"]
-    figure = comparison_figure(found, ["recall@1", "ndcg@1"])
+    figure = comparison_plot(found, ["recall@1", "ndcg@1"])
     assert [axes.get_title(loc="left").split("\n") for axes in figure.axes] == [
         ["pose/synthetic", "recall@1"],
         ["pose/synthetic", "nDCG@1"],
@@ -440,7 +440,7 @@ def test_many_groups_have_styles_of_their_own(tmp_path):
     for n in range(30):
         for dim in (8, 16):
             write_run(tmp_path / f"{n}-{dim}", poses(0.5), model__dim=dim, optimizer__lr=0.001 * (n + 1))
-    figure = comparison_figure(compare([tmp_path], by="model.dim"))
+    figure = comparison_plot(compare([tmp_path], by="model.dim"))
     lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("lr ")]
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 30
     assert figure.get_figheight() > 8  # the legend fits

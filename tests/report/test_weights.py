@@ -18,8 +18,8 @@ from contml.labels import ClassLabels
 from contml.losses import LOSSES, MarginLoss, ProxyAnchorLoss, TripletMarginLoss, pair_weights
 from contml.losses.proxies import ProxyLoss
 from contml.mining import MINERS
-from contml.reporting.figures import png
-from contml.reporting.weights import SETUP, curves, weights_figure
+from contml.report.plots import png
+from contml.report.weights import SETUP, curves, weights_plot
 
 CASE = CLASS_CASES[1]  # classes of 4, 2 and 3 items
 
@@ -270,7 +270,7 @@ def test_every_class_loss_has_curves(name):
     # It pulls a positive that is far, and pushes a negative that is near.
     assert curve.negative[-20:].min() > 0
     assert curve.positive[140:170].max() > 0 or curve.positive[:100].max() > 0
-    weights_figure([curve])
+    weights_plot([curve])
 
 
 def test_a_distance_is_drawn_by_the_cosine_of_unit_vectors():
@@ -293,10 +293,10 @@ def test_a_miner_weighs_the_pairs_first():
 def test_figures_have_a_panel_for_each_loss():
     drawn = curves(["raw", "raw", "loss.beta=10", "triplet_margin"])
     for count in (1, 2, 3, 4, 10):
-        figure = weights_figure((4 * drawn)[:count])
+        figure = weights_plot((4 * drawn)[:count])
         titles = [axes.get_title(loc="left") for axes in figure.axes if axes.axison and axes.get_title(loc="left")]
         assert len(titles) == count
-    assert png(weights_figure(drawn)).startswith(b"\x89PNG")
+    assert png(weights_plot(drawn)).startswith(b"\x89PNG")
 
 
 @pytest.fixture

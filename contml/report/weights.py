@@ -28,7 +28,7 @@ from contml.losses import LOSSES, PairLoss
 from contml.losses.driver import Comparison
 from contml.losses.pair_weights import block_weights
 from contml.mining import MINERS
-from contml.reporting.figures import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, plain
+from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, plain
 
 CLASSES, ITEMS, DIM = 16, 5, 128
 POSITIVES, NEGATIVES = (0.4, 0.8), (-0.2, 0.6)
@@ -166,7 +166,7 @@ def _moved(loss: PairLoss, comparison: Comparison, part: slice, still: Tensor, p
     return np.asarray(torch.stack(found).numpy(), dtype=np.float64)
 
 
-def weights_figure(drawn: Sequence[Curves]) -> Figure:
+def weights_plot(drawn: Sequence[Curves]) -> Figure:
     """One panel a loss: weight against similarity, positives solid green, negatives dotted blue."""
     columns = {1: 1, 2: 2, 4: 2}.get(len(drawn), 3)
     lines = -(-len(drawn) // columns)

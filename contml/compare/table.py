@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from contml._support.text import MISSING, number
-from contml.reporting.compare import Comparison, Group, Row
+from contml.compare.comparison import Comparison, Group, Row
 
 NOT_MEASURED = "not measured"
 

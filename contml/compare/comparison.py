@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError, closest, did_you_mean
+from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, named, said, short
+from contml.compare.runs import Trained, by_test_set, once, read_runs, tested
 from contml.evaluation.named import measurable, measured, split_form, usual
 from contml.evaluation.published import Published, bounds
 from contml.evaluation.result import Score
-from contml.reporting.compare_runs import Trained, by_test_set, once, read_runs, tested
-from contml.reporting.differences import ABSENT, CONFIG, differing, distinct, identity, named, said, short
 
 
 @dataclass(frozen=True)

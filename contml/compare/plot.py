@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from contml.compare.comparison import Comparison, Group, Row, numeric
+from contml.compare.differences import ABSENT, said
 from contml.evaluation.named import headline
-from contml.reporting.compare import Comparison, Group, Row, numeric
-from contml.reporting.differences import ABSENT, said
-from contml.reporting.figures import BLUE, DPI, GREY, INK, ORACLE, RANDOM, STYLE, WIDTH, plain
+from contml.report.plots import BLUE, DPI, GREY, INK, ORACLE, RANDOM, STYLE, WIDTH, plain
 
 # Okabe and Ito's colours without those of random and oracle, and yellow, which is faint on white.
 _COLORS = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", INK)
@@ -26,7 +26,7 @@ _DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (3, 1.5, 1, 1.5)))
 _TICKS = 9
 
 
-def comparison_figure(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
+def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
     """One panel for each test set and metric; default the one metric that stands for all others."""
     panels = [
         (group, metric)

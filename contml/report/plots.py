@@ -67,7 +67,7 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def training_figure(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Figure:
+def training_plot(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Figure:
     """Loss, the evaluations' headline figure (label distance or Recall), and learning rate over the steps of a run."""
     train = [row for row in rows if row.get("event") == "train"]
     tests = [row for row in rows if row.get("event") == "evaluation"]
@@ -90,7 +90,7 @@ def training_figure(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -
     return figure
 
 
-def metrics_figure(evaluation: Evaluation) -> Figure:
+def metrics_plot(evaluation: Evaluation) -> Figure:
     """Each metric over K: the model between a random ranking and the oracle."""
     curves = [curve for curve in evaluation.curves.values() if curve.model]
     columns = min(len(curves), 2) or 1
@@ -120,7 +120,7 @@ def metrics_figure(evaluation: Evaluation) -> Figure:
     return figure
 
 
-def density_figure(pairs: Tensor, spearman: float) -> Figure:
+def density_plot(pairs: Tensor, spearman: float) -> Figure:
     """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles."""
     points = pairs.detach().cpu().double().reshape(-1, 2).numpy()
     label, embedding = points[np.isfinite(points).all(axis=1)].T
@@ -148,7 +148,7 @@ def density_figure(pairs: Tensor, spearman: float) -> Figure:
     return figure
 
 
-def class_density_figure(pairs: Tensor, bins: int = 80) -> Figure:
+def class_density_plot(pairs: Tensor, bins: int = 80) -> Figure:
     """Embedding distances of pairs `[P, 2]` within a class (label distance 0) and between classes, as two densities."""
     points = pairs.detach().cpu().double().reshape(-1, 2).numpy()
     label, embedding = points[np.isfinite(points).all(axis=1)].T

@@ -19,10 +19,11 @@ from contml._support.text import number, percent
 from contml.data import Pixels, Split
 from contml.evaluation.result import Curve, Evaluation, Ranking
 from contml.labels import VectorLabels
-from contml.reporting import sentence, summary, write_report
-from contml.reporting.embedding_map import place_pictures, principal_components
-from contml.reporting.figures import binned_quartiles, density_figure, png, smooth, training_figure
-from contml.reporting.gallery import choose_queries, draw, gallery_strips, printable, stack
+from contml.report.embedding_map import place_pictures, principal_components
+from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack
+from contml.report.page import write_report
+from contml.report.plots import binned_quartiles, density_plot, png, smooth, training_plot
+from contml.report.table import sentence, summary
 
 PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -31,8 +32,8 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</scrip
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of few pixels: half the time."""
-    monkeypatch.setattr("contml.reporting.figures.DPI", 60)
-    monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
+    monkeypatch.setattr("contml.report.plots.DPI", 60)
+    monkeypatch.setattr("contml.report.embedding_map.DPI", 60)
 
 
 def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
@@ -253,8 +254,8 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_training_figure_takes_any_rows(rows: list[dict[str, Any]]) -> None:
     evaluation, _ = fake()
-    assert png(training_figure(rows, evaluation))
-    assert png(training_figure(rows, replace(evaluation, curves={})))
+    assert png(training_plot(rows, evaluation))
+    assert png(training_plot(rows, replace(evaluation, curves={})))
 
 
 def test_steps_run_on_through_epochs_and_resumed_steps_count_once() -> None:
@@ -262,7 +263,7 @@ def test_steps_run_on_through_epochs_and_resumed_steps_count_once() -> None:
     per_epoch = [{"event": "train", "epoch": i // 10, "step": i % 10, "loss": float(i)} for i in range(30)]
     resumed = [*train_rows(30), *train_rows(40)[20:]]
     for rows, length in ((per_epoch, 30), (resumed, 40)):
-        raw = training_figure(rows, evaluation).axes[0].get_lines()[0]
+        raw = training_plot(rows, evaluation).axes[0].get_lines()[0]
         assert np.asarray(raw.get_xdata()).tolist() == list(range(length))
 
 
@@ -398,7 +399,7 @@ def test_density_takes_few_and_degenerate_pairs() -> None:
         torch.rand(500, 2) * 1e-12,
         torch.rand(500, 2) * 1e12,
     ):
-        assert png(density_figure(pairs, 0.5))
+        assert png(density_plot(pairs, 0.5))
 
 
 def test_binned_quartiles_find_the_line() -> None:
@@ -413,8 +414,8 @@ def test_figures_leave_no_global_state() -> None:
 
     before = dict(matplotlib.rcParams)
     evaluation, ranking = fake()
-    png(training_figure(train_rows(), evaluation))
-    png(density_figure(ranking.pairs, 0.5))
+    png(training_plot(train_rows(), evaluation))
+    png(density_plot(ranking.pairs, 0.5))
     assert dict(matplotlib.rcParams) == before
 
 
@@ -476,7 +477,7 @@ def test_printable() -> None:
 def test_png_takes_characters_that_the_font_lacks() -> None:
     evaluation, _ = fake()
     curve = replace(evaluation.curves["ndcg"], title="漢 $ \\frac{")
-    from contml.reporting.figures import metrics_figure
+    from contml.report.plots import metrics_plot
 
-    picture = Image.open(io.BytesIO(png(metrics_figure(replace(evaluation, curves={"x": curve})))))
+    picture = Image.open(io.BytesIO(png(metrics_plot(replace(evaluation, curves={"x": curve})))))
     picture.load()

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contml._support.errors import InputError
+from contml.compare.differences import CONFIG, Values, differing, flat, identity, said, short
 from contml.config import Section, read, validate
 from contml.evaluation.published import Published
 from contml.evaluation.result import Evaluation
-from contml.reporting.differences import CONFIG, Values, differing, flat, identity, said, short
 from contml.runs import Run, find_runs, open_run
 
 #: Test sets are one where the figures of a random ranking and of the oracle agree as far as rounding goes.

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from contml._support.text import percent
 from contml.data.split import Split
-from contml.reporting.figures import DPI, STYLE, WIDTH
-from contml.reporting.gallery import draw
+from contml.report.gallery import draw
+from contml.report.plots import DPI, STYLE, WIDTH
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -31,7 +31,7 @@ class Grid(NamedTuple):
     lines: int
 
 
-def map_figure(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
+def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
     """Pictures at the place of their embeddings in the plane of the two principal components."""
     rows = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
     points, shares = principal_components(embeddings[rows])

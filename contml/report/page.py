@@ -14,10 +14,10 @@ import jinja2
 from contml._support.files import write
 from contml.data.split import Split
 from contml.evaluation.result import Evaluation, Ranking
-from contml.reporting.embedding_map import map_figure
-from contml.reporting.figures import class_density_figure, density_figure, metrics_figure, png, training_figure
-from contml.reporting.gallery import encode, explain_pair, gallery_strips, printable, stack
-from contml.reporting.table import sentence, summary, unit_words
+from contml.report.embedding_map import map_plot
+from contml.report.gallery import encode, explain_pair, gallery_strips, printable, stack
+from contml.report.plots import class_density_plot, density_plot, metrics_plot, png, training_plot
+from contml.report.table import sentence, summary, unit_words
 
 
 class Section(NamedTuple):
@@ -59,15 +59,15 @@ def write_report(
     broken: dict[int, str] = {}
     strips, match = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = "recall" in evaluation.curves
-    density = class_density_figure(ranking.pairs) if classes else density_figure(ranking.pairs, evaluation.spearman)
+    density = class_density_plot(ranking.pairs) if classes else density_plot(ranking.pairs, evaluation.spearman)
     trained = any(row.get("event") == "train" for row in rows)
     figures = {
-        **({"curves": png(training_figure(rows, evaluation))} if trained else {}),
-        "metrics": png(metrics_figure(evaluation)),
+        **({"curves": png(training_plot(rows, evaluation))} if trained else {}),
+        "metrics": png(metrics_plot(evaluation)),
         "gallery": encode(stack(strips)),
         **({} if match is None else {"match": encode(match.picture)}),
         "density": png(density),
-        "map": png(map_figure(split, ranking.embeddings, broken)),
+        "map": png(map_plot(split, ranking.embeddings, broken)),
     }
     for name, content in figures.items():
         write(folder / f"{name}.png", methodcaller("write_bytes", content))
