@@ -1,8 +1,8 @@
-"""The map of the embeddings: their two principal components, with the pictures of some of them in place."""
+"""The map of the embeddings: their two principal components, with the pictures of some of them."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -14,12 +14,10 @@ from torch import Tensor
 from contml._support.text import percent
 from contml.data.split import Split
 from contml.report.gallery import draw
-from contml.report.plots import DPI, STYLE, WIDTH
+from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-
-PICTURES = 120  # at most
-COLUMNS = 22  # at most: a picture is at least 40 px wide on the page
+MAX_PICTURES = 120
+MAX_COLUMNS = 22  # so that a picture is at least 40 px wide on the page
 
 
 class Grid(NamedTuple):
@@ -31,35 +29,35 @@ class Grid(NamedTuple):
     lines: int
 
 
+@matplotlib.rc_context({**STYLE, "axes.grid": False})
 def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
     """Pictures at the place of their embeddings in the plane of the two principal components."""
     rows = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
     points, shares = principal_components(embeddings[rows])
     grid, chosen = place_pictures(points)
-    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
-        figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
-        axes = figure.subplots()
-        (left, bottom), (right, top) = grid.corner, grid.corner + grid.side * np.array([grid.columns, grid.lines])
-        cell = int(DPI * WIDTH / grid.columns)
-        canvas = Image.new("RGB", (cell * grid.columns, cell * grid.lines), "white")
-        for position, centre in chosen:
-            corner = (centre - [left, top]) / grid.side * [cell, -cell] - 0.46 * cell  # pixels from the upper left
-            at = (round(float(corner[0])), round(float(corner[1])))
-            canvas.paste(draw(split, int(rows[position]), int(0.92 * cell), broken), at)
-        axes.imshow(np.asarray(canvas), extent=(left, right, bottom, top), aspect="equal")
-        axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
-        axes.set_ylabel(f"second ({percent(shares[1])})")
-        if not chosen:
-            axes.text(0.5, 0.5, "no embeddings recorded", transform=axes.transAxes, ha="center", va="center")
+    height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    (left, bottom), (right, top) = grid.corner, grid.corner + grid.side * np.array([grid.columns, grid.lines])
+    cell = int(DPI * WIDTH / grid.columns)
+    canvas = Image.new("RGB", (cell * grid.columns, cell * grid.lines), "white")
+    for position, centre in chosen:
+        x, y = (centre - [left, top]) / grid.side * [cell, -cell] - 0.46 * cell  # pixels from the upper left
+        picture = draw(split, int(rows[position]), int(0.92 * cell), broken)
+        canvas.paste(picture, (round(float(x)), round(float(y))))
+    axes.imshow(np.asarray(canvas), extent=(left, right, bottom, top), aspect="equal")
+    axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
+    axes.set_ylabel(f"second ({percent(shares[1])})")
+    if not chosen:
+        draw_note(axes, "no embeddings recorded")
     return figure
 
 
 def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]]:
     """Coordinates `[N, 2]` on the two directions of largest variance, and the share of the variance of each.
 
-    Signs are fixed: the largest entry of each direction is positive. Where a direction has no variance (equal
-    embeddings, one dimension) its coordinates and its share are 0.
+    Signs are fixed: the largest entry of each direction is positive. A direction without variance (equal embeddings,
+    one dimension) has coordinates and share 0.
     """
     n, d = embeddings.shape if embeddings.ndim == 2 else (0, 0)
     points, shares = torch.zeros(n, 2, dtype=torch.float64), [0.0, 0.0]
@@ -69,7 +67,7 @@ def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]
     centred = values - values.mean(dim=0)
     variances, directions = torch.linalg.eigh(centred.T @ centred / n)  # ascending
     total = float(variances.sum())
-    # What rounding in float32 leaves of equal embeddings is no variance.
+    # Equal embeddings may differ by rounding in float32; that is no variance.
     noise = d * (torch.finfo(torch.float32).eps * float(values.abs().max())) ** 2
     for axis in range(min(2, d)):
         direction = directions[:, -1 - axis]
@@ -80,18 +78,19 @@ def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]
     return points.numpy(), (shares[0], shares[1])
 
 
-def place_pictures(points: Array, pictures: int = PICTURES) -> tuple[Grid, list[tuple[int, Array]]]:
-    """The finest grid with at most so many cells in use, and for each cell in use the point nearest its centre.
+def place_pictures(points: Array, pictures: int = MAX_PICTURES) -> tuple[Grid, list[tuple[int, Array]]]:
+    """The finest grid with at most `pictures` occupied cells; for each of these, the point nearest to its centre.
 
-    Returns (position in `points`, centre of its cell): pictures snap to the grid and never overlap.
+    The points are given as (position in `points`, centre of its cell). Pictures are placed at the centres, so they
+    never overlap.
     """
     if not len(points):
         return Grid(np.zeros(2), 1.0, 4, 2), []
-    # A few far points would press all the others together: the frame leaves out 0.5 % on each side.
+    # With a few outliers in the frame, all other points would be close together: it cuts off 0.5 % at each side.
     low, high = np.quantile(points, [0.005, 0.995], axis=0)
     span = float((high - low).max()) or 1.0
-    extent = 1.02 * np.maximum(high - low, [0.6 * span, 0.3 * span])  # a thin cloud keeps a frame of some size
-    for columns in range(min(COLUMNS, 4 + int(2 * len(points) ** 0.5)), 0, -1):
+    extent = 1.02 * np.maximum(high - low, [0.6 * span, 0.3 * span])  # a thin cloud gets a wider frame
+    for columns in range(min(MAX_COLUMNS, 4 + int(2 * len(points) ** 0.5)), 0, -1):
         side = float(extent[0]) / columns
         shape = np.array([columns, np.ceil(extent[1] / side)], dtype=np.int64)
         corner = (low + high) / 2 - side * shape / 2
@@ -107,8 +106,8 @@ def _nearest_to_centres(
     cells = np.floor((points - corner) / side).astype(np.int64)
     inside = np.flatnonzero(((cells >= 0) & (cells < shape)).all(axis=1))
     centres = corner + (cells[inside] + 0.5) * side
-    off = np.square(points[inside] - centres).sum(axis=1)
-    flat = cells[inside, 0] + shape[0] * cells[inside, 1]
-    order = np.lexsort((off, flat))
-    _, first = np.unique(flat[order], return_index=True)
-    return [(int(inside[at]), centres[at]) for at in order[first]]
+    distances = np.square(points[inside] - centres).sum(axis=1)
+    cell_ids = cells[inside, 0] + shape[0] * cells[inside, 1]
+    order = np.lexsort((distances, cell_ids))
+    _, first = np.unique(cell_ids[order], return_index=True)
+    return [(int(inside[i]), centres[i]) for i in order[first]]

@@ -1,7 +1,8 @@
-"""Weight against similarity: what a pair loss makes of a pair, as Figure 1 of the unified view draws it.
+"""How a pair loss weighs a pair, as a function of its similarity: the curves of `contml weights` and their plot.
 
-A weight may depend on all pairs of the anchor, so an anchor is set up that is the same for every loss (`SETUP`), and
-one of its pairs is moved while the others stay.
+This is Figure 1 of "A Unified View of Deep Metric Learning via Gradient Analysis". A weight may depend on all pairs of
+the anchor. So every loss gets the same anchor (`SETUP`): the similarity of one of its pairs varies, the other pairs are
+fixed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
@@ -28,22 +30,25 @@ from contml.losses import LOSSES, PairLoss
 from contml.losses.driver import Comparison
 from contml.losses.pair_weights import block_weights
 from contml.mining import MINERS
-from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, plain
+from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain
+from contml.report.table import value_text
 
 CLASSES, ITEMS, DIM = 16, 5, 128
 POSITIVES, NEGATIVES = (0.4, 0.8), (-0.2, 0.6)
 SETUP = (
-    f"An anchor in a batch of {CLASSES} classes with {ITEMS} items each. One of its pairs moves, the others stay: its "
-    f"positives evenly from {POSITIVES[0]} to {POSITIVES[1]}, its negatives from {NEGATIVES[0]} to {NEGATIVES[1]}; "
-    "the pairs of all other anchors are alike. Where a loss has proxies, they take the place of items."
+    f"An anchor in a batch of {CLASSES} classes with {ITEMS} items each. The similarity of one of its pairs varies, "
+    f"its other pairs are fixed: positives evenly from {POSITIVES[0]} to {POSITIVES[1]}, negatives from {NEGATIVES[0]} to "
+    f"{NEGATIVES[1]}. All other anchors have the same similarities. In a loss with proxies, these replace the items."
 )
 STEPS = 200
+#: `[S]` within (-1, 1): at 1, where a distance is 0, it has no gradient.
+SIMILARITIES = -1 + (2 * torch.arange(STEPS, dtype=torch.float64) + 1) / STEPS
 
 GREEN = "#009E73"
 POSITIVE: dict[str, Any] = {"color": GREEN, "linewidth": 2.0, "label": "positive pairs"}
 NEGATIVE: dict[str, Any] = {"color": BLUE, "linewidth": 2.0, "linestyle": (0, (1, 1.2)), "label": "negative pairs"}
-#: From this ratio of their largest weights on, positives and negatives have an axis each.
-_APART = 4.0
+#: From this ratio of their largest weights on, positives and negatives have separate axes.
+_SEPARATE_AXES = 4.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Curves:
 
 
 def curves(arguments: Sequence[str]) -> list[Curves]:
-    """The curves of losses named as in a config, each followed by options: `["raw", "raw", "loss.beta=10"]`.
+    """The curves of losses named as in a config, each followed by its options: `["raw", "raw", "loss.beta=10"]`.
 
     Raises:
         InputError: no such loss or option, or a loss without such curves.
@@ -79,7 +84,7 @@ def curves(arguments: Sequence[str]) -> list[Curves]:
         elif losses:
             losses[-1].append(argument)
         else:
-            raise InputError(f"'{argument}' comes before any loss; options follow the loss that they are of")
+            raise InputError(argument, "an option before any loss", hint="give options after the loss that has them")
     return [_curves_of(overrides) for overrides in losses]
 
 
@@ -90,18 +95,18 @@ def _curves_of(overrides: list[str]) -> Curves:
     data: dict[str, Any] = {"num_classes": CLASSES, "embedding_dim": DIM}
     if "miner" in parts:
         if "miner" not in data_arguments(part.constructor):
-            raise InputError(f"{part.name} takes no miner; leave out '{overrides[-1]}'")
+            option = next(override for override in overrides if override.startswith("miner"))
+            raise InputError(option, f"{part.name} takes no miner", hint="omit this option")
         data["miner"] = parts["miner"].build()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         loss = part.build(**data)
-    given = {key: value for section in parts.values() for key, value in _changed(section).items()}
-    similarity, positive, negative = weight_curves(loss)
-    return Curves(part.name, given, similarity, positive, negative)
+    changed = {key: value for section in parts.values() for key, value in _changed_options(section).items()}
+    return Curves(part.name, changed, SIMILARITIES.numpy(), *weight_curves(loss))
 
 
-def _changed(part: Part) -> dict[str, Any]:
-    """The options of a part that are not at their defaults; of a miner its name, too."""
+def _changed_options(part: Part) -> dict[str, Any]:
+    """The options of a part that are not at their defaults; of a miner also its name."""
     defaults = {option.name: option.default for option in options(part.constructor)}
     changed = {name: value for name, value in part.options.items() if value != defaults[name]}
     if part.section != "miner":
@@ -109,19 +114,20 @@ def _changed(part: Part) -> dict[str, Any]:
     return {"miner": part.name, **{f"miner.{name}": value for name, value in changed.items()}}
 
 
-def weight_curves(loss: nn.Module) -> tuple[Array, Array, Array]:
-    """Similarities `[S]` over [-1, 1], and the weights of a positive and a negative pair at each, as `SETUP` says.
+def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
+    """The weights of a positive and of a negative pair at each of `SIMILARITIES` `[S]`, as `SETUP` describes.
 
-    The similarity is the cosine of unit vectors, whatever the loss is written on. What a loss reads in the rows of
-    other anchors is the same as in that of the first, whose pair moves.
+    The similarity is the cosine of unit vectors, whatever the loss compares. The rows of all other anchors are equal
+    to the fixed row of the first, whose pair varies.
 
     Raises:
         InputError: the loss does not weigh positive and negative pairs.
     """
     if not isinstance(loss, PairLoss) or loss.requires in ("any", "graded"):
         raise InputError(
-            f"{type(loss).__name__} has no positive and negative pairs to draw the weights of; "
-            "choose a loss for labels that are 0 / 1 or classes"
+            type(loss).__name__,
+            "no positive and negative pairs",
+            "must be a loss of labels that are 0 / 1 or classes",
         )
     loss = copy.deepcopy(loss).double()
     classes = torch.arange(CLASSES).repeat_interleave(ITEMS)
@@ -129,103 +135,82 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array, Array]:
     with torch.no_grad():
         comparison = loss.compare(embeddings, ClassLabels(classes))
         part = slice(0, len(comparison.x) if loss.whole else 1)
-        shape = (len(range(len(comparison.x))[part]), len(comparison.y))
-        nothing = torch.zeros(shape, dtype=torch.float64)
-        block = loss.block(comparison, nothing, part)
-        compared = comparison.weights(nothing, part) > 0
+        fixed = torch.zeros(len(comparison.x[part]), len(comparison.y), dtype=torch.float64)
+        block = loss.block(comparison, fixed.clone(), part)
+        compared = comparison.weights(fixed, part) > 0
         positive, negative = compared & (block.label_distances == 0), compared & (block.label_distances != 0)
-        still = torch.zeros(shape, dtype=torch.float64)
-        for row, positives, negatives in zip(still, positive, negative, strict=True):
+        for row, positives, negatives in zip(fixed, positive, negative, strict=True):
             row[positives] = _spread(int(positives.sum()), *POSITIVES)
             row[negatives] = _spread(int(negatives.sum()), *NEGATIVES)
-    weigh = partial(_moved, loss, comparison, part, still)
-    return _similarities().numpy(), weigh(positive[0]), weigh(negative[0])
-
-
-def _similarities() -> Tensor:
-    """`[S]` inside of [-1, 1]: at 1, where a distance is 0, it has no slope."""
-    return -1 + (2 * torch.arange(STEPS, dtype=torch.float64) + 1) / STEPS
+    weigh = partial(_weights_of_a_varied_pair, loss, comparison, part, fixed)
+    return weigh(positive[0]), weigh(negative[0])
 
 
 def _spread(count: int, low: float, high: float) -> Tensor:
-    """Similarities `[count]`: the first, which is the one to move, in the middle, and the others evenly spread."""
+    """Similarities `[count]`: the first, which will vary, in the middle, and the others evenly spread."""
     middle = torch.tensor([(low + high) / 2], dtype=torch.float64)
     return torch.cat((middle, torch.linspace(low, high, count - 1, dtype=torch.float64)))[:count]
 
 
-def _moved(loss: PairLoss, comparison: Comparison, part: slice, still: Tensor, pairs: Tensor) -> Array:
-    """The weights `[S]` of the first of the anchor's pairs `[B]` while it moves."""
-    place = int(pairs.nonzero()[0])
-    found = []
-    for value in _similarities():
-        s = still.clone()
-        s[0, place] = value
+def _weights_of_a_varied_pair(
+    loss: PairLoss, comparison: Comparison, part: slice, fixed: Tensor, pairs: Tensor
+) -> Array:
+    """The weight `[S]` of the first of the anchor's pairs (bool `[B]`) at each similarity."""
+    column = int(pairs.nonzero()[0])
+    weights = []
+    for value in SIMILARITIES:
+        scores = fixed.clone()
+        scores[0, column] = value
         if loss.distance not in ("cosine", "dot"):
-            s = 2 - 2 * s if loss.distance == "squared_euclidean" else (2 - 2 * s).sqrt()
-        found.append(block_weights(loss, comparison, s, part, on_sphere=True)[0, place])
-    return np.asarray(torch.stack(found).numpy(), dtype=np.float64)
+            scores = 2 - 2 * scores if loss.distance == "squared_euclidean" else (2 - 2 * scores).sqrt()
+        weights.append(block_weights(loss, comparison, scores, part, on_sphere=True)[0, column])
+    return np.asarray(torch.stack(weights).numpy(), dtype=np.float64)
 
 
+@matplotlib.rc_context(STYLE)
 def weights_plot(drawn: Sequence[Curves]) -> Figure:
-    """One panel a loss: weight against similarity, positives solid green, negatives dotted blue."""
+    """One panel per loss: weight against similarity, positives solid green, negatives dotted blue."""
     columns = {1: 1, 2: 2, 4: 2}.get(len(drawn), 3)
-    lines = -(-len(drawn) // columns)
-    width = WIDTH if columns > 1 else 0.6 * WIDTH
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, 0.9 + 2.9 * lines), dpi=DPI, layout="constrained")
-        engine = figure.get_layout_engine()
-        assert engine is not None
-        engine.set(w_pad=0.08, h_pad=0.08, hspace=0.03)  # type: ignore[call-arg]  # of the constrained layout
-        panels = list(figure.subplots(lines, columns, squeeze=False).flat)
-        for axes, curve in zip(panels, drawn, strict=False):
-            _panel(axes, curve, any(each.options for each in drawn))
-        for axes in panels[max(0, len(drawn) - columns) : len(drawn)]:
-            axes.set_xlabel("similarity")
-        for axes in panels[len(drawn) :]:
-            axes.set_axis_off()
-        lines_of = [Line2D([], [], **style) for style in (POSITIVE, NEGATIVE)]
-        figure.legend(handles=lines_of, loc="outside upper right", ncols=2)
-        caption = f"{SETUP} Weights before the common divisor.".replace(" -", " \N{MINUS SIGN}")
-        figure.supxlabel(textwrap.fill(caption, int(16 * width)), fontsize=8.5, color=GREY, x=0.01, ha="left")
+    width, lines = WIDTH if columns > 1 else 0.6 * WIDTH, -(-len(drawn) // columns)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, hspace=0.03)
+    figure = Figure(figsize=(width, 0.9 + 2.9 * lines), dpi=DPI, layout=layout)
+    grid = panels(figure, len(drawn), columns)
+    for axes, curve in zip(grid, drawn, strict=True):
+        # Under the titles there is room for a line of options.
+        _draw_panel(axes, curve, title_pad=20 if any(each.options for each in drawn) else None)
+    for axes in grid[-columns:]:
+        axes.set_xlabel("similarity")
+    handles = [Line2D([], [], **style) for style in (POSITIVE, NEGATIVE)]
+    figure.legend(handles=handles, loc="outside upper right", ncols=2)
+    caption = f"{SETUP} Weights before the loss is averaged.".replace(" -", " \N{MINUS SIGN}")
+    figure.supxlabel(textwrap.fill(caption, int(16 * width)), fontsize=8.5, color=GREY, x=0.01, ha="left")
     return figure
 
 
-def _panel(axes: Axes, curve: Curves, room: bool) -> None:
-    """room: for a line of options under the title."""
-    axes.set_title(plain(curve.loss), pad=20 if room else None)
-    said = ", ".join(f"{name} {_said(value)}" for name, value in curve.options.items())
-    said = plain(textwrap.shorten(said, 48, placeholder=" ..."))
-    axes.annotate(said, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GREY)
+def _draw_panel(axes: Axes, curve: Curves, title_pad: float | None) -> None:
+    axes.set_title(plain(curve.loss), pad=title_pad)
+    words = ", ".join(f"{name} {value_text(value)}" for name, value in curve.options.items())
+    words = plain(textwrap.shorten(words, 48, placeholder=" ..."))
+    axes.annotate(words, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GREY)
     axes.set_xlim(-1, 1)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1])
-    sides = [(curve.positive, POSITIVE), (curve.negative, NEGATIVE)]
-    sizes = [float(np.abs(weights).max()) for weights, _ in sides]
-    if 0 < _APART * min(sizes) <= max(sizes):
-        other = axes.twinx()
-        other.grid(visible=False)
-        ranges = [
-            _drawn(axes, [sides[0]], "weight of positives", GREEN),
-            _drawn(other, [sides[1]], "weight of negatives", BLUE),
-        ]
-    else:
-        other = axes
-        ranges = [_drawn(axes, sides, "weight", None)]
-    # Weights below 0 go the wrong way, and are seen; those of rounding are not. 0 is at one height on both sides.
+    lines = [(curve.positive, POSITIVE), (curve.negative, NEGATIVE)]
+    largest = [float(np.abs(weights).max()) for weights, _ in lines]
+    scales = [(axes, lines, "weight", INK)]
+    if 0 < _SEPARATE_AXES * min(largest) <= max(largest):
+        right = axes.twinx()
+        right.grid(visible=False)
+        scales = [(axes, lines[:1], "weight of positives", GREEN), (right, lines[1:], "weight of negatives", BLUE)]
+    ranges = []
+    for scale, its_lines, label, color in scales:
+        for weights, style in its_lines:
+            scale.plot(curve.similarity, weights, **style)
+        scale.set_ylabel(label, color=color)
+        if len(scales) > 1:
+            scale.tick_params(axis="y", labelcolor=color)
+        low, high = min(float(w.min()) for w, _ in its_lines), max(float(w.max()) for w, _ in its_lines)
+        ranges.append((low, max(high, -low) or 1.0))
+    # Negative weights are shown, but not those of rounding. Both scales have 0 at the same height.
     below = max(0.02, *(-1.08 * low / high for low, high in ranges))
-    for side, (_, high) in zip((axes, other), ranges, strict=False):
-        side.set_ylim(-below * high, 1.08 * high)
-
-
-def _drawn(axes: Axes, lines: list[tuple[Array, dict[str, Any]]], label: str, color: str | None) -> tuple[float, float]:
-    """Lines on an axis of theirs; their least and their largest weight, that above 0."""
-    for weights, style in lines:
-        axes.plot(_similarities().numpy(), weights, **style)
-    axes.set_ylabel(label, color=color or INK)
-    if color:
-        axes.tick_params(axis="y", labelcolor=color)
-    low, high = min(float(w.min()) for w, _ in lines), max(float(w.max()) for w, _ in lines)
-    return low, max(high, -low) or 1.0
-
-
-def _said(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    for (scale, *_), (_, high) in zip(scales, ranges, strict=True):
+        scale.set_ylim(-below * high, 1.08 * high)

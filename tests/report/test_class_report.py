@@ -58,8 +58,8 @@ def test_a_strip_counts_what_is_of_the_querys_class(monkeypatch):
     gallery_strips(split, ranking, {}, count=3)
     for q in choose_queries(ranking.label_distances, 3).tolist():
         hits = int((ranking.label_distances[q, :5] == 0).sum())
-        assert f"{hits} of the nearest 5 are of its class" in written
-    assert {"same class", "another class", "Oracle: items of its class"} <= set(written)
+        assert f"{hits} of the top 5 have the same class" in written
+    assert {"same class", "another class", "Oracle: same class"} <= set(written)
     assert not any("label distance" in text for text in written)
 
 
