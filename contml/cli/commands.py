@@ -239,7 +239,7 @@ def compare(
             write(path, methodcaller("write_bytes", content))
     if as_json:
         print(json.dumps(as_data(found)))  # noqa: T201
-    for part in [] if as_json else found.groups:
+    for part in [] if as_json else found.tables:
         print(part.title)  # noqa: T201
         show([header(part), *body(part)], words=len(part.keys))
         print(*remarks(part), "", sep="\n")  # noqa: T201

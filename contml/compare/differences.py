@@ -1,4 +1,4 @@
-"""What differs between the configs of runs: few columns, short titles, and nothing that is the same in all."""
+"""The differences between the configs of runs, in few columns with short titles."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-#: A config as flat keys: `{"loss.name": "triplet_margin", "loss.margin": 0.1}`; its name stands under `CONFIG`.
+from contml._support.text import MISSING
+from contml.report.table import value_text
+
+#: A config as flat keys: `{"loss.name": "triplet_margin", "loss.margin": 0.1}`; its name is under `CONFIG`.
 Values: TypeAlias = "Mapping[str, Any]"
 
 CONFIG = "config"
-#: What stands in a column where a config has no such key.
-ABSENT = "-"
-#: Keys that change nothing of what is learned, and the seed, over which figures are averaged.
-_NO_MATTER = {
+#: The text in a column where a config has no such key.
+ABSENT = MISSING
+#: Keys that do not change the trained model, and the seed, over which metrics are averaged.
+_IRRELEVANT = {
     *(CONFIG, "seed", "images.cache", "images.workers", "labels.cache", "sampler.cache"),
     *("training.checkpoint_minutes", "training.evaluate_every"),
 }
-#: From more columns than these on, the names of the configs come first.
-_MANY = 3
-#: Longer texts are cut from the left, as paths are told apart by their ends.
-_WIDEST = 32
+#: Tables with more columns than these begin with the names of the configs.
+_FEW_COLUMNS = 3
+#: Longer texts are cut on the left, since paths differ at their ends.
+_MAX_WIDTH = 32
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -31,23 +34,15 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def said(value: Any) -> str:
-    """A value as it stands in a table."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = ABSENT if value is None else value if isinstance(value, str) else json.dumps(value)
-    return " ".join(text.split())
-
-
 def identity(config: Values) -> str:
-    """Equal for two runs that differ in nothing but the seed; a key without a value is as good as none."""
-    return json.dumps({k: value for k, value in sorted(config.items()) if k not in _NO_MATTER and value is not None})
+    """Equal for two runs that differ only in the seed; a key whose value is null counts as absent."""
+    return json.dumps({k: value for k, value in sorted(config.items()) if k not in _IRRELEVANT and value is not None})
 
 
 def differing(configs: Sequence[Values]) -> list[str]:
-    """The keys that are not the same in all configs, in their order; but for those that do not matter."""
+    """The keys whose values differ between the configs, in order, without irrelevant ones."""
     keys = dict.fromkeys(key for config in configs for key in config)
-    return [key for key in keys if key not in _NO_MATTER and _varies(key, configs)]
+    return [key for key in keys if key not in _IRRELEVANT and _varies(key, configs)]
 
 
 def _varies(key: str, configs: Sequence[Values]) -> bool:
@@ -55,44 +50,51 @@ def _varies(key: str, configs: Sequence[Values]) -> bool:
 
 
 def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str, list[str]]:
-    """Columns that tell configs from each other: a text for each config under a key, or under a section.
+    """Columns that show where configs differ: a text for each config under a key, or under a section.
 
-    Where configs choose different parts (`loss.name`), one column has the part, and those of its options that differ
-    between configs with this part: "triplet_margin, margin 0.1". Words come before numbers. The names of the configs
-    stand where nothing else differs, and before many columns.
+    Where configs choose different parts (`loss.name`), one column shows the part and those of its options that differ
+    between configs with this part: "triplet_margin, margin 0.1". Columns of words come before columns of numbers. The
+    names of the configs are shown where nothing else differs, and where there are many columns.
 
     Args:
         configs: flat configs.
-        apart: keys that are left out, since they have a column elsewhere.
+        apart: keys that are omitted, since they have a column elsewhere.
     """
     keys = [key for key in differing(configs) if key not in apart]
     columns: dict[str, list[str]] = {}
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
         inner = [key for key in keys if key.partition(".")[0] == section]
-        kinds = [_kind(config, section) for config in configs]
-        alike = [[c for c, other in zip(configs, kinds, strict=True) if other == kind] for kind in kinds]
-        own = [[key for key in inner if _varies(key, others)] for others in alike]
-        if len(set(kinds)) == 1:
-            columns |= {key: [said(config.get(key)) for config in configs] for key in inner}
+        parts = [_part(config, section) for config in configs]
+        # The options of each config that differ between the configs with the same part.
+        varying = [
+            [
+                key
+                for key in inner
+                if _varies(key, [c for c, other in zip(configs, parts, strict=True) if other == part])
+            ]
+            for part in parts
+        ]
+        if len(set(parts)) == 1:
+            columns |= {key: [value_text(config.get(key)) for config in configs] for key in inner}
         elif f"{section}.name" in apart:
-            varying = [key for key in inner if any(key in of for of in own)]
-            columns |= {key: [said(config.get(key)) for config in configs] for key in varying}
+            shown = [key for key in inner if any(key in options for options in varying)]
+            columns |= {key: [value_text(config.get(key)) for config in configs] for key in shown}
         else:
             columns[section] = [
-                ", ".join([kind, *(f"{key.partition('.')[2]} {said(config.get(key))}" for key in of)])
-                for kind, config, of in zip(kinds, configs, own, strict=True)
+                ", ".join([part, *(f"{key.partition('.')[2]} {value_text(config.get(key))}" for key in options)])
+                for part, config, options in zip(parts, configs, varying, strict=True)
             ]
-    names = [said(config.get(CONFIG)) for config in configs]
-    if CONFIG not in apart and (not (columns or apart) or (len(set(names)) > 1 and len(columns) > _MANY)):
+    names = [value_text(config.get(CONFIG)) for config in configs]
+    if CONFIG not in apart and (not (columns or apart) or (len(set(names)) > 1 and len(columns) > _FEW_COLUMNS)):
         columns = {CONFIG: names, **columns}
     words = {key: texts for key, texts in columns.items() if not all(map(_numeric, texts))}
     return {key: _shortened(texts) for key, texts in (words | columns).items()}
 
 
-def _kind(config: Values, section: str) -> str:
-    """The part that a config chose in a section; of a section that has one part only, whether it is there."""
-    there = any(key.startswith(f"{section}.") for key in config)
-    return str(config.get(f"{section}.name", "yes")) if there else ABSENT
+def _part(config: Values, section: str) -> str:
+    """The part that a config chose in a section; "yes" where the section has only one part and is present."""
+    present = any(key.startswith(f"{section}.") for key in config)
+    return str(config.get(f"{section}.name", "yes")) if present else ABSENT
 
 
 def _numeric(text: str) -> bool:
@@ -104,20 +106,20 @@ def _numeric(text: str) -> bool:
 
 
 def _shortened(texts: list[str]) -> list[str]:
-    cut = [text if len(text) <= _WIDEST else "..." + text[3 - _WIDEST :] for text in texts]
+    cut = [text if len(text) <= _MAX_WIDTH else "..." + text[3 - _MAX_WIDTH :] for text in texts]
     return cut if len(set(cut)) == len(set(texts)) else texts
 
 
-def short(key: str, among: Collection[str] = ()) -> str:
-    """A key as a title: "dim" for model.dim, "loss" for loss.name; whole where another column is called so."""
+def short(key: str, keys: Collection[str] = ()) -> str:
+    """A key as a title: "dim" for model.dim, "loss" for loss.name; unchanged where two of `keys` would have it."""
 
-    def brief(key: str) -> str:
+    def shortened(key: str) -> str:
         section, _, option = key.partition(".")
         return section if option in ("", "name") else option
 
-    return brief(key) if [brief(other) for other in among].count(brief(key)) <= 1 else key
+    return shortened(key) if [shortened(other) for other in keys].count(shortened(key)) <= 1 else key
 
 
-def named(key: str) -> bool:
-    """Whether what a key holds says by itself what it is: the name of a part or of a config."""
+def is_name(key: str) -> bool:
+    """Whether the values of a key are names of parts or configs, which need no title."""
     return key.endswith(".name") or ("." not in key and key != "seed")

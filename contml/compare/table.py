@@ -6,11 +6,10 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from contml._support.text import MISSING, number
-from contml.compare.comparison import Comparison, Group, Row
+from contml.compare.comparison import Comparison, Row, Table, is_normalized
 
 NOT_MEASURED = "not measured"
 
@@ -22,62 +21,69 @@ class Cell(NamedTuple):
     best: bool = False
 
 
-def header(group: Group) -> list[str]:
+def header(table: Table) -> list[str]:
     """The titles of a table's columns."""
-    titles = [*group.columns]
-    if any(len(row.runs) > 1 for row in group.rows):
+    titles = [*table.columns]
+    if _averages(table):
         titles.append("runs")
-    for metric in group.metrics:
-        titles.append(title(group, metric))
-        if _reported(group, metric):
+    for metric in table.metrics:
+        titles.append(title(table, metric))
+        if _is_published(table, metric):
             titles.append("published")
     return titles
 
 
-def title(group: Group, metric: str) -> str:
-    """What a metric is called."""
-    score = group.score(metric)
+def title(table: Table, metric: str) -> str:
+    """The title of a metric; its name where it was not measured."""
+    score = table.score(metric)
     return metric if score is None else score.title
 
 
-def body(group: Group) -> list[list[Cell]]:
+def body(table: Table) -> list[list[Cell]]:
     """The rows of a table."""
-    several = any(len(row.runs) > 1 for row in group.rows)
-    best = {metric: _best(group, metric) for metric in group.metrics}
-    marks = {source: n for n, source in enumerate(sources(group), 1)}
+    best = {metric: _best(table, metric) for metric in table.metrics}
+    references = {source: n for n, source in enumerate(sources(table), 1)}
     lines = []
-    for row in group.rows:
+    for row in table.rows:
         line = [Cell(cell) for cell in row.cells]
-        if several:
+        if _averages(table):
             line.append(Cell(str(len(row.runs))))
-        for metric in group.metrics:
+        for metric in table.metrics:
             line.append(Cell(_ours(row, metric), _mean(row, metric) == best[metric]))
-            if _reported(group, metric):
-                line.append(Cell(_published(row, metric, marks)))
+            if _is_published(table, metric):
+                line.append(Cell(_published(row, metric, references)))
         lines.append(line)
     return lines
 
 
-def sources(group: Group) -> list[str]:
-    """Where published figures stand, in the order of their marks."""
-    shown = [row.published for row in group.rows if row.published is not None]
-    return list(dict.fromkeys(p.source for p in shown if any(metric in p.figures for metric in group.metrics)))
+def sources(table: Table) -> list[str]:
+    """The sources of the published metrics, in the order of their references."""
+    rows = [row for row in table.rows if any(metric in row.published for metric in table.metrics)]
+    return list(dict.fromkeys(row.source for row in rows if row.source))
 
 
-def remarks(group: Group) -> list[str]:
-    """What stands under a table: the sources, and what an entry of several runs says."""
-    lines = [f"[{n}] {source}" for n, source in enumerate(sources(group), 1)]
+def remarks(table: Table) -> list[str]:
+    """The lines under a table: the sources, and how to read an entry of several runs."""
+    lines = [f"[{n}] {source}" for n, source in enumerate(sources(table), 1)]
     if lines:
-        lines.append("published: the paper's figure, and in brackets by how much ours is above it")
-    if any(len(row.values(metric)) > 1 for row in group.rows for metric in group.metrics):
+        lines.append("published: the value of the paper, and in brackets ours minus that")
+    if any(len(row.values(metric)) > 1 for row in table.rows for metric in table.metrics):
         lines.append("±: the standard deviation over the runs of a row")
     return lines
 
 
+def _averages(table: Table) -> bool:
+    return any(len(row.runs) > 1 for row in table.rows)
+
+
+def _is_published(table: Table, metric: str) -> bool:
+    return any(metric in row.published for row in table.rows)
+
+
 def _mean(row: Row, metric: str) -> str:
-    """The mean as it is printed: what looks the same is as good."""
+    """The mean as it is printed: means that are printed alike are equally good."""
     mean = row.mean(metric)
-    if metric.endswith("/way"):
+    if is_normalized(metric):
         return f"{100 * mean:.1f} %" if math.isfinite(mean) else MISSING
     return number(mean)
 
@@ -85,63 +91,62 @@ def _mean(row: Row, metric: str) -> str:
 def _ours(row: Row, metric: str) -> str:
     values = row.values(metric)
     if not values:
-        return NOT_MEASURED if row.published is not None and metric in row.published.figures else MISSING
+        return NOT_MEASURED if metric in row.published else MISSING
     if len(values) == 1:
         return _mean(row, metric)
     mean, deviation = row.mean(metric), statistics.stdev(values)
-    if metric.endswith("/way"):
+    if is_normalized(metric):
         return f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
     # As many decimals as the mean has.
     decimals = len(number(mean).partition(".")[2])
     return f"{number(mean)} ± {deviation:,.{decimals}f}"
 
 
-def _published(row: Row, metric: str, marks: dict[str, int]) -> str:
-    if row.published is None or metric not in row.published.figures:
+def _published(row: Row, metric: str, references: dict[str, int]) -> str:
+    if metric not in row.published or row.source is None:
         return MISSING
-    theirs, mark = row.published.figures[metric], f"[{marks[row.published.source]}]"
-    away = row.mean(metric) - theirs
-    if abs(theirs) <= 1:  # all digits of the paper, three at least
-        text, more = f"{theirs:.{max(3, len(f'{theirs:.6g}') - 2)}f}", f"{away:+.3f}"
+    value, reference = row.published[metric], f"[{references[row.source]}]"
+    difference = row.mean(metric) - value
+    if abs(value) <= 1:  # all digits of the paper, three at least
+        text, change = f"{value:.{max(3, len(f'{value:.6g}') - 2)}f}", f"{difference:+.3f}"
     else:
-        text, more = number(theirs), ("-" if away < 0 else "+") + number(abs(away))
-    return f"{text} ({more}) {mark}" if math.isfinite(away) else f"{text} {mark}"
+        text, change = number(value), ("-" if difference < 0 else "+") + number(abs(difference))
+    return f"{text} ({change}) {reference}" if math.isfinite(difference) else f"{text} {reference}"
 
 
-def _reported(group: Group, metric: str) -> bool:
-    return any(row.published is not None and metric in row.published.figures for row in group.rows)
-
-
-def _best(group: Group, metric: str) -> str | None:
-    """The best mean as it is printed; None where there is nothing to choose from."""
-    score = group.score(metric)
-    rows = [row for row in group.rows if row.values(metric)]
-    if score is None or len(rows) < 2 or len({_mean(row, metric) for row in rows}) < 2:
+def _best(table: Table, metric: str) -> str | None:
+    """The best mean as it is printed; None where there is only one, or all are equal."""
+    score = table.score(metric)
+    rows = [row for row in table.rows if row.values(metric)]
+    if score is None or len({_mean(row, metric) for row in rows}) < 2:
         return None
     return _mean((min if score.better == "lower" else max)(rows, key=lambda row: row.mean(metric)), metric)
 
 
 def markdown(comparison: Comparison) -> str:
-    """All tables with what has to be said of them, as a Markdown document."""
+    """All tables with their remarks and the notes, as a Markdown document."""
     parts = []
-    for group in comparison.groups:
-        titles = header(group)
-        arrows = {title(group, m): _arrow(group, m) for m in group.metrics}
-        lines = [[text + arrows.get(text, "") for text in titles], ["---"] * len(titles)]
-        lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in body(group)]
-        parts.append(_escaped(group.title))
+    for table in comparison.tables:
+        arrows = {title(table, metric): _arrow(table, metric) for metric in table.metrics}
+        titles = [text + arrows.get(text, "") for text in header(table)]
+        lines = [titles, ["---"] * len(titles)]
+        lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in body(table)]
+        parts.append(_escaped(table.title))
         parts.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
-        if remarks(group):
-            parts.append("\n".join(f"- {_escaped(line)}" for line in remarks(group)))
+        parts += _markdown_list(remarks(table))
     for name, entries in (("Notes:", comparison.notes), ("Not in the table:", comparison.left_out)):
         if entries:
-            parts += [name, "\n".join(f"- {_escaped(line)}" for line in entries)]
+            parts += [name, *_markdown_list(entries)]
     return "\n\n".join(parts) + "\n"
 
 
-def _arrow(group: Group, metric: str) -> str:
-    score = group.score(metric)
+def _arrow(table: Table, metric: str) -> str:
+    score = table.score(metric)
     return "" if score is None else " ↓" if score.better == "lower" else " ↑"
+
+
+def _markdown_list(entries: list[str] | tuple[str, ...]) -> list[str]:
+    return ["\n".join(f"- {_escaped(entry)}" for entry in entries)] if entries else []
 
 
 def _escaped(text: str) -> str:
@@ -149,40 +154,26 @@ def _escaped(text: str) -> str:
 
 
 def comma_separated(comparison: Comparison) -> str:
-    """All rows as CSV, at full precision: one file, whatever the test sets."""
-    data = [{"test_set": group.title, **_record(row, group)} for group in comparison.groups for row in group.rows]
-    names = list(dict.fromkeys(name for record in data for name in record))
+    """All rows as CSV, at full precision: one file for all test sets."""
+    records = [_record(table["test_set"], row) for table in as_data(comparison)["tables"] for row in table["rows"]]
+    names = list(dict.fromkeys(name for record in records for name in record))
     names = [*(n for n in names if n not in ("source", "folders")), "source", "folders"]  # wide ones last
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(data)
+    writer.writerows(records)
     return text.getvalue()
 
 
-def _record(row: Row, group: Group) -> dict[str, Any]:
-    record: dict[str, Any] = dict(zip(group.keys, row.cells, strict=True))
-    record |= {"runs": len(row.runs), "seeds": " ".join(str(run.config.get("seed", "")) for run in row.runs)}
-    for metric in group.metrics:
-        for name, value in _figures(row, metric).items():
-            if name not in ("values",):
+def _record(test_set: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `as_data` as a line of the CSV file."""
+    record = {"test_set": test_set, **row["config"], "runs": len(row["folders"])}
+    record["seeds"] = " ".join("" if seed is None else str(seed) for seed in row["seeds"])
+    for metric, statistics_of_metric in row["metrics"].items():
+        for name, value in statistics_of_metric.items():
+            if name != "values":
                 record[metric if name == "mean" else f"{metric} {name}"] = value
-    record["source"] = row.published.source if row.published is not None else None
-    record["folders"] = " ".join(str(run.folder) for run in row.runs)
-    return record
-
-
-def _figures(row: Row, metric: str) -> dict[str, Any]:
-    values = row.values(metric)
-    figures: dict[str, Any] = {"mean": None, "values": values}
-    if values:
-        figures["mean"] = statistics.fmean(values)
-    if len(values) > 1:
-        figures |= {"least": min(values), "largest": max(values), "deviation": statistics.stdev(values)}
-    if row.published is not None and metric in row.published.figures:
-        theirs = row.published.figures[metric]
-        figures |= {"published": theirs, "difference": row.mean(metric) - theirs if values else None}
-    return figures
+    return {**record, "source": row["source"], "folders": " ".join(row["folders"])}
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
@@ -190,29 +181,40 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     return {
         "tables": [
             {
-                "test_set": group.title,
-                "metrics": {m: _baselines(group, m) for m in group.metrics},
+                "test_set": table.title,
+                "metrics": {metric: _baselines(table, metric) for metric in table.metrics},
                 "rows": [
                     {
-                        "config": dict(zip(group.keys, row.cells, strict=True)),
+                        "config": dict(zip(table.keys, row.cells, strict=True)),
                         "folders": [str(run.folder) for run in row.runs],
                         "seeds": [run.config.get("seed") for run in row.runs],
-                        "source": row.published.source if row.published is not None else None,
-                        "figures": {metric: _figures(row, metric) for metric in group.metrics},
+                        "source": row.source,
+                        "metrics": {metric: _statistics(row, metric) for metric in table.metrics},
                     }
-                    for row in group.rows
+                    for row in table.rows
                 ],
             }
-            for group in comparison.groups
+            for table in comparison.tables
         ],
         "left_out": list(comparison.left_out),
         "notes": list(comparison.notes),
     }
 
 
-def _baselines(group: Group, metric: str) -> dict[str, Any] | None:
-    score = group.score(metric)
+def _statistics(row: Row, metric: str) -> dict[str, Any]:
+    values = row.values(metric)
+    found: dict[str, Any] = {"mean": row.mean(metric) if values else None, "values": values}
+    if len(values) > 1:
+        found |= {"least": min(values), "largest": max(values), "deviation": statistics.stdev(values)}
+    if metric in row.published:
+        published = row.published[metric]
+        found |= {"published": published, "difference": row.mean(metric) - published if values else None}
+    return found
+
+
+def _baselines(table: Table, metric: str) -> dict[str, Any] | None:
+    score = table.score(metric)
     if score is None:
         return None
-    sides: Sequence[tuple[str, float]] = (("random", score.random), ("oracle", score.oracle))
-    return {"title": score.title, "better": score.better} | {n: v if math.isfinite(v) else None for n, v in sides}
+    random, oracle = (value if math.isfinite(value) else None for value in (score.random, score.oracle))
+    return {"title": score.title, "better": score.better, "random": random, "oracle": oracle}

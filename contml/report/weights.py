@@ -37,8 +37,9 @@ CLASSES, ITEMS, DIM = 16, 5, 128
 POSITIVES, NEGATIVES = (0.4, 0.8), (-0.2, 0.6)
 SETUP = (
     f"An anchor in a batch of {CLASSES} classes with {ITEMS} items each. The similarity of one of its pairs varies, "
-    f"its other pairs are fixed: positives evenly from {POSITIVES[0]} to {POSITIVES[1]}, negatives from {NEGATIVES[0]} to "
-    f"{NEGATIVES[1]}. All other anchors have the same similarities. In a loss with proxies, these replace the items."
+    f"its other pairs are fixed: positives evenly from {POSITIVES[0]} to {POSITIVES[1]}, negatives from "
+    f"{NEGATIVES[0]} to {NEGATIVES[1]}. All other anchors have the same similarities. In a loss with proxies, these "
+    "replace the items."
 )
 STEPS = 200
 #: `[S]` within (-1, 1): at 1, where a distance is 0, it has no gradient.
