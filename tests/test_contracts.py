@@ -33,8 +33,6 @@ ALLOWED = {
     "_support/imports.py:lazy_names.get: importlib.import_module(module_of[name])": "a name of a package",
     "config/schema.py:_help: source": "the text of a class or a function",
     "config/schema.py:words: kind": "the name of a type",
-    "reporting/compare_runs.py:_same_test: x.curves[name]": "two curves of one record, in a loop",
-    "reporting/compare_runs.py:_same_test: y.curves[name]": "two curves of one record, in a loop",
 }
 
 

@@ -223,15 +223,15 @@ def compare(
     --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
     """
     from contml._support.files import write
-    from contml.reporting.compare import compare as compare_runs
-    from contml.reporting.compare_figure import comparison_figure
-    from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
-    from contml.reporting.figures import png
+    from contml.compare.comparison import compare as compare_runs
+    from contml.compare.plot import comparison_plot
+    from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
+    from contml.report.plots import png
 
     found = compare_runs(runs, metric or (), by, group or ())
     files: dict[Path, bytes] = {}
     if by is not None:
-        files[save / "plot.png" if save else Path("plot.png")] = png(comparison_figure(found, metric or ()))
+        files[save / "plot.png" if save else Path("plot.png")] = png(comparison_plot(found, metric or ()))
     if save is not None:
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
     for path, content in files.items():
@@ -239,7 +239,7 @@ def compare(
             write(path, methodcaller("write_bytes", content))
     if as_json:
         print(json.dumps(as_data(found)))  # noqa: T201
-    for part in [] if as_json else found.groups:
+    for part in [] if as_json else found.tables:
         print(part.title)  # noqa: T201
         show([header(part), *body(part)], words=len(part.keys))
         print(*remarks(part), "", sep="\n")  # noqa: T201
@@ -416,8 +416,8 @@ def weights(
     pairs of all other anchors are alike. Where a loss has proxies, they take the place of items.
     """
     from contml._support.files import write
-    from contml.reporting.figures import png
-    from contml.reporting.weights import SETUP, curves, weights_figure
+    from contml.report.plots import png
+    from contml.report.weights import SETUP, curves, weights_plot
 
     if output.is_dir():
         output = output / "weights.png"
@@ -427,7 +427,7 @@ def weights(
     if as_json:
         print(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))  # noqa: T201
         return
-    picture = png(weights_figure(drawn))
+    picture = png(weights_plot(drawn))
     with file_errors(output):
         write(output, lambda path: path.write_bytes(picture))
     print(output)  # noqa: T201

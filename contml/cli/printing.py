@@ -15,13 +15,13 @@ from rich.text import Text
 from contml._support.errors import InputError
 
 if TYPE_CHECKING:
-    from contml.reporting.compare_table import Cell
+    from contml.compare.table import Cell
 
 
 def show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     """The evaluation in a run folder, as a table and in words, or as JSON."""
     from contml.evaluation.result import Evaluation
-    from contml.reporting import sentence, summary, unit_words
+    from contml.report.table import sentence, summary, unit_words
 
     values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     if as_json:

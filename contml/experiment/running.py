@@ -175,7 +175,7 @@ def _report(
     ranking: Ranking,
     pair: tuple[int, int] | None = None,
 ) -> Path:
-    from contml.reporting import write_report  # here: it imports matplotlib
+    from contml.report.page import write_report  # here: it imports matplotlib
 
     return write_report(
         run.folder,

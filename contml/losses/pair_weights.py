@@ -1,10 +1,10 @@
-"""The unified view as a tool: every pair loss is a way to weigh the pairs of an anchor.
+"""The unified view of pair losses: every pair loss assigns a weight to each pair of an anchor.
 
     w_ij = (1 - 2 I_ij) dH / ds_ij        I_ij: 1 for positives, else 0
 
-"A Unified View of Deep Metric Learning via Gradient Analysis". H is the sum of the loss's values, before they are
-divided by what they have in common (the 1/m of most); the derivative is that of row i's entry alone, s_ij and s_ji
-being two. A weight is >= 0 where the loss pulls positives and pushes negatives.
+"A Unified View of Deep Metric Learning via Gradient Analysis". H is the sum of the loss's values, before it is averaged
+(the 1/m of most losses). s_ij and s_ji are separate variables: w_ij is the derivative by the entry in row i only. A
+weight is >= 0 where the loss pulls positives closer and pushes negatives away.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def pair_weights(
 ) -> Tensor:
     """The weight that a loss gives each pair of a batch, as `[A, B]`, without a graph.
 
-    The similarity is the cosine where the loss compares unit vectors, also where it is written on their distance. Where
-    embeddings are not normalized, it is the dot product, or minus the distance that the loss is written on (plain or
-    squared Euclidean). A miner of the loss weighs the pairs first; it repeats the draws of its last training call.
+    The similarity s is the cosine where the loss compares unit vectors, even if its formula uses their distance. For
+    embeddings that are not normalized, s is the dot product, or minus the distance of the formula (Euclidean or squared
+    Euclidean). A miner of the loss weighs the pairs first; it repeats the draws of its last training call.
 
     Args:
         loss: a pair loss.
@@ -34,15 +34,15 @@ def pair_weights(
         anchors: positions `[A]` of the anchors in the batch; default all items.
 
     Returns:
-        Anchors by items; where a loss has proxies, items by proxies `[A, P]`, or proxies by items `[P, B]`. 0 for an
-        anchor with itself, and for pairs that the loss does not read.
+        Anchors by items `[A, B]`; for a loss with proxies, items by proxies `[A, P]` or proxies by items `[P, B]`. 0
+        for an anchor with itself, and for pairs that the loss does not use.
 
     Raises:
-        InputError: this is no pair loss, or it refuses the embeddings or the labels.
+        InputError: the loss is not a pair loss, or it refuses the embeddings or the labels.
     """
     if not isinstance(loss, PairLoss):
         name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
-        raise InputError(f"{name} has no pair weights; give a pair loss, such as RAWLoss()")
+        raise InputError(name, "no pair weights", "must be a pair loss", "for example RAWLoss()")
     training = loss.miner is not None and loss.miner.training
     try:
         if loss.miner is not None:
@@ -55,11 +55,11 @@ def pair_weights(
             loss.miner.train(training)
     if comparison.rows is None or comparison.cols is None:
         return weights
-    # The loss chose its pairs: all others of the batch weigh nothing.
+    # The loss chose its pairs: all other pairs of the batch have weight 0.
     batch = weights.new_zeros(len(embeddings), len(embeddings))
-    # An anchor that is given twice has two rows; the first, which comes last here, is the one that a partner reads.
-    for row, of_row in zip(comparison.rows.flip(0).tolist(), weights.flip(0), strict=True):
-        batch[row, comparison.cols] = of_row
+    # An anchor that appears twice has two rows. A partner reads the first, so that one is written last.
+    for row, row_weights in zip(comparison.rows.flip(0).tolist(), weights.flip(0), strict=True):
+        batch[row, comparison.cols] = row_weights
     return batch if anchors is None else batch[torch.as_tensor(anchors, device=batch.device)]
 
 
@@ -75,7 +75,7 @@ def block_weights(
 ) -> Tensor:
     """The weights `[A, B]` of some anchors' pairs, given their similarities or distances `[A, B]`.
 
-    on_sphere: take the scores to be those of unit vectors; None: as the loss compares them.
+    on_sphere: whether the scores are those of unit vectors; None: as the loss compares them.
     """
     s = scores.detach().requires_grad_()
     with torch.enable_grad():
@@ -84,18 +84,18 @@ def block_weights(
         total = values.sum() + 0 * s.sum()  # so that there is a graph where nothing is compared
     (slope,) = torch.autograd.grad(total, s)
     with torch.no_grad():
-        slope = slope * _of_similarity(loss, s, loss.normalize if on_sphere is None else on_sphere)
+        slope = slope * _score_slope(loss, s, loss.normalize if on_sphere is None else on_sphere)
         counted = comparison.weights(s, part) > 0
         return torch.where(block.label_distances == 0, -slope, slope) * counted + 0  # + 0: no weight is -0
 
 
-def _of_similarity(loss: PairLoss, s: Tensor, on_sphere: bool) -> Tensor | float:
-    """The derivative of the scores s by the similarity."""
+def _score_slope(loss: PairLoss, s: Tensor, on_sphere: bool) -> Tensor | float:
+    """The derivative of the scores by the similarity."""
     if loss.distance in ("cosine", "dot"):
         return 1.0
     if not on_sphere:
         return -1.0
     if loss.distance == "squared_euclidean":
         return -2.0  # D = 2 - 2 s
-    # d = sqrt(2 - 2 s). At distance 0 the slope is infinite, and taken as 0 as in every gradient here.
+    # d = sqrt(2 - 2 s). At distance 0 the slope is infinite; it is taken as 0, as in the gradient of every loss.
     return torch.where(s > 0, -1 / torch.where(s > 0, s, 1), 0)

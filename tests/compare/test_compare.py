@@ -1,4 +1,4 @@
-"""Runs side by side: what is averaged, what differs, what a paper reports; what is never mixed or dropped unsaid."""
+"""Runs side by side: averages, differences, published metrics; what is never mixed, and never omitted without a note."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ import pytest
 from PIL import Image
 from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from support.miniature import TINY
+from support.refusals import refuses
 
-from contml import InputError
+from contml.compare.comparison import compare
+from contml.compare.differences import distinct, flat, identity, short
+from contml.compare.plot import comparison_plot
+from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
 from contml.evaluation.named import measured
 from contml.evaluation.result import Score
-from contml.reporting.compare import compare
-from contml.reporting.compare_figure import comparison_figure
-from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
-from contml.reporting.differences import distinct, flat, identity, short
 
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
 
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setattr("contml.reporting.compare_figure.DPI", 60)
+    monkeypatch.setattr("contml.compare.plot.DPI", 60)
 
 
 def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):
-    """Two losses, four embedding sizes; the share falls by 0.1 a doubling, seeds are 0.02 apart."""
+    """Two losses, four embedding sizes; the metric falls by 0.05 per doubling, seeds are 0.02 apart."""
     for n, dim in enumerate(dims):
         for seed in seeds:
             good = poses(0.5 - 0.05 * n + 0.02 * seed)
@@ -44,42 +44,43 @@ def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):
     return root
 
 
-def table(group):
-    return [header(group), *([cell.text for cell in line] for line in body(group))]
+def texts(table):
+    """The titles and the cells of a table."""
+    return [header(table), *([cell.text for cell in line] for line in body(table))]
 
 
-def test_seeds_are_averaged_and_what_differs_has_a_column(tmp_path):
+def test_seeds_are_averaged_and_differing_keys_have_a_column(tmp_path):
     found = compare([sizes(tmp_path)], ["label_distance@10/random", "ndcg@10"])
-    (group,) = found.groups
+    (table,) = found.tables
     assert found.notes == found.left_out == ()
-    assert group.title == "pose/synthetic: 200 queries, 800 in the gallery; label distance: squared pixels"
-    assert table(group)[:3] == [
+    assert table.title == "pose/synthetic: 200 queries, 800 in the gallery; label distance: squared pixels"
+    assert texts(table)[:3] == [
         ["loss", "dim", "runs", "mean label distance@10 / random", "nDCG@10"],
         ["log_ratio", "16", "2", "0.510 ± 0.014", "0.600 ± 0.000"],
         ["log_ratio", "32", "2", "0.460 ± 0.014", "0.600 ± 0.000"],
     ]
-    assert [row.cells[1] for row in group.rows] == ["16", "32", "64", "128"] * 2  # by size, not as words
-    best = [(i, j) for i, line in enumerate(body(group)) for j, cell in enumerate(line) if cell.best]
-    assert best == [(3, 3)]  # the least share; nDCG is the same everywhere, so nothing is best
-    assert group.rows[0].values("label_distance@10/random") == pytest.approx([0.5, 0.52])
+    assert [row.cells[1] for row in table.rows] == ["16", "32", "64", "128"] * 2  # by size, not as words
+    best = [(i, j) for i, line in enumerate(body(table)) for j, cell in enumerate(line) if cell.best]
+    assert best == [(3, 3)]  # the lowest; nDCG is the same in all rows, so none is best
+    assert table.rows[0].values("label_distance@10/random") == pytest.approx([0.5, 0.52])
 
 
-def test_higher_is_better_for_recall_and_equal_figures_are_equally_good(tmp_path):
+def test_higher_is_better_for_recall_and_equal_values_are_equally_good(tmp_path):
     for n, recall in enumerate((0.5, 0.70001, 0.70002)):
         write_run(tmp_path / f"{n}", classes(recall), model__dim=n)
-    (group,) = compare([tmp_path], ["recall@1"]).groups
-    assert [(cell.text, cell.best) for *_, cell in body(group)] == [("0.500", False), ("0.700", True), ("0.700", True)]
+    (table,) = compare([tmp_path], ["recall@1"]).tables
+    assert [(cell.text, cell.best) for *_, cell in body(table)] == [("0.500", False), ("0.700", True), ("0.700", True)]
 
 
-def test_usual_metrics_of_classes_and_of_degrees(tmp_path):
+def test_default_metrics_of_classes_and_of_graded_labels(tmp_path):
     write_run(tmp_path / "c/1", classes(0.5, k=5))
     write_run(tmp_path / "p/1", poses(0.5, k=7))
-    (first,) = compare([tmp_path / "c"]).groups
+    (first,) = compare([tmp_path / "c"]).tables
     assert first.metrics == ("recall@1", "recall@2", "recall@4", "map_at_r")
     write_run(tmp_path / "s/1", replace(classes(0.5, k=50), recall_at=[1, 10, 20, 30, 40, 50]))
-    (shop,) = compare([tmp_path / "s"]).groups
+    (shop,) = compare([tmp_path / "s"]).tables
     assert shop.metrics[:4] == ("recall@1", "recall@10", "recall@20", "recall@30")
-    (second,) = compare([tmp_path / "p"]).groups
+    (second,) = compare([tmp_path / "p"]).tables
     assert second.metrics == ("label_distance@7", "label_distance@7/random", "ndcg@7", "spearman")
 
 
@@ -95,47 +96,47 @@ def test_forms_of_a_metric():
     assert math.isnan(measured(zero, "nmi/random").model)
 
 
-def test_published_figures_stand_beside_ours(tmp_path):
+def test_published_metrics_are_shown_beside_ours(tmp_path):
     write_run(tmp_path / "1", classes(0.712), published=PAPER, loss={"name": "proxy_anchor"})
     write_run(tmp_path / "2", classes(0.650), loss={"name": "raw"}, published={"source": "Another", "recall@1": 0.6604})
     write_run(tmp_path / "3", classes(0.600), loss={"name": "contrastive"})
     found = compare([tmp_path], ["recall@1", "nmi", "recall@2"])
-    (group,) = found.groups
-    assert table(group) == [
+    (table,) = found.tables
+    assert texts(table) == [
         ["loss", "Recall@1", "published", "nmi", "published", "Recall@2"],
         ["proxy_anchor", "0.712", "0.697 (+0.015) [1]", "not measured", "0.500 [1]", "0.741"],
         ["raw", "0.650", "0.6604 (-0.010) [2]", "-", "-", "0.685"],
         ["contrastive", "0.600", "-", "-", "-", "0.640"],
     ]
-    assert remarks(group)[:2] == ["[1] Kim et al. 2020, Table 2", "[2] Another"]
-    assert compare([tmp_path]).groups[0].metrics[-1] == "nmi"  # what a paper reports is shown unasked
+    assert remarks(table)[:2] == ["[1] Kim et al. 2020, Table 2", "[2] Another"]
+    assert compare([tmp_path]).tables[0].metrics[-1] == "nmi"  # published metrics are shown by default
     assert "| **0.712** | 0.697 (+0.015) [1] | not measured |" in markdown(found)
     data = as_data(found)["tables"][0]
-    figures = data["rows"][0]["figures"]
-    assert figures["recall@1"] == {
+    metrics = data["rows"][0]["metrics"]
+    assert metrics["recall@1"] == {
         "mean": 0.712,
         "values": [0.712],
         "published": 0.697,
         "difference": pytest.approx(0.015),
     }
-    assert figures["nmi"] == {"mean": None, "values": [], "published": 0.5, "difference": None}
+    assert metrics["nmi"] == {"mean": None, "values": [], "published": 0.5, "difference": None}
     assert data["metrics"]["nmi"] is None
     assert data["metrics"]["recall@1"] == {"title": "Recall@1", "better": "higher", "random": 0.1, "oracle": 1.0}
 
 
 def test_published_label_distances_keep_their_unit(tmp_path):
     write_run(tmp_path / "1", poses(0.5), published={"source": "A", "label_distance@10": 1234.5})
-    (group,) = compare([tmp_path], ["label_distance@10"]).groups
-    assert table(group)[1] == ["pose/synthetic", "1,000", "1,234 (-234) [1]"]
+    (table,) = compare([tmp_path], ["label_distance@10"]).tables
+    assert texts(table)[1] == ["pose/synthetic", "1,000", "1,234 (-234) [1]"]
 
 
-def test_figures_that_differ_within_a_row_are_said(tmp_path):
+def test_different_published_metrics_in_a_row_are_noted(tmp_path):
     write_run(tmp_path / "1", classes(0.5), published=PAPER)
     write_run(tmp_path / "2", classes(0.6), published={**PAPER, "recall@1": 0.7}, seed=1)
     write_run(tmp_path / "3", classes(0.7), seed=2)
     found = compare([tmp_path], ["recall@1"])
-    assert found.notes == ("1 of 1 rows hold different published figures; the first are shown",)
-    assert table(found.groups[0])[1] == ["pose/synthetic", "3", "0.600 ± 0.100", "0.697 (-0.097) [1]"]
+    assert found.notes == ("1 of 1 rows hold different published results; the first is shown",)
+    assert texts(found.tables[0])[1] == ["pose/synthetic", "3", "0.600 ± 0.100", "0.697 (-0.097) [1]"]
 
 
 @pytest.mark.parametrize(
@@ -152,21 +153,21 @@ def test_runs_of_different_test_sets_are_never_in_one_table(tmp_path, change, of
     write_run(tmp_path / "1", poses(0.5))
     write_run(tmp_path / "2", of, **change)
     found = compare([tmp_path], ["label_distance@10"])
-    assert len(found.groups) == 2
-    assert found.notes == ("2 different test sets, a table each: figures cannot be compared across them",)
-    assert not any(cell.best for group in found.groups for line in body(group) for cell in line)
+    assert len(found.tables) == 2
+    assert found.notes == ("2 different test sets, one table each: their metrics cannot be compared",)
+    assert not any(cell.best for table in found.tables for line in body(table) for cell in line)
     if change:
-        assert found.groups[0].title != found.groups[1].title
+        assert found.tables[0].title != found.tables[1].title
 
 
 def test_other_training_data_of_one_test_set_share_a_table(tmp_path):
     write_run(tmp_path / "1", poses(0.5))
     write_run(tmp_path / "2", poses(0.4, random=2000.1), task__train=6000)  # rounding differs between machines
-    (group,) = compare([tmp_path], ["ndcg@1"]).groups
-    assert table(group) == [["train", "nDCG@1"], ["3000", "0.600"], ["6000", "0.600"]]
+    (table,) = compare([tmp_path], ["ndcg@1"]).tables
+    assert texts(table) == [["train", "nDCG@1"], ["3000", "0.600"], ["6000", "0.600"]]
 
 
-def test_runs_without_figures_are_listed_and_why(tmp_path):
+def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     write_run(tmp_path / "good", poses(0.5))
     write_run(tmp_path / "half", epochs=1.25)
     write_run(tmp_path / "evaluated_half", poses(0.1), epochs=1.0)
@@ -182,14 +183,14 @@ def test_runs_without_figures_are_listed_and_why(tmp_path):
     (tmp_path / "config/config.yaml").write_text("a: [1\n")
     write_run(tmp_path / "foreign", poses(0.3), training=None)
     found = compare([tmp_path, write_run(tmp_path / "result_only", poses(0.4), epochs=None, model__dim=3)])
-    assert sum(len(row.runs) for row in found.groups[0].rows) == 2  # good, result_only
+    assert sum(len(row.runs) for row in found.tables[0].rows) == 2  # good, result_only
     left_out = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in found.left_out}
     assert left_out["half"] == f"not finished, 1.2 of 2 epochs; go on with: contml train --resume {tmp_path}/half"
     assert left_out["evaluated_half"].startswith("not finished, 1 of 2 epochs")
     assert left_out["young"].startswith("not finished, 0 of 2 epochs")
     assert left_out["unevaluated"] == f"finished, but not evaluated; run: contml evaluate {tmp_path}/unevaluated"
     for name in ("torn", "old"):
-        assert left_out[name].startswith("its evaluation.json cannot be read; write it anew with: contml evaluate")
+        assert left_out[name].startswith("its evaluation.json cannot be read; write it again with: contml evaluate")
     assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a line of JSON", left_out["log"])
     assert re.match(r"cannot be read \(.*config.yaml:.*not valid YAML", left_out["config"])
     assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
@@ -204,12 +205,12 @@ def test_a_run_counts_once(tmp_path):
     late = write_run(tmp_path / "2024-01-02_00-00-00", poses(0.4), training__evaluate_every=5, images__workers=2)
     write_run(tmp_path / "2024-01-01_12-00-00", poses(0.3), seed=1)
     found = compare([late, tmp_path, late], ["label_distance@1/random"])
-    (row,) = found.groups[0].rows
+    (row,) = found.tables[0].rows
     assert sorted(row.values("label_distance@1/random")) == [0.3, 0.4]
     assert found.notes == (f"{tmp_path}/2024-01-01_00-00-00: left out, as {late} has the same config and seed",)
 
 
-def test_best_weights_among_last_ones_are_said(tmp_path):
+def test_best_weights_beside_last_ones_are_noted(tmp_path):
     write_run(tmp_path / "1", poses(0.5), checkpoint="best")
     write_run(tmp_path / "2", poses(0.4), seed=1)
     assert compare([tmp_path]).notes == (
@@ -217,9 +218,9 @@ def test_best_weights_among_last_ones_are_said(tmp_path):
     )
 
 
-def test_chosen_groups_average_and_say_so(tmp_path):
+def test_chosen_groups_are_averaged_with_a_note(tmp_path):
     found = compare([sizes(tmp_path)], ["label_distance@10/random"], group=["loss"])
-    assert table(found.groups[0]) == [
+    assert texts(found.tables[0]) == [
         ["loss", "runs", "mean label distance@10 / random"],
         ["log_ratio", "8", "0.435 ± 0.061"],
         ["dense_triplet", "8", "0.635 ± 0.061"],
@@ -232,18 +233,18 @@ def columns(*configs):
     return distinct([flat(config) for config in configs])
 
 
-def test_columns_of_what_differs():
+def test_columns_show_differing_keys():
     base = {"config": "a", "loss": {"name": "raw", "beta": 10}, "model": {"dim": 8}, "seed": 0}
     assert columns(base) == {"config": ["a"]}
     assert columns(base, {**base, "seed": 1}) == {"config": ["a", "a"]}
     assert columns(base, {**base, "loss": {"name": "raw", "beta": 5}}) == {"loss.beta": ["10", "5"]}
-    # Options stand with the part that they are of, where they differ among configs with this part.
+    # Options are shown with their part, where they differ between configs with this part.
     triplets = [{**base, "loss": {"name": "triplet", "margin": m, "distance": "cosine"}} for m in (0.1, 0.2)]
     assert columns(base, *triplets) == {"loss": ["raw", "triplet, margin 0.1", "triplet, margin 0.2"]}
-    # A section that others leave out.
+    # A section that other configs omit.
     memory = [{**base, "memory": {"size": size, "start": 0}} for size in (64, 128)]
     assert columns(base, *memory) == {"memory": ["-", "yes, size 64", "yes, size 128"]}
-    # Names of configs where there is much to tell.
+    # Names of configs where there are many columns.
     other = {"config": "b", "loss": {"name": "x"}, "model": {"dim": 3}}
     assert list(columns(base, other)) == ["loss", "model.dim"]
     other |= {"miner": {"name": "m"}, "optimizer": {"lr": 1}}
@@ -299,7 +300,7 @@ def test_markdown_and_csv_hold_the_same_table(tmp_path):
     assert len(rows[3]["folders"].split(" ")) == 2
 
 
-def test_markdown_keeps_its_columns_whatever_a_config_says(tmp_path):
+def test_markdown_keeps_its_columns_whatever_is_in_a_config(tmp_path):
     write_run(tmp_path / "1", poses(0.5), model__backbone="x | y <i>")
     write_run(tmp_path / "2", poses(0.5), model__backbone="z")
     lines = [line for line in markdown(compare([tmp_path])).splitlines() if line.startswith("|")]
@@ -311,9 +312,9 @@ def test_a_metric_without_a_number(tmp_path):
     write_run(tmp_path / "1", replace(poses(0.5), spearman=math.nan))
     write_run(tmp_path / "2", poses(0.5), model__dim=3)
     found = compare([tmp_path], ["spearman"], by="model.dim")
-    assert [line[-1] for line in table(found.groups[0])] == ["Spearman", "0.750", "-"]
+    assert [line[-1] for line in texts(found.tables[0])] == ["Spearman", "0.750", "-"]
     json.loads(json.dumps(as_data(found), allow_nan=False))
-    assert comparison_figure(found, ["spearman"])
+    assert comparison_plot(found, ["spearman"])
 
 
 # The plot
@@ -327,7 +328,7 @@ def drawn(figure, panel=0):
 
 def test_a_line_for_each_group_against_numbers(tmp_path):
     found = compare([sizes(tmp_path)], by="model.dim")
-    figure = comparison_figure(found)
+    figure = comparison_plot(found)
     axes, lines = figure.axes[0], drawn(figure)
     assert lines["log_ratio"] == ([16, 32, 64, 128], [0.51, 0.46, 0.41, 0.36])
     assert lines["dense_triplet"] == ([16, 32, 64, 128], [0.71, 0.66, 0.61, 0.56])
@@ -346,13 +347,13 @@ def test_a_line_for_each_group_against_numbers(tmp_path):
 def test_even_numbers_have_an_even_axis(tmp_path):
     for n in range(4):
         write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "margin": 0.1 * (n + 1)})
-    figure = comparison_figure(compare([tmp_path], by="loss.margin"))
+    figure = comparison_plot(compare([tmp_path], by="loss.margin"))
     assert figure.axes[0].get_xscale() == "linear"
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.3", "0.4"]
     assert not figure.axes[0].collections  # one seed has no spread
 
 
-def test_words_have_places_side_by_side(tmp_path):
+def test_points_over_words_are_side_by_side(tmp_path):
     for name in ("raw", "margin", "triplet"):
         for seed in (0, 1):
             for dim in (8, 16):
@@ -360,46 +361,46 @@ def test_words_have_places_side_by_side(tmp_path):
                 write_run(
                     tmp_path / f"{name}{seed}{dim}", classes(recall), loss={"name": name}, seed=seed, model__dim=dim
                 )
-    figure = comparison_figure(compare([tmp_path], by="loss"))
+    figure = comparison_plot(compare([tmp_path], by="loss"))
     lines = drawn(figure)
     assert lines["dim 8"] == ([-0.15, 0.85, 1.85], [0.63] * 3)
     assert lines["dim 16"] == ([0.15, 1.15, 2.15], [0.71] * 3)
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["margin", "raw", "triplet"]
     assert {line.get_linestyle() for line in figure.axes[0].get_lines()} == {"None"}
-    assert "random" not in lines  # of Recall it would only press the rest together
+    assert "random" not in lines  # for Recall it would only compress the axis
 
 
-def test_true_and_false_are_words_and_absent_is_one_too(tmp_path):
+def test_true_false_and_absent_are_words(tmp_path):
     for n, value in enumerate((True, False)):
         write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "squared": value})
     write_run(tmp_path / "x", poses(0.5), loss={"name": "u"})
-    figure = comparison_figure(compare([tmp_path], by="loss.squared"))
+    figure = comparison_plot(compare([tmp_path], by="loss.squared"))
     assert {tick.get_text() for tick in figure.axes[0].get_xticklabels()} == {"true", "false", "absent"}
 
 
-def test_rows_off_an_axis_of_numbers_are_said(tmp_path):
+def test_rows_without_a_number_on_the_axis_are_noted(tmp_path):
     found = compare(
         [sizes(tmp_path, dims=(16,)), write_run(tmp_path / "c", poses(0.3), loss={**TRIPLET, "margin": 0.1})]
     )
     assert found.notes == ()
     found = compare([tmp_path], by="loss.margin")
     assert found.notes == ("1 of 3 rows have no loss.margin, and are not in the plot",)
-    assert "log_ratio" not in drawn(comparison_figure(found))
+    assert "log_ratio" not in drawn(comparison_plot(found))
 
 
-def test_published_figures_are_drawn_hollow(tmp_path):
+def test_published_metrics_are_drawn_hollow(tmp_path):
     for dim in (8, 16):
         write_run(
             tmp_path / f"{dim}", poses(0.5), model__dim=dim, published={"source": "A", "label_distance@10": 900 + dim}
         )
     found = compare([tmp_path], by="model.dim")
-    figure = comparison_figure(found, ["label_distance@10"])
+    figure = comparison_plot(found, ["label_distance@10"])
     hollow = [
         line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "white" and len(line.get_xdata())
     ]
     assert [list(line.get_ydata()) for line in hollow] == [[908, 916]]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours", "published", "random", "oracle"]
-    assert "published" not in drawn(comparison_figure(found))  # they are no shares
+    assert "published" not in drawn(comparison_plot(found))  # they are not relative to random
 
 
 def test_test_sets_and_metrics_have_panels(tmp_path):
@@ -407,9 +408,9 @@ def test_test_sets_and_metrics_have_panels(tmp_path):
     write_run(tmp_path / "2", poses(0.4), model__dim=128)
     write_run(tmp_path / "3", classes(0.4), model__dim=128, task={"name": "classes/cub"})
     found = compare([tmp_path], by="model.dim")
-    titles = [axes.get_title(loc="left") for axes in comparison_figure(found).axes]
+    titles = [axes.get_title(loc="left") for axes in comparison_plot(found).axes]
     assert titles == ["pose/synthetic\nMean label distance@10 / random", "classes/cub\nRecall@1"]
-    figure = comparison_figure(found, ["recall@1", "ndcg@1"])
+    figure = comparison_plot(found, ["recall@1", "ndcg@1"])
     assert [axes.get_title(loc="left").split("\n") for axes in figure.axes] == [
         ["pose/synthetic", "recall@1"],
         ["pose/synthetic", "nDCG@1"],
@@ -419,28 +420,28 @@ def test_test_sets_and_metrics_have_panels(tmp_path):
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured"]
 
 
-def test_names_of_configs_are_labels_where_they_tell_lines_apart(tmp_path):
+def test_names_of_configs_are_labels_where_they_are_unique(tmp_path):
     many = {"miner__name": "m", "optimizer__name": "sgd", "images__crop": 3}
     for dim in (8, 16):
         write_run(tmp_path / f"a{dim}", poses(0.5), model__dim=dim, config="a")
         write_run(tmp_path / f"b{dim}", poses(0.6), model__dim=dim, config="b", loss=TRIPLET, **many)
-    (group,) = compare([tmp_path], by="model.dim").groups
-    assert group.columns == ["config", "loss", "optimizer", "miner", "crop", "dim"]
-    assert [group.label(row) for row in group.rows] == ["a", "a", "b", "b"]
+    (table,) = compare([tmp_path], by="model.dim").tables
+    assert table.columns == ["config", "loss", "optimizer", "miner", "crop", "dim"]
+    assert [table.label(row) for row in table.rows] == ["a", "a", "b", "b"]
     write_run(tmp_path / "c", poses(0.7), model__dim=8, config="b", loss=TRIPLET, **{**many, "images__crop": 4})
-    (group,) = compare([tmp_path], by="model.dim").groups
-    assert [group.label(row) for row in group.rows if row.cells[0] == "b"] == [
+    (table,) = compare([tmp_path], by="model.dim").tables
+    assert [table.label(row) for row in table.rows if row.cells[0] == "b"] == [
         "dense_triplet, sgd, m, crop 3",
         "dense_triplet, sgd, m, crop 3",
         "dense_triplet, sgd, m, crop 4",
     ]
 
 
-def test_many_groups_have_styles_of_their_own(tmp_path):
+def test_many_groups_have_different_styles(tmp_path):
     for n in range(30):
         for dim in (8, 16):
             write_run(tmp_path / f"{n}-{dim}", poses(0.5), model__dim=dim, optimizer__lr=0.001 * (n + 1))
-    figure = comparison_figure(compare([tmp_path], by="model.dim"))
+    figure = comparison_plot(compare([tmp_path], by="model.dim"))
     lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("lr ")]
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 30
     assert figure.get_figheight() > 8  # the legend fits
@@ -461,11 +462,11 @@ def test_command_prints_and_saves(contml, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plot.png", "table.csv", "table.md"]
     with Image.open(tmp_path / "out/plot.png") as picture:
         assert min(picture.size) > 200
-    # What was saved among the runs is in nobody's way.
+    # Saved files among the runs do no harm.
     status, out, _ = contml("compare", "runs/a", "out", "out/table.md")
     assert status == 0
     assert "out: holds no run" in out
-    assert "out/table.md: is no folder" in out
+    assert "out/table.md: not a folder" in out
 
 
 def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
@@ -481,60 +482,53 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "values"),
     [
-        (["nowhere"], "nowhere: no such folder; give run folders, or a folder that holds some"),
-        (["empty"], "empty: holds no run; give folders that 'contml train' made"),
-        (["file"], "file: is no folder; give folders that 'contml train' made"),
-        (["runs", "--metric", "recal@1"], "unknown metric 'recal@1'; did you mean 'recall@1'?"),
-        (["runs", "--metric", "map@r"], "unknown metric 'map@r'; did you mean 'map_at_r'?"),
-        (
-            ["runs", "--metric", "recall@1"],
-            "none of these runs has measured 'recall@1'; they have label_distance@1 to 20",
-        ),
-        (
-            ["runs", "--metric", "ndcg@21"],
-            "none of these runs has measured 'ndcg@21'; they have label_distance@1 to 20, ndcg",
-        ),
-        (["runs", "--metric", "ndcg"], "'ndcg' is a metric over K without its K; write one such as 'ndcg@10'"),
-        (["runs", "--metric", "ndcg@1/x"], "'ndcg@1/x' ends in '/x'; write ndcg@1 or ndcg@1/random or ndcg@1/way"),
-        (["runs", "--by", "dim"], "the configs of these runs have no key 'dim'; did you mean 'model.dim'?"),
-        (["runs", "--by", "model.dmi"], "no key 'model.dmi'; did you mean 'model.dim'?"),
-        (["runs", "--group", "los"], "no key 'los'; did you mean 'loss'?"),
+        (["nowhere"], ["nowhere", "no such folder"]),
+        (["empty"], ["empty", "holds no run", "contml train"]),
+        (["file"], ["file", "not a folder", "contml train"]),
+        (["runs", "--metric", "recal@1"], ["recal@1", "did you mean 'recall@1'?"]),
+        (["runs", "--metric", "map@r"], ["map@r", "did you mean 'map_at_r'?"]),
+        (["runs", "--metric", "recall@1"], ["recall@1", "not measured", "label_distance@1 to 20"]),
+        (["runs", "--metric", "ndcg@21"], ["ndcg@21", "not measured", "label_distance@1 to 20, ndcg@1 to 20"]),
+        (["runs", "--metric", "ndcg"], ["ndcg", "ndcg@10"]),
+        (["runs", "--metric", "ndcg@1/x"], ["ndcg@1", "/x", "ndcg@1/random"]),
+        (["runs", "--by", "dim"], ["dim", "no such key", "did you mean 'model.dim'?"]),
+        (["runs", "--by", "model.dmi"], ["model.dmi", "no such key", "did you mean 'model.dim'?"]),
+        (["runs", "--group", "los"], ["los", "no such key", "did you mean 'loss'?"]),
         (
             ["runs", "--by", "model.nothing_like_it"],
-            "no key 'model.nothing_like_it'; there are model.backbone, model.dim, model.normalize",
+            ["model.nothing_like_it", "no such key", "must be one of model.backbone, model.dim, model.normalize"],
         ),
-        (["runs", "--by", "x"], "no key 'x'; there are config, task, model, images, loss, optimizer, training, seed"),
         (
-            ["runs", "--by", "model.backbone"],
-            "'model.backbone' is small_cnn in all of these runs; choose a key that differs",
+            ["runs", "--by", "x"],
+            ["x: no such key", "must be one of config, task, model, images, loss, optimizer, training, seed"],
         ),
-        (["runs/a/16-0", "--by", "model.dim"], "these runs differ in no key, so leave out --by"),
-        (["late"], "nothing to compare yet: late: not finished, 1 of 2 epochs; go on with: contml train --resume late"),
-        (["late", "later"], "--resume late (and 1 more such)"),
-        (["wrong"], "config.yaml:22: published: unknown metric 'recal@1'; did you mean 'recall@1'?"),
+        (["runs", "--by", "model.backbone"], ["model.backbone", "small_cnn in all", "differs: ", "model.dim"]),
+        (["runs/a/16-0", "--by", "model.dim"], ["model.dim", "16 in all", "omit --by"]),
+        (["late"], ["runs", "late: not finished, 1 of 2 epochs", "contml train --resume late"]),
+        (["late", "later"], ["--resume late (and 1 more)"]),
+        (["wrong"], ["config.yaml:22: published", "recal@1", "did you mean 'recall@1'?"]),
     ],
 )
-def test_a_mistake_is_one_line(contml, tmp_path, arguments, message):
+def test_a_mistake_is_one_line(refused, tmp_path, arguments, values):
     sizes(tmp_path / "runs")
     (tmp_path / "empty/inner").mkdir(parents=True)
     (tmp_path / "file").write_text("")
     write_run(tmp_path / "late", epochs=1.0)
     write_run(tmp_path / "later", epochs=0)
     write_run(tmp_path / "wrong", poses(0.5), published={"source": "A", "recal@1": 0.5})
-    status, out, err = contml("compare", *arguments)
-    (line,) = err.strip().splitlines()
-    assert (status, out) == (2, "")
-    assert message in line
+    line = refused("compare", *arguments)
+    for value in values:
+        assert value in line
 
 
-def test_a_folder_that_cannot_be_written_to(contml, tmp_path):
+def test_a_folder_that_cannot_be_written_to(refused, tmp_path):
     sizes(tmp_path / "runs")
     (tmp_path / "file").write_text("")
-    status, _, err = contml("compare", "runs", "--save", "file/in")
-    assert status == 2
-    assert err == "contml: file/in/table.md: cannot be written (Not a directory)\n"
+    line = refused("compare", "runs", "--save", "file/in")
+    assert "file/in/table.md" in line
+    assert "Not a directory" in line
 
 
 def test_help_shows_a_loop(contml):
@@ -560,15 +554,15 @@ def test_two_real_runs(contml, tmp_path):
     for row, run in zip(data["rows"], runs, strict=True):
         saved = json.loads((run / "evaluation.json").read_text())
         assert row["folders"] == [str(run)]
-        assert row["figures"]["ndcg@10"]["mean"] == saved["curves"]["ndcg"]["model"][9]
-        assert row["figures"]["spearman"]["mean"] == saved["spearman"]
+        assert row["metrics"]["ndcg@10"]["mean"] == saved["curves"]["ndcg"]["model"][9]
+        assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
     assert (tmp_path / "out/plot.png").exists()
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
     write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone/task")
-    (group,) = compare([tmp_path]).groups
-    assert group.title.startswith("gone/task: 200 queries")
+    (table,) = compare([tmp_path]).tables
+    assert table.title.startswith("gone/task: 200 queries")
     assert "evil_module" not in sys.modules
-    with pytest.raises(InputError, match=r"no such folder"):
+    with refuses(str(tmp_path / "2"), got="no such folder"):
         compare([tmp_path / "2"])

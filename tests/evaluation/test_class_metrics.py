@@ -22,7 +22,7 @@ from contml.evaluation.protocol import evaluate
 from contml.evaluation.result import Evaluation, Score
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import TripletMarginLoss
-from contml.reporting import sentence, summary, unit_words
+from contml.report.table import sentence, summary, unit_words
 from contml.runs import create
 
 

@@ -10,16 +10,16 @@ from PIL import Image
 from contml.data import Pixels, Split
 from contml.evaluation.protocol import evaluate
 from contml.labels import ClassLabels
-from contml.reporting import write_report
-from contml.reporting.figures import class_density_figure, png, training_figure
-from contml.reporting.gallery import choose_queries, gallery_strips
+from contml.report.gallery import choose_queries, gallery_strips
+from contml.report.page import write_report
+from contml.report.plots import class_density_plot, png, training_plot
 
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
     """Figures of few pixels: half the time."""
-    monkeypatch.setattr("contml.reporting.figures.DPI", 60)
-    monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
+    monkeypatch.setattr("contml.report.plots.DPI", 60)
+    monkeypatch.setattr("contml.report.embedding_map.DPI", 60)
 
 
 def class_colours(classes):
@@ -54,19 +54,19 @@ def test_the_page_speaks_of_classes(tmp_path):
 def test_a_strip_counts_what_is_of_the_querys_class(monkeypatch):
     split, _, ranking = found()
     written = []
-    monkeypatch.setattr("contml.reporting.gallery._write", lambda pen, at, text, *_, **__: written.append(text))
+    monkeypatch.setattr("contml.report.gallery._write", lambda pen, at, text, *_, **__: written.append(text))
     gallery_strips(split, ranking, {}, count=3)
     for q in choose_queries(ranking.label_distances, 3).tolist():
         hits = int((ranking.label_distances[q, :5] == 0).sum())
-        assert f"{hits} of the nearest 5 are of its class" in written
-    assert {"same class", "another class", "Oracle: items of its class"} <= set(written)
+        assert f"{hits} of the top 5 have the same class" in written
+    assert {"same class", "another class", "Oracle: same class"} <= set(written)
     assert not any("label distance" in text for text in written)
 
 
 def test_the_evaluations_drawn_are_recall_at_1():
     _, evaluation, _ = found()
     rows = [{"event": "evaluation", "step": step, "epoch": 0, "recall@1": 0.1 * step} for step in range(3)]
-    axes = training_figure(rows, evaluation).axes[1]
+    axes = training_plot(rows, evaluation).axes[1]
     assert axes.get_title(loc="left") == "Test: Recall@1"
     assert np.asarray(axes.get_lines()[0].get_ydata()).tolist() == pytest.approx([0, 0.1, 0.2])
     assert evaluation.curves["recall"].random[0] in [line.get_ydata()[0] for line in axes.get_lines()]
@@ -82,12 +82,12 @@ def test_the_evaluations_drawn_are_recall_at_1():
     ],
 )
 def test_density_of_any_pairs(pairs):
-    assert png(class_density_figure(pairs))
+    assert png(class_density_plot(pairs))
 
 
 def test_densities_are_of_area_1_each():
     _, _, ranking = found()
-    axes = class_density_figure(ranking.pairs).axes[0]
+    axes = class_density_plot(ranking.pairs).axes[0]
     outlines = [patch for patch in axes.patches if patch.get_label().startswith(("within", "between"))]
     assert [patch.get_label() for patch in outlines] == ["within a class (540)", "between classes (3,000)"]
     for patch in outlines:

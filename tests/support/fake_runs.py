@@ -1,4 +1,4 @@
-"""Run folders as `contml train` leaves them, of made-up figures."""
+"""Run folders as `contml train` leaves them, with invented metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIPLET = {"name": "dense_triplet", "margin": 0.03}
 
 
 def poses(share: float, random: float = 2000.0, ndcg: float = 0.6, k: int = 20) -> Evaluation:
-    """An evaluation by label distance, `share` of a random ranking's."""
+    """An evaluation by label distance, which is `share` times that of a random ranking."""
     curves = {
         "label_distance": Curve("mean label distance", "lower", [share * random] * k, [random] * k, [0.2 * random] * k),
         "ndcg": Curve("nDCG", "higher", [ndcg] * k, [0.3] * k, [1.0] * k),
@@ -53,7 +53,7 @@ def write_run(
     checkpoint: str = "last",
     **changes: Any,
 ) -> Path:
-    """A run folder; `model__dim=16` sets a key, `loss={...}` a section. epochs: how many are done; None: no metrics."""
+    """A run folder; `model__dim=16` sets a key, `loss={...}` a section. epochs: epochs done; None: no metrics."""
     values = deepcopy(CONFIG)
     for key, value in changes.items():
         section, _, option = key.partition("__")
@@ -75,5 +75,5 @@ def write_run(
 
 
 def other_test_set(evaluation: Evaluation, queries: int) -> Evaluation:
-    """The same figures on another number of queries."""
+    """The same metrics on another number of queries."""
     return replace(evaluation, queries=queries)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from contml._support.text import number as number_of
+from contml.data.renderers.text import load_font, shorten
 from contml.labels.captions import tokens
 from contml.transport.captions import Match, word_movers_distance, word_movers_plan
 
@@ -82,7 +82,7 @@ def draw_captions(image: Image.Image, captions: Sequence[str], size: int) -> Ima
     picture = ImageOps.contain(image, (size, height), Image.Resampling.BICUBIC)
     canvas.paste(picture, ((size - picture.width) // 2, (height - picture.height) // 2))
     points = round(8.6 + 0.021 * size)
-    font, line, left = _font(points), round(1.2 * points), round(0.55 * points)
+    font, line, left = load_font(points), round(1.2 * points), round(0.55 * points)
     pen, y = ImageDraw.Draw(canvas), height + round(0.35 * points)
     for caption in captions:
         room = (size - y) // line
@@ -120,10 +120,10 @@ def draw_match(
     width, side, gap, title = (round(unit * length) for length in (1500, 330, 26, 40))
     canvas = Image.new("RGB", (width, 2 * (side + title) + gap), "white")
     pen = ImageDraw.Draw(canvas)
-    font = _font(20 * unit)
+    font = load_font(20 * unit)
     for number, (image, name) in enumerate(zip(images, names, strict=True)):
         top = number * (side + title + gap)
-        pen.text((0, top + title // 2), _fitting(name, font, side), fill=_SUBDUED, font=font, anchor="lm")
+        pen.text((0, top + title // 2), shorten(name, font, side), fill=_SUBDUED, font=font, anchor="lm")
         canvas.paste(_PAPER, (0, top + title, side, top + title + side))
         picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
         canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
@@ -131,9 +131,9 @@ def draw_match(
     total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
     counts = f"{len(bags[0])} + {len(bags[1])}"
     headline = f"Label distance {total}: from each of {counts} captions to the nearest of the other image, added up"
-    pen.text((left, title // 2), _fitting(headline, font, width - left), fill=_INK, font=font, anchor="lm")
+    pen.text((left, title // 2), shorten(headline, font, width - left), fill=_INK, font=font, anchor="lm")
     pen.text(
-        (left, canvas.height - title // 2), _fitting(_LEGEND, font, width - left), fill=_SUBDUED, font=font, anchor="lm"
+        (left, canvas.height - title // 2), shorten(_LEGEND, font, width - left), fill=_SUBDUED, font=font, anchor="lm"
     )
     block = (canvas.height - 2 * title) // _SHOWN
     for place, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
@@ -178,7 +178,7 @@ def _draw_pair(
     left, top, right, bottom = frame
     height = bottom - top
     points = 0.125 * height
-    longest = max(_font(points, bold=True).getlength(bag.text) for bag in bags)
+    longest = max(load_font(points, bold=True).getlength(bag.text) for bag in bags)
     points = min(points, points * (right - left) / max(longest, 1.0))
     upper, lower = top + 0.37 * height, top + 0.88 * height
     above = _write_words(pen, (left, upper), bags[0], points)
@@ -195,7 +195,7 @@ def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) ->
     middles: dict[str, float] = {}
     for chunk in bag.text.split(" "):
         counting = [word for word in tokens(chunk) if word in bag.words]
-        font = _font(points, bold=bool(counting))
+        font = load_font(points, bold=bool(counting))
         pen.text((x, y), chunk, fill=_INK if counting else _SUBDUED, font=font, anchor="lm")
         length = pen.textlength(chunk, font=font)
         for word in counting:
@@ -227,26 +227,6 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -
         while count < len(rest) and font.getlength(" ".join(rest[: count + 1])) <= width:
             count += 1
         last = len(lines) == most - 1 and count < len(rest)
-        lines.append(_fitting(" ".join(rest if last else rest[:count]), font, width))
+        lines.append(shorten(" ".join(rest if last else rest[:count]), font, width))
         rest = rest[count:]
     return lines
-
-
-def _fitting(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
-    """The text, or its longest beginning that fits with "…"."""
-    if font.getlength(text) <= width:
-        return text
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if font.getlength(text[:middle] + "…") <= width else (low, middle - 1)
-    return text[:low].rstrip() + "…"
-
-
-@cache
-def _font(points: float, bold: bool = False) -> ImageFont.FreeTypeFont:
-    import matplotlib
-
-    # The font that matplotlib brings: the same on every machine, with most alphabets.
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

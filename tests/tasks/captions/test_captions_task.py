@@ -328,7 +328,7 @@ def test_punctuation_of_token_files_follows_its_word():
 
 
 def test_lines_are_as_wide_as_they_may_be():
-    font = renderer._font(13)
+    font = renderer.load_font(13)
     text = "a large striped cat sits in front of a very small brown box on the carpet"
     lines = renderer._wrapped(text, font, 120, 99)
     assert " ".join(lines) == text
@@ -352,10 +352,10 @@ def test_an_explanation_shows_both_images_and_the_lines(task):
 
 def test_an_explanation_shows_the_label_distance(monkeypatch):
     written = []
-    original = renderer._fitting
+    original = renderer.shorten
     monkeypatch.setattr(
         renderer,
-        "_fitting",
+        "shorten",
         lambda text, font, width: written.append(text) or original(text, font, width),
     )
     for normalize in (False, True):
@@ -408,7 +408,7 @@ def test_a_run_explains_the_pair_that_is_chosen(tmp_path, monkeypatch, capsys):
 
     capsys.readouterr()
     before = (run.folder / "match.png").read_bytes()
-    assert "The first query and its best retrieval" in (run.folder / "report.html").read_text()
+    assert "The first query and its nearest item" in (run.folder / "report.html").read_text()
     assert report("--pair", "3", "10000007") == (0, "")
     chosen = (run.folder / "match.png").read_bytes()
     assert chosen != before

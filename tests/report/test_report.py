@@ -19,10 +19,11 @@ from contml._support.text import number, percent
 from contml.data import Pixels, Split
 from contml.evaluation.result import Curve, Evaluation, Ranking
 from contml.labels import VectorLabels
-from contml.reporting import sentence, summary, write_report
-from contml.reporting.embedding_map import place_pictures, principal_components
-from contml.reporting.figures import binned_quartiles, density_figure, png, smooth, training_figure
-from contml.reporting.gallery import choose_queries, draw, gallery_strips, printable, stack
+from contml.report.embedding_map import place_pictures, principal_components
+from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack
+from contml.report.page import write_report
+from contml.report.plots import binned_quartiles, density_plot, png, smooth, training_plot
+from contml.report.table import sentence, summary
 
 PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -31,8 +32,8 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</scrip
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of few pixels: half the time."""
-    monkeypatch.setattr("contml.reporting.figures.DPI", 60)
-    monkeypatch.setattr("contml.reporting.embedding_map.DPI", 60)
+    monkeypatch.setattr("contml.report.plots.DPI", 60)
+    monkeypatch.setattr("contml.report.embedding_map.DPI", 60)
 
 
 def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
@@ -172,7 +173,7 @@ def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tm
     _, ranking = fake()
     split = colours(prefix=HOSTILE, explainer=beside)
     page = check_self_contained(write(tmp_path, extra=["match.png"], split=split))
-    assert "The first query and its best retrieval" in page.text
+    assert "The first query and its nearest item" in page.text
     first = int(choose_queries(ranking.label_distances, 6)[0])
     query, best = int(ranking.queries[first]), int(ranking.model[first, 0])
     assert any(f"{query:04d}.jpg" in alt and f"{best:04d}.jpg, explained" in alt for alt in page.alts)
@@ -188,7 +189,7 @@ def test_an_explanation_that_fails_costs_only_itself(tmp_path: Path) -> None:
 
     page = check_self_contained(write(tmp_path / "failing", split=colours(explainer=failing)))
     assert "ValueError: no words" in page.text
-    assert "best retrieval" not in page.text
+    assert "its nearest item" not in page.text
     none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
     nothing = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
     write(tmp_path / "nothing", ranking=nothing, split=colours(explainer=beside))
@@ -253,17 +254,15 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_training_figure_takes_any_rows(rows: list[dict[str, Any]]) -> None:
     evaluation, _ = fake()
-    assert png(training_figure(rows, evaluation))
-    assert png(training_figure(rows, replace(evaluation, curves={})))
+    assert png(training_plot(rows, evaluation))
+    assert png(training_plot(rows, replace(evaluation, curves={})))
 
 
-def test_steps_run_on_through_epochs_and_resumed_steps_count_once() -> None:
+def test_a_step_that_a_resumed_run_repeats_is_drawn_once() -> None:
     evaluation, _ = fake()
-    per_epoch = [{"event": "train", "epoch": i // 10, "step": i % 10, "loss": float(i)} for i in range(30)]
-    resumed = [*train_rows(30), *train_rows(40)[20:]]
-    for rows, length in ((per_epoch, 30), (resumed, 40)):
-        raw = training_figure(rows, evaluation).axes[0].get_lines()[0]
-        assert np.asarray(raw.get_xdata()).tolist() == list(range(length))
+    rows = [*train_rows(30), *train_rows(40)[20:]]
+    line = training_plot(rows, evaluation).axes[0].get_lines()[0]
+    assert np.asarray(line.get_xdata()).tolist() == list(range(40))
 
 
 def test_smooth_is_a_centred_mean() -> None:
@@ -301,7 +300,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     ranking = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
     evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
     page = Page(write(tmp_path, rows=[], config="", evaluation=evaluation, ranking=ranking, split=colours(0)))
-    assert "12 images left out" in page.text
+    assert "12 images skipped" in page.text
 
 
 def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
@@ -398,14 +397,14 @@ def test_density_takes_few_and_degenerate_pairs() -> None:
         torch.rand(500, 2) * 1e-12,
         torch.rand(500, 2) * 1e12,
     ):
-        assert png(density_figure(pairs, 0.5))
+        assert png(density_plot(pairs, 0.5))
 
 
 def test_binned_quartiles_find_the_line() -> None:
     x = np.linspace(0, 1, 4001)
     centres, quartiles = binned_quartiles(x, 2 * x)
-    np.testing.assert_allclose(quartiles[:, 1], 2 * centres, atol=1e-3)
-    assert (quartiles[:, 0] < quartiles[:, 2]).all()
+    np.testing.assert_allclose(quartiles[1], 2 * centres, atol=1e-3)
+    assert (quartiles[0] < quartiles[2]).all()
 
 
 def test_figures_leave_no_global_state() -> None:
@@ -413,8 +412,8 @@ def test_figures_leave_no_global_state() -> None:
 
     before = dict(matplotlib.rcParams)
     evaluation, ranking = fake()
-    png(training_figure(train_rows(), evaluation))
-    png(density_figure(ranking.pairs, 0.5))
+    png(training_plot(train_rows(), evaluation))
+    png(density_plot(ranking.pairs, 0.5))
     assert dict(matplotlib.rcParams) == before
 
 
@@ -453,19 +452,19 @@ def test_summary_and_sentence() -> None:
     curve = Curve("Mean label distance", "lower", [0.38] * 20, [1.0] * 20, [0.15] * 20)
     evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5)
     table = summary(evaluation)
-    assert table[0] == ["metric", "K", "model", "random", "oracle", "way"]
+    assert table[0] == ["metric", "K", "model", "random", "oracle", "normalized"]
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
     assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
     assert table[-1][2] == "0.500"
-    expected = "0.38 of a random ranking's, 73 % of the way from random to the oracle (the true nearest)."
+    expected = "0.38 times that of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
     assert sentence(evaluation) == f"Mean label distance@10 is {expected}"
 
-    def told(**lines: Any) -> str:
+    def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
-    assert "worse than random" in told(model=[1.2] * 20)
-    assert told(oracle=[1.0] * 20).endswith("is 0.380; a random ranking's is 1.00, the oracle's 1.00.")
-    assert told(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@10 is 0.380; ")
+    assert "worse than random" in changed_sentence(model=[1.2] * 20)
+    assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random ranking: 1.00, oracle: 1.00.")
+    assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@10 is 0.380; ")
     assert "0.500" in sentence(replace(evaluation, curves={}))
 
 
@@ -476,7 +475,7 @@ def test_printable() -> None:
 def test_png_takes_characters_that_the_font_lacks() -> None:
     evaluation, _ = fake()
     curve = replace(evaluation.curves["ndcg"], title="漢 $ \\frac{")
-    from contml.reporting.figures import metrics_figure
+    from contml.report.plots import metrics_plot
 
-    picture = Image.open(io.BytesIO(png(metrics_figure(replace(evaluation, curves={"x": curve})))))
+    picture = Image.open(io.BytesIO(png(metrics_plot(replace(evaluation, curves={"x": curve})))))
     picture.load()

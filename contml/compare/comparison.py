@@ -1,0 +1,232 @@
+"""Runs side by side: a row holds the runs that differ only in the seed, the columns show where their configs differ.
+
+Runs that were tested on different data are never in one table: their metrics cannot be compared.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contml._support.errors import InputError, closest
+from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, is_name, short
+from contml.compare.runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
+from contml.evaluation.named import FORMS, measurable, measured, split_form, usual
+from contml.evaluation.published import bounds
+from contml.evaluation.result import Score
+from contml.report.table import value_text
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that are averaged; `cells` distinguish them from other rows, `x` is their place on the axis of a plot."""
+
+    cells: tuple[str, ...]
+    x: Any
+    runs: tuple[EvaluatedRun, ...]
+
+    def values(self, metric: str) -> list[float]:
+        """The metric of each run that has it."""
+        scores = [measured(run.evaluation, metric) for run in self.runs]
+        return [score.model for score in scores if score is not None and math.isfinite(score.model)]
+
+    def mean(self, metric: str) -> float:
+        """The mean of the metric; NaN where no run has it."""
+        values = self.values(metric)
+        return statistics.fmean(values) if values else math.nan
+
+    @property
+    def source(self) -> str | None:
+        """The paper that reports metrics for the first of the runs that has one."""
+        return next((run.source for run in self.runs if run.source), None)
+
+    @property
+    def published(self) -> Mapping[str, float]:
+        """The metrics that this paper reports."""
+        return next((run.published for run in self.runs if run.published), {})
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one test set; `keys` are the config keys of the cells, `axis` is the one that a plot is against."""
+
+    title: str
+    keys: tuple[str, ...]
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...]
+    axis: str | None
+
+    @property
+    def columns(self) -> list[str]:
+        """The titles of the keys."""
+        return [short(key, self.keys) for key in self.keys]
+
+    def score(self, metric: str) -> Score | None:
+        """The metric of any run: its title, which direction is better, its values for random ranking and oracle."""
+        scores = (measured(run.evaluation, metric) for row in self.rows for run in row.runs)
+        return next((score for score in scores if score is not None), None)
+
+    def label(self, row: Row) -> str:
+        """The name of a row's line in a plot: the name of its config where it is unique, else its other cells."""
+        config, words = self._label_parts(row)
+        same_config = {parts for other in self.rows if (parts := self._label_parts(other))[0] == config}
+        return (config if len(same_config) == 1 else "") or words or "ours"
+
+    def _label_parts(self, row: Row) -> tuple[str, str]:
+        """The name of the row's config, where it has a column, and its other cells except the axis."""
+        cells = {key: cell for key, cell in zip(self.keys, row.cells, strict=True) if key != self.axis}
+        config = cells.pop(CONFIG, "")
+        titles = {key: "" if is_name(key) else f"{short(key, self.keys)} " for key in cells}
+        return config, ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One table per test set; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
+
+    tables: tuple[Table, ...]
+    by: str | None
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def compare(
+    paths: Sequence[Path], metrics: Sequence[str] = (), by: str | None = None, group: Sequence[str] = ()
+) -> Comparison:
+    """Read runs, and put those side by side that were tested on the same data.
+
+    Args:
+        paths: run folders, and folders that hold some.
+        metrics: by name: "recall@1", "label_distance@10/random"; default those that papers report.
+        by: a config key for the axis of a plot; it is also the last column.
+        group: config keys that make the rows, instead of all keys that differ.
+
+    Raises:
+        InputError: no run has an evaluation, or there is no such metric or key.
+    """
+    runs, left_out = read_runs(paths)
+    if not runs:
+        more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+        raise InputError("runs", "none is finished and evaluated", hint=f"{left_out[0]}{more}")
+    keys = list(dict.fromkeys(key for run in runs for key in run.config))
+    if by is not None:
+        by = _known_key(by, keys)
+        _check_axis(by, runs)
+    for metric in metrics:
+        _check_metric(metric, runs)
+    chosen = tuple(dict.fromkeys(_known_key(key, keys) for key in group))
+    test_sets = by_test_set(runs)
+    tables, notes = [], []
+    if len(test_sets) > 1:
+        notes.append(f"{len(test_sets)} different test sets, one table each: their metrics cannot be compared")
+    if len({run.checkpoint for run in runs}) > 1:
+        best = sum(run.checkpoint == "best" for run in runs)
+        notes.append(f"{best} of {len(runs)} runs were evaluated with their best weights, the others with their last")
+    for test_set in test_sets:
+        kept, repeats = drop_repeats(test_set)
+        rows, columns = _rows(kept, by, chosen)
+        notes += [*repeats, *_notes_on_mixed_rows(rows), *_notes_on_missing_x(rows, by)]
+        title = test_set_title(test_set, runs)
+        tables.append(Table(title, columns, tuple(rows), tuple(metrics) or _default_metrics(kept), by))
+    return Comparison(tuple(tables), by, tuple(left_out), tuple(notes))
+
+
+def is_normalized(metric: str) -> bool:
+    """Whether the metric is a normalized score: 0 for a random ranking, 1 for the oracle."""
+    return metric.endswith(f"/{FORMS[1]}")
+
+
+def has_numeric_axis(rows: Sequence[Row]) -> bool:
+    """Whether the axis is one of numbers."""
+    values = [row.x for row in rows if row.x is not None]
+    return bool(values) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
+
+
+def _rows(runs: Sequence[EvaluatedRun], by: str | None, chosen: Sequence[str]) -> tuple[list[Row], tuple[str, ...]]:
+    """The rows of a table, sorted, and the keys of their cells."""
+    configs, axis = [run.config for run in runs], [by] if by else []
+    columns = {} if chosen else distinct(configs, axis)
+    for key in (*(key for key in chosen if key != by), *axis):
+        columns[key] = [value_text(config.get(key)) for config in configs]
+    grouped: dict[tuple[str, ...], list[EvaluatedRun]] = {}
+    for run, cells in zip(runs, list(zip(*columns.values(), strict=True)), strict=True):
+        # Unless keys are chosen, only runs whose configs are equal but for the seed are averaged.
+        grouped.setdefault(cells if chosen else (*cells, identity(run.config)), []).append(run)
+    rows = [
+        Row(key[: len(columns)], same[0].config.get(by) if by else None, tuple(same)) for key, same in grouped.items()
+    ]
+    places = [{cell: n for n, cell in enumerate(dict.fromkeys(column))} for column in columns.values()]
+    rows.sort(key=lambda row: [_sort_key(cell, place) for cell, place in zip(row.cells, places, strict=True)])
+    return rows, tuple(columns)
+
+
+def _sort_key(cell: str, place: dict[str, int]) -> tuple[int, float]:
+    """Numbers by size, words in order of appearance."""
+    try:
+        return 0, float(cell)
+    except ValueError:
+        return 1, place[cell]
+
+
+def _notes_on_mixed_rows(rows: Sequence[Row]) -> list[str]:
+    """Notes on rows whose runs differ in more than the seed."""
+    mixed = Counter(", ".join(differing([run.config for run in row.runs])) for row in rows)
+    notes = [f"{count} of {len(rows)} rows average runs that differ in {keys}" for keys, count in mixed.items() if keys]
+    published = [{(run.source, *run.published.items()) for run in row.runs if run.published} for row in rows]
+    if several := sum(len(results) > 1 for results in published):
+        notes.append(f"{several} of {len(rows)} rows hold different published results; the first is shown")
+    return notes
+
+
+def _notes_on_missing_x(rows: Sequence[Row], by: str | None) -> list[str]:
+    missing = sum(row.x is None for row in rows)
+    if by is None or not missing or not has_numeric_axis(rows):
+        return []
+    return [f"{missing} of {len(rows)} rows have no {by}, and are not in the plot"]
+
+
+def _default_metrics(runs: Sequence[EvaluatedRun]) -> tuple[str, ...]:
+    ours = (name for run in runs for name in usual(run.evaluation))
+    published = (name for run in runs for name in run.published)
+    return tuple(dict.fromkeys([*ours, *published]))
+
+
+def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:
+    base = split_form(metric)
+    if any(measured(run.evaluation, metric) or metric in run.published for run in runs):
+        return
+    bounds(base)  # refuses an unknown name, and suggests the closest
+    known = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
+    raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(known)}")
+
+
+def _check_axis(by: str, runs: Sequence[EvaluatedRun]) -> None:
+    values = {value_text(run.config.get(by)) for run in runs}
+    if len(values) > 1:
+        return
+    others = ", ".join(differing([run.config for run in runs]))
+    hint = f"choose a key that differs: {others}" if others else "these runs differ in no key, so omit --by"
+    raise InputError(by, f"{values.pop()} in all of these runs", hint=hint)
+
+
+def _known_key(key: str, keys: Sequence[str]) -> str:
+    """A key of the configs; 'loss' is short for loss.name."""
+    if key in keys:
+        return key
+    if f"{key}.name" in keys:
+        return f"{key}.name"
+    section, _, option = key.partition(".")
+    sections = list(dict.fromkeys(known.partition(".")[0] for known in keys))
+    options = {known.partition(".")[2]: known for known in keys if option and known.startswith(f"{section}.")}
+    if options:
+        similar = options.get(closest(option, options) or "")
+    else:
+        similar = next((known for known in keys if known.endswith(f".{key}")), closest(key, [*keys, *sections]))
+    allowed = "" if similar else f"must be one of {', '.join(options.values() or sections)}"
+    hint = f"did you mean '{similar}'?" if similar else ""
+    raise InputError(key, "no such key in the configs of these runs", allowed, hint)

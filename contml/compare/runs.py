@@ -1,0 +1,157 @@
+"""The runs of a comparison: their metrics, what a paper reports, and which were tested on the same data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contml._support.errors import InputError
+from contml.compare.differences import CONFIG, Values, differing, flat, identity, short
+from contml.config import Section, read, validate
+from contml.evaluation.published import Published
+from contml.evaluation.result import Evaluation
+from contml.report.table import unit_words, value_text
+from contml.runs import Run, find_runs, open_run
+
+#: Two test sets are the same where the metrics of a random ranking and of the oracle agree up to rounding.
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """A run with its evaluation.
+
+    Attributes:
+        folder: the run folder.
+        config: the config as flat keys.
+        source: the paper whose metrics the config holds; None if there is none.
+        published: the metrics that the paper reports.
+        evaluation: the metrics of the run.
+        checkpoint: which weights were evaluated, "last" or "best".
+    """
+
+    folder: Path
+    config: Values
+    source: str | None
+    published: Mapping[str, float]
+    evaluation: Evaluation
+    checkpoint: str
+
+
+def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
+    """Runs with an evaluation; a line for each of the others.
+
+    Raises:
+        InputError: a path does not exist, or no run is in any of them.
+    """
+    folders: dict[Path, Path] = {}
+    left_out: dict[Path, str] = {}
+    for path in paths:
+        if not path.exists():
+            raise InputError(str(path), "no such folder", hint="give run folders, or a folder that holds some")
+        found = find_runs(path) if path.is_dir() else []
+        if not found:
+            left_out[path] = "holds no run" if path.is_dir() else "not a folder"
+        for folder in found:
+            folders.setdefault(folder.resolve(), folder)
+    if not folders:
+        hint = "give folders that 'contml train' made, or a folder that holds some"
+        raise InputError(str(paths[0]), left_out[paths[0]], hint=hint)
+    runs = []
+    for folder in folders.values():
+        run = _read(open_run(folder))
+        if isinstance(run, str):
+            left_out[folder] = run
+        else:
+            runs.append(run)
+    return runs, [f"{path}: {reason}" for path, reason in left_out.items()]
+
+
+def _read(run: Run) -> EvaluatedRun | str:
+    """A run with its evaluation, or why it has none."""
+    try:
+        document = read(run.config, trusted=False)
+        epochs = [float(row.get("epoch", 0)) for row in run.rows()]
+    except (InputError, AttributeError, TypeError, ValueError) as error:
+        return f"cannot be read ({error})"
+    section = replace(document, values={"published": document.values.get("published")})
+    part = validate(section, {"published": Section(Published, required=False)}).parts.get("published")
+    published = None if part is None else part.build()
+    config = {CONFIG: run.name, **flat({key: v for key, v in document.values.items() if key != "published"})}
+    path = run.folder / "evaluation.json"
+    total, done = config.get("training.epochs"), max(epochs, default=0.0)
+    if not isinstance(total, int):
+        return "its config has no training.epochs; give a folder that 'contml train' made"
+    # A folder that holds only the result does not tell how many epochs are done.
+    if (run.metrics.exists() or not path.exists()) and done < total:
+        return f"not finished, {round(done, 1):g} of {total} epochs; go on with: contml train --resume {run.folder}"
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        checkpoint = saved.pop("checkpoint", "last")
+        evaluation = Evaluation.from_dict(saved)
+    except FileNotFoundError:
+        return f"finished, but not evaluated; run: contml evaluate {run.folder}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"its evaluation.json cannot be read; write it again with: contml evaluate {run.folder}"
+    source, metrics = (None, {}) if published is None else (published.source, published.figures)
+    return EvaluatedRun(run.folder, config, source, metrics, evaluation, checkpoint)
+
+
+def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
+    """Runs by the data that they were tested on."""
+    test_sets: list[list[EvaluatedRun]] = []
+    for run in runs:
+        for test_set in test_sets:
+            if _same_test_set(test_set[0], run):
+                test_set.append(run)
+                break
+        else:
+            test_sets.append([run])
+    return test_sets
+
+
+def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
+    """Random and oracle depend only on the queries, the gallery and their labels, so they identify a test set."""
+    x, y = a.evaluation, b.evaluation
+    if a.config.get("task.name") != b.config.get("task.name"):
+        return False
+    if (x.unit, x.queries, x.gallery) != (y.unit, y.queries, y.gallery):
+        return False
+    curves = [(x.curves[name], y.curves[name]) for name in x.curves.keys() & y.curves.keys()]
+    baselines = [pair for one, other in curves for pair in ((one.random, other.random), (one.oracle, other.oracle))]
+    return all(
+        math.isclose(p, q, rel_tol=_ROUNDING, abs_tol=1e-9)
+        for one, other in baselines
+        for p, q in zip(one, other, strict=False)
+    )
+
+
+def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun]) -> str:
+    """The task, with the options that distinguish it from the task of all other runs; the test set; the unit."""
+    evaluation, config = test_set[0].evaluation, test_set[0].config
+    task = config.get("task.name")
+    within = differing([run.config for run in test_set])
+    between = differing([run.config for run in runs if run.config.get("task.name") == task])
+    keys = [key for key in between if key.startswith("task.") and key not in within and key in config]
+    names = [str(task or "task"), *(f"{short(key)} {value_text(config[key])}" for key in keys)]
+    size = f"{evaluation.queries:,} queries, {evaluation.gallery:,} in the gallery"
+    return f"{', '.join(names)}: {size}; label distance: {unit_words(evaluation)}"
+
+
+def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list[str]]:
+    """The latest of the runs with one config and one seed, in their order; a line for each of the others."""
+    latest: dict[tuple[str, str], EvaluatedRun] = {}
+    keys = [(identity(run.config), value_text(run.config.get("seed"))) for run in runs]
+    for key, run in zip(keys, runs, strict=True):
+        if key not in latest or run.folder.name > latest[key].folder.name:
+            latest[key] = run
+    kept = [run for key, run in zip(keys, runs, strict=True) if latest[key] is run]
+    lines = [
+        f"{run.folder}: left out, as {latest[key].folder} has the same config and seed"
+        for key, run in zip(keys, runs, strict=True)
+        if latest[key] is not run
+    ]
+    return kept, lines

@@ -1,0 +1,220 @@
+"""A comparison as papers print it: text for the terminal, Markdown, CSV, and plain data for JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from typing import Any, NamedTuple
+
+from contml._support.text import MISSING, number
+from contml.compare.comparison import Comparison, Row, Table, is_normalized
+
+NOT_MEASURED = "not measured"
+
+
+class Cell(NamedTuple):
+    """A text of a table, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+
+
+def header(table: Table) -> list[str]:
+    """The titles of a table's columns."""
+    titles = [*table.columns]
+    if _averages(table):
+        titles.append("runs")
+    for metric in table.metrics:
+        titles.append(title(table, metric))
+        if _is_published(table, metric):
+            titles.append("published")
+    return titles
+
+
+def title(table: Table, metric: str) -> str:
+    """The title of a metric; its name where it was not measured."""
+    score = table.score(metric)
+    return metric if score is None else score.title
+
+
+def body(table: Table) -> list[list[Cell]]:
+    """The rows of a table."""
+    best = {metric: _best(table, metric) for metric in table.metrics}
+    references = {source: n for n, source in enumerate(sources(table), 1)}
+    lines = []
+    for row in table.rows:
+        line = [Cell(cell) for cell in row.cells]
+        if _averages(table):
+            line.append(Cell(str(len(row.runs))))
+        for metric in table.metrics:
+            line.append(Cell(_ours(row, metric), _mean(row, metric) == best[metric]))
+            if _is_published(table, metric):
+                line.append(Cell(_published(row, metric, references)))
+        lines.append(line)
+    return lines
+
+
+def sources(table: Table) -> list[str]:
+    """The sources of the published metrics, in the order of their references."""
+    rows = [row for row in table.rows if any(metric in row.published for metric in table.metrics)]
+    return list(dict.fromkeys(row.source for row in rows if row.source))
+
+
+def remarks(table: Table) -> list[str]:
+    """The lines under a table: the sources, and how to read an entry of several runs."""
+    lines = [f"[{n}] {source}" for n, source in enumerate(sources(table), 1)]
+    if lines:
+        lines.append("published: the value of the paper, and in brackets ours minus that")
+    if any(len(row.values(metric)) > 1 for row in table.rows for metric in table.metrics):
+        lines.append("±: the standard deviation over the runs of a row")
+    return lines
+
+
+def _averages(table: Table) -> bool:
+    return any(len(row.runs) > 1 for row in table.rows)
+
+
+def _is_published(table: Table, metric: str) -> bool:
+    return any(metric in row.published for row in table.rows)
+
+
+def _mean(row: Row, metric: str) -> str:
+    """The mean as it is printed: means that are printed alike are equally good."""
+    mean = row.mean(metric)
+    if is_normalized(metric):
+        return f"{100 * mean:.1f} %" if math.isfinite(mean) else MISSING
+    return number(mean)
+
+
+def _ours(row: Row, metric: str) -> str:
+    values = row.values(metric)
+    if not values:
+        return NOT_MEASURED if metric in row.published else MISSING
+    if len(values) == 1:
+        return _mean(row, metric)
+    mean, deviation = row.mean(metric), statistics.stdev(values)
+    if is_normalized(metric):
+        return f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
+    # As many decimals as the mean has.
+    decimals = len(number(mean).partition(".")[2])
+    return f"{number(mean)} ± {deviation:,.{decimals}f}"
+
+
+def _published(row: Row, metric: str, references: dict[str, int]) -> str:
+    if metric not in row.published or row.source is None:
+        return MISSING
+    value, reference = row.published[metric], f"[{references[row.source]}]"
+    difference = row.mean(metric) - value
+    if abs(value) <= 1:  # all digits of the paper, three at least
+        text, change = f"{value:.{max(3, len(f'{value:.6g}') - 2)}f}", f"{difference:+.3f}"
+    else:
+        text, change = number(value), ("-" if difference < 0 else "+") + number(abs(difference))
+    return f"{text} ({change}) {reference}" if math.isfinite(difference) else f"{text} {reference}"
+
+
+def _best(table: Table, metric: str) -> str | None:
+    """The best mean as it is printed; None where there is only one, or all are equal."""
+    score = table.score(metric)
+    rows = [row for row in table.rows if row.values(metric)]
+    if score is None or len({_mean(row, metric) for row in rows}) < 2:
+        return None
+    return _mean((min if score.better == "lower" else max)(rows, key=lambda row: row.mean(metric)), metric)
+
+
+def markdown(comparison: Comparison) -> str:
+    """All tables with their remarks and the notes, as a Markdown document."""
+    parts = []
+    for table in comparison.tables:
+        arrows = {title(table, metric): _arrow(table, metric) for metric in table.metrics}
+        titles = [text + arrows.get(text, "") for text in header(table)]
+        lines = [titles, ["---"] * len(titles)]
+        lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in body(table)]
+        parts.append(_escaped(table.title))
+        parts.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
+        parts += _markdown_list(remarks(table))
+    for name, entries in (("Notes:", comparison.notes), ("Not in the table:", comparison.left_out)):
+        if entries:
+            parts += [name, *_markdown_list(entries)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _arrow(table: Table, metric: str) -> str:
+    score = table.score(metric)
+    return "" if score is None else " ↓" if score.better == "lower" else " ↑"
+
+
+def _markdown_list(entries: list[str] | tuple[str, ...]) -> list[str]:
+    return ["\n".join(f"- {_escaped(entry)}" for entry in entries)] if entries else []
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def comma_separated(comparison: Comparison) -> str:
+    """All rows as CSV, at full precision: one file for all test sets."""
+    records = [_record(table["test_set"], row) for table in as_data(comparison)["tables"] for row in table["rows"]]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    names = [*(n for n in names if n not in ("source", "folders")), "source", "folders"]  # wide ones last
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def _record(test_set: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `as_data` as a line of the CSV file."""
+    record = {"test_set": test_set, **row["config"], "runs": len(row["folders"])}
+    record["seeds"] = " ".join("" if seed is None else str(seed) for seed in row["seeds"])
+    for metric, statistics_of_metric in row["metrics"].items():
+        for name, value in statistics_of_metric.items():
+            if name != "values":
+                record[metric if name == "mean" else f"{metric} {name}"] = value
+    return {**record, "source": row["source"], "folders": " ".join(row["folders"])}
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """Everything, for JSON."""
+    return {
+        "tables": [
+            {
+                "test_set": table.title,
+                "metrics": {metric: _baselines(table, metric) for metric in table.metrics},
+                "rows": [
+                    {
+                        "config": dict(zip(table.keys, row.cells, strict=True)),
+                        "folders": [str(run.folder) for run in row.runs],
+                        "seeds": [run.config.get("seed") for run in row.runs],
+                        "source": row.source,
+                        "metrics": {metric: _statistics(row, metric) for metric in table.metrics},
+                    }
+                    for row in table.rows
+                ],
+            }
+            for table in comparison.tables
+        ],
+        "left_out": list(comparison.left_out),
+        "notes": list(comparison.notes),
+    }
+
+
+def _statistics(row: Row, metric: str) -> dict[str, Any]:
+    values = row.values(metric)
+    found: dict[str, Any] = {"mean": row.mean(metric) if values else None, "values": values}
+    if len(values) > 1:
+        found |= {"least": min(values), "largest": max(values), "deviation": statistics.stdev(values)}
+    if metric in row.published:
+        published = row.published[metric]
+        found |= {"published": published, "difference": row.mean(metric) - published if values else None}
+    return found
+
+
+def _baselines(table: Table, metric: str) -> dict[str, Any] | None:
+    score = table.score(metric)
+    if score is None:
+        return None
+    random, oracle = (value if math.isfinite(value) else None for value in (score.random, score.oracle))
+    return {"title": score.title, "better": score.better, "random": random, "oracle": oracle}

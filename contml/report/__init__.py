@@ -1,0 +1,1 @@
+"""One run as an HTML page: training curves, metrics over K, retrievals, density of pairs, a map of the embeddings."""

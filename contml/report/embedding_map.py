@@ -1,0 +1,113 @@
+"""The map of the embeddings: their two principal components, with the pictures of some of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from contml._support.text import percent
+from contml.data.split import Split
+from contml.report.gallery import draw
+from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note
+
+MAX_PICTURES = 120
+MAX_COLUMNS = 22  # so that a picture is at least 40 px wide on the page
+
+
+class Grid(NamedTuple):
+    """Square cells over a plane: lower left corner, side of a cell, columns and lines."""
+
+    corner: Array  # [2]
+    side: float
+    columns: int
+    lines: int
+
+
+@matplotlib.rc_context({**STYLE, "axes.grid": False})
+def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
+    """Pictures at the place of their embeddings in the plane of the two principal components."""
+    rows = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
+    points, shares = principal_components(embeddings[rows])
+    grid, chosen = place_pictures(points)
+    height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    (left, bottom), (right, top) = grid.corner, grid.corner + grid.side * np.array([grid.columns, grid.lines])
+    cell = int(DPI * WIDTH / grid.columns)
+    canvas = Image.new("RGB", (cell * grid.columns, cell * grid.lines), "white")
+    for position, centre in chosen:
+        x, y = (centre - [left, top]) / grid.side * [cell, -cell] - 0.46 * cell  # pixels from the upper left
+        picture = draw(split, int(rows[position]), int(0.92 * cell), broken)
+        canvas.paste(picture, (round(float(x)), round(float(y))))
+    axes.imshow(np.asarray(canvas), extent=(left, right, bottom, top), aspect="equal")
+    axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
+    axes.set_ylabel(f"second ({percent(shares[1])})")
+    if not chosen:
+        draw_note(axes, "no embeddings recorded")
+    return figure
+
+
+def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]]:
+    """Coordinates `[N, 2]` on the two directions of largest variance, and the share of the variance of each.
+
+    Signs are fixed: the largest entry of each direction is positive. A direction without variance (equal embeddings,
+    one dimension) has coordinates and share 0.
+    """
+    n, d = embeddings.shape if embeddings.ndim == 2 else (0, 0)
+    points, shares = torch.zeros(n, 2, dtype=torch.float64), [0.0, 0.0]
+    if n == 0 or d == 0:
+        return points.numpy(), (0.0, 0.0)
+    values = embeddings.detach().cpu().double()
+    centred = values - values.mean(dim=0)
+    variances, directions = torch.linalg.eigh(centred.T @ centred / n)  # ascending
+    total = float(variances.sum())
+    # Equal embeddings may differ by rounding in float32; that is no variance.
+    noise = d * (torch.finfo(torch.float32).eps * float(values.abs().max())) ** 2
+    for axis in range(min(2, d)):
+        direction = directions[:, -1 - axis]
+        if float(variances[-1 - axis]) > max(noise, 1e-12 * total):
+            direction = direction * direction[direction.abs().argmax()].sign()
+            points[:, axis] = centred @ direction
+            shares[axis] = float(variances[-1 - axis]) / total
+    return points.numpy(), (shares[0], shares[1])
+
+
+def place_pictures(points: Array, pictures: int = MAX_PICTURES) -> tuple[Grid, list[tuple[int, Array]]]:
+    """The finest grid with at most `pictures` occupied cells; for each of these, the point nearest to its centre.
+
+    The points are given as (position in `points`, centre of its cell). Pictures are placed at the centres, so they
+    never overlap.
+    """
+    if not len(points):
+        return Grid(np.zeros(2), 1.0, 4, 2), []
+    # With a few outliers in the frame, all other points would be close together: it cuts off 0.5 % at each side.
+    low, high = np.quantile(points, [0.005, 0.995], axis=0)
+    span = float((high - low).max()) or 1.0
+    extent = 1.02 * np.maximum(high - low, [0.6 * span, 0.3 * span])  # a thin cloud gets a wider frame
+    for columns in range(min(MAX_COLUMNS, 4 + int(2 * len(points) ** 0.5)), 0, -1):
+        side = float(extent[0]) / columns
+        shape = np.array([columns, np.ceil(extent[1] / side)], dtype=np.int64)
+        corner = (low + high) / 2 - side * shape / 2
+        chosen = _nearest_to_centres(points, corner, side, shape)
+        if len(chosen) <= pictures:
+            break
+    return Grid(corner, side, int(shape[0]), int(shape[1])), chosen
+
+
+def _nearest_to_centres(
+    points: Array, corner: Array, side: float, shape: np.ndarray[Any, np.dtype[np.int64]]
+) -> list[tuple[int, Array]]:
+    cells = np.floor((points - corner) / side).astype(np.int64)
+    inside = np.flatnonzero(((cells >= 0) & (cells < shape)).all(axis=1))
+    centres = corner + (cells[inside] + 0.5) * side
+    distances = np.square(points[inside] - centres).sum(axis=1)
+    cell_ids = cells[inside, 0] + shape[0] * cells[inside, 1]
+    order = np.lexsort((distances, cell_ids))
+    _, first = np.unique(cell_ids[order], return_index=True)
+    return [(int(inside[i]), centres[i]) for i in order[first]]

@@ -1,0 +1,263 @@
+"""The plots of a report: training, metrics over K, density. They use matplotlib's object interface, not pyplot."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, TypeAlias
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from torch import Tensor
+
+from contml._support.text import number
+from contml.evaluation.result import Evaluation
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+# Okabe and Ito's colours, distinct for any colour vision. The line styles differ as well, for print in grey.
+BLUE, VERMILION, GREY, INK = "#0072B2", "#D55E00", "#767676", "#222222"
+MODEL: dict[str, Any] = {"color": BLUE, "linewidth": 2.0, "label": "model"}
+RANDOM: dict[str, Any] = {"color": GREY, "linewidth": 1.4, "linestyle": (0, (1, 1.5)), "label": "random"}
+ORACLE: dict[str, Any] = {"color": VERMILION, "linewidth": 1.4, "linestyle": (0, (5, 2)), "label": "oracle"}
+COUNTS = LinearSegmentedColormap.from_list("counts", ["#dbe9f3", "#7fb2d6", BLUE, "#06263f"])
+
+STYLE: Any = {  # the type of rc parameters differs between versions of matplotlib
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#999999",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "figure.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "grid.color": "#e6e6e6",
+    "legend.frameon": False,
+    "savefig.bbox": None,
+    "text.usetex": False,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+}
+WIDTH = 10.8  # inches: 1,080 px on the page, at DPI / 100 of the screen's density
+DPI = 180
+LONG = 200  # curves of more K have a logarithmic axis
+
+
+def png(figure: Figure) -> bytes:
+    """The plot as a PNG file."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # A metric's title may hold characters that the font lacks; they are drawn as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi=figure.dpi)
+    return buffer.getvalue()
+
+
+def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
+    """Axes for `count` plots in a grid; the rest of the last line is left empty."""
+    grid = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return grid[:count]
+
+
+@matplotlib.rc_context(STYLE)
+def training_plot(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Figure:
+    """Loss, headline metric of the evaluations (label distance or Recall) and learning rate over the steps of a run."""
+    train = [row for row in rows if row.get("event") == "train"]
+    tests = [row for row in rows if row.get("event") == "evaluation"]
+    figure = Figure(figsize=(WIDTH, 3.5), dpi=DPI, layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 0.8])
+    _plot_loss(left, *_series(train, "loss"))
+    _plot_evaluations(middle, tests, evaluation)
+    right.set_title("Learning rate")
+    steps, rates = _series(train, "learning_rate")
+    _line_or_note(right, steps, rates, "no learning rate recorded", color=INK, linewidth=1.4)
+    if len(rates):
+        right.set_ylim(bottom=0)
+        right.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+    for axes in (left, middle, right):
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def metrics_plot(evaluation: Evaluation) -> Figure:
+    """Each metric over K, of the model, a random ranking and the oracle."""
+    curves = [curve for curve in evaluation.curves.values() if curve.model]
+    columns = min(len(curves), 2) or 1
+    lines = math.ceil(len(curves) / columns) or 1
+    figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
+    grid = panels(figure, len(curves) or 1, columns)
+    for axes, curve in zip(grid, curves, strict=False):
+        k = np.arange(1, len(curve.model) + 1)
+        for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
+            axes.plot(k, values, marker=_marker(k), **style)
+        axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
+        axes.set_xlabel("K (number of neighbours)")
+        if len(k) > LONG:  # Recall@1000: it changes most at small K
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if curves:
+        random, oracle, model = grid[0].get_lines()
+        figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
+    else:
+        draw_note(grid[0], "no metrics recorded")
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def density_plot(pairs: Tensor, spearman: float) -> Figure:
+    """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles."""
+    figure, axes, label, embedding = _pairs_plot(pairs, f"Spearman correlation {number(spearman)}", 5.4)
+    axes.set_ylabel("label distance")
+    if not len(label):
+        return figure
+    axes.grid(visible=False)
+    hexes = axes.hexbin(embedding, label, gridsize=(64, 36), mincnt=1, cmap=COUNTS, linewidths=0.1)
+    hexes.set_norm(LogNorm(1, max(10.0, float(np.max(np.asarray(hexes.get_array()))))))
+    figure.colorbar(hexes, ax=axes, label="pairs in a cell (log scale)", pad=0.02, aspect=32)
+    centres, (lower, median, upper) = binned_quartiles(embedding, label)
+    axes.plot(centres, median, color="white", linewidth=4.5)
+    axes.plot(centres, median, color=VERMILION, linewidth=2.2, label="median", marker=_marker(centres))
+    for quartile, name in ((lower, "quartiles"), (upper, None)):
+        axes.plot(centres, quartile, color=VERMILION, linewidth=1.1, linestyle=(0, (4, 2)), label=name)
+    axes.legend(loc="upper left")
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def class_density_plot(pairs: Tensor, bins: int = 80) -> Figure:
+    """Embedding distances of pairs `[P, 2]` within a class (label distance 0) and between classes, as two densities."""
+    figure, axes, label, embedding = _pairs_plot(pairs, "Pairs within a class and between classes", 4.2)
+    axes.set_ylabel("density")
+    axes.set_yticks([])
+    if not len(label):
+        return figure
+    low, high = float(embedding.min()), float(embedding.max())
+    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    for chosen, color, name in ((label == 0, BLUE, "within a class"), (label != 0, VERMILION, "between classes")):
+        if chosen.any():
+            density, _ = np.histogram(embedding[chosen], edges, density=True)
+            axes.stairs(density, edges, fill=True, color=color, alpha=0.25)
+            axes.stairs(density, edges, color=color, linewidth=2.0, label=f"{name} ({int(chosen.sum()):,})")
+    figure.legend(loc="outside upper right", ncols=2)
+    return figure
+
+
+def _pairs_plot(pairs: Tensor, title: str, height: float) -> tuple[Figure, Axes, Array, Array]:
+    """An empty plot over the embedding distance, and the label and embedding distances of the finite pairs."""
+    points = pairs.detach().cpu().double().reshape(-1, 2).numpy()
+    label, embedding = points[np.isfinite(points).all(axis=1)].T
+    figure = Figure(figsize=(0.72 * WIDTH, height), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title)
+    axes.set_xlabel("embedding distance")
+    if not len(label):
+        draw_note(axes, "no pairs recorded")
+    return figure, axes, label, embedding
+
+
+def binned_quartiles(x: Array, y: Array, bins: int = 40, least: int = 10) -> tuple[Array, Array]:
+    """Centres `[B]` and quartiles `[3, B]` of y in bins of equal width over x that hold at least `least` points."""
+    low, high = float(x.min()), float(x.max())
+    position = np.zeros(len(x)) if high == low else (x - low) / (high - low)
+    bin_of = np.minimum((position * bins).astype(np.int64), bins - 1)
+    counts = np.bincount(bin_of, minlength=bins)
+    kept = np.flatnonzero(counts >= min(least, int(counts.max())))
+    quartiles = [np.quantile(y[bin_of == b], [0.25, 0.5, 0.75]) for b in kept]
+    return low + (kept + 0.5) * (high - low) / bins, np.transpose(quartiles)
+
+
+def smooth(values: Array, window: int) -> Array:
+    """A centred running mean `[N]`; at both ends the window is cut."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    start = np.maximum(np.arange(len(values)) - window // 2, 0)
+    stop = np.minimum(np.arange(len(values)) + window // 2 + 1, len(values))
+    return np.asarray((total[stop] - total[start]) / (stop - start))
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib prints unchanged: a dollar sign starts no formula."""
+    return text.replace("$", r"\$")
+
+
+def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
+    axes.set_title("Training loss")
+    smoothed = smooth(losses, max(1, len(losses) // 20))
+    _line_or_note(axes, steps, losses, "no training rows recorded", color=BLUE, alpha=0.25, linewidth=0.8)
+    axes.plot(steps, smoothed, color=BLUE, linewidth=2.0)
+    if len(losses) and losses.min() > 0 and losses.max() > 100 * losses.min():
+        axes.set_yscale("log")
+
+
+def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> None:
+    name = evaluation.headline[0]
+    keys = [key for row in rows for key in row if key.startswith(f"{name}@") and key[len(name) + 1 :].isdecimal()]
+    key = "recall@1" if name == "recall" else "label_distance@10"
+    key = key if key in keys or not keys else keys[0]
+    curve, k = evaluation.curves.get(name), int(key[len(name) + 1 :])
+    axes.set_title(f"Test: Recall@{k}" if name == "recall" else f"Test: label distance@{k}")
+    steps, values = _series(rows, key)
+    _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
+    if curve is not None and 1 <= k <= len(curve.random):
+        draw_baselines(axes, curve.random[k - 1], curve.oracle[k - 1])
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best")
+    axes.set_ylim(bottom=0)
+
+
+def draw_baselines(axes: Axes, random: float, oracle: float) -> None:
+    """Horizontal lines at the metric of a random ranking and of the oracle, where it is finite."""
+    for value, style in ((random, RANDOM), (oracle, ORACLE)):
+        if math.isfinite(value):
+            axes.axhline(value, **style)
+
+
+def draw_note(axes: Axes, text: str) -> None:
+    """A text in the middle of an empty plot: why it is empty."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
+
+
+def _line_or_note(axes: Axes, x: Array, y: Array, note: str, **style: Any) -> None:
+    if len(y):
+        axes.plot(x, y, **{"marker": _marker(y), **style})
+    else:
+        draw_note(axes, note)
+
+
+def _marker(values: Sized) -> str | None:
+    # A line of one point is invisible.
+    return "o" if len(values) == 1 else None
+
+
+def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Array, Array]:
+    """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
+    pairs = ((_float(row, "step"), _float(row, key)) for row in rows)
+    found = {step: value for step, value in pairs if math.isfinite(step) and math.isfinite(value)}
+    steps = sorted(found)
+    return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
+
+
+def _float(row: Mapping[str, Any], key: str) -> float:
+    try:
+        return float(row[key])
+    except (KeyError, TypeError, ValueError):
+        return math.nan
