@@ -193,7 +193,7 @@ def test_an_interrupted_extraction_resumes(tmp_path, monkeypatch):
     assert whole.resumed == 0
     assert np.array_equal(read_features(out).values, read_features(tmp_path / "whole.npz").values)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    with pytest.raises(InputError, match="f.npz"):
+    with pytest.raises(InputError, match=r"f\.npz"):
         extract_features(experiment, out)
 
 
