@@ -167,7 +167,7 @@ def test_options_that_do_not_fit_the_data(tmp_path, changes, subject, got):
     extract_features(load("pose/synthetic", SMALL), tmp_path / "f.npz")
     changes = [change.replace("FILE", str(tmp_path / "f.npz")) for change in changes]
     experiment = load("pose/synthetic", [*HEAD, *changes])
-    with refuses(subject, got):
+    with pytest.raises(InputError, match=f"{subject}: {got}"):
         experiment.build_trainer(experiment.build_task(), quiet=True)
 
 
