@@ -12,12 +12,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -49,15 +49,15 @@ class FileState(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A line of the index: an image, its position among the pixels, and why it cannot be decoded."""
+    """Where the pixels of an image are, and why it cannot be decoded."""
 
-    state: FileState
     position: int
     cause: str
 
 
-#: The last entry of each image, by file and crop.
-Index = dict[tuple[str, str], Entry]
+#: The file state of each row; None for a file that cannot be found.
+States: TypeAlias = "list[FileState | None]"
+Index: TypeAlias = dict[FileState, Entry]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Cache:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
-        states, broken = _file_states(split)
+        states, absent = _file_states(split)
         index, _ = self._load()
         added = 0
         if _missing(states, index):
@@ -136,16 +136,13 @@ class Cache:
                 self._check_space(added)
                 self._cut_unfinished(count)
                 if rows:
-                    self._add(split, rows, states, decode, causes)
+                    self._add(split, rows, states, decode(rows), causes)
             index, _ = self._load()
-        entries = {row: entry for row, state in enumerate(states) if state and (entry := _current(state, index))}
-        broken |= {row: entry.cause for row, entry in entries.items() if entry.cause}
-        positions = np.full(len(split), _NOWHERE, np.int64)
-        for row, entry in entries.items():
-            positions[row] = entry.position
+        entries = [index[state] if state else Entry(_NOWHERE, absent[row]) for row, state in enumerate(states)]
+        positions = np.array([entry.position for entry in entries], np.int64)
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
-        named = [(split.name(row), cause) for row, cause in sorted(broken.items())]
-        return CachedImages(self.pixels, self.side, positions), CacheReport(len(split), added, named, size)
+        broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
+        return CachedImages(self.pixels, self.side, positions), CacheReport(len(split), added, broken, size)
 
     def _load(self) -> tuple[Index, int]:
         """Returns the index, and the number of images in the file of pixels, including replaced ones."""
@@ -163,11 +160,10 @@ class Cache:
         for number, line in enumerate(lines, 1):
             try:
                 *state, position, cause = json.loads(line)
-                entry = Entry(FileState(*state), int(position), str(cause))
+                index[FileState(*state)] = Entry(int(position), str(cause))
             except (TypeError, ValueError):
                 raise InputError(f"{self.index}:{number}", "not the entry of an image", hint=hint) from None
-            index[entry.state[:2]] = entry  # replaces an earlier line
-            count = max(count, entry.position + 1)
+            count = max(count, int(position) + 1)
         needed = self._bytes * count
         size = self.pixels.stat().st_size if self.pixels.is_file() else 0
         if size < needed:
@@ -209,17 +205,12 @@ class Cache:
             os.truncate(self.pixels, self._bytes * count)
 
     def _add(
-        self,
-        split: Split,
-        rows: list[int],
-        states: Sequence[FileState | None],
-        decode: Callable[[list[int]], Iterable[Batch]],
-        causes: dict[str, str],
+        self, split: Split, rows: list[int], states: States, batches: Iterable[Batch], causes: dict[str, str]
     ) -> None:
         with self.pixels.open("ab", buffering=0) as pixels, progress_bar(len(rows), "decoding images") as progress:
             end, lines, saved = pixels.tell() // self._bytes, [], time.monotonic()
             try:
-                for start, batch in zip(range(0, len(rows), CHUNK), decode(rows), strict=True):
+                for start, batch in zip(range(0, len(rows), CHUNK), batches, strict=True):
                     _write(pixels, batch.images.permute(0, 2, 3, 1).flatten().numpy().data)
                     positions = {int(row): end + number for number, row in enumerate(batch.rows)}
                     end += len(positions)
@@ -247,18 +238,15 @@ class Cache:
         lines.clear()
 
 
-def _file_states(split: Split) -> tuple[list[FileState | None], dict[int, str]]:
-    """Returns the file state of every row, None for files that cannot be found, and the causes of these by row."""
-    states: list[FileState | None] = []
+def _file_states(split: Split) -> tuple[States, dict[int, str]]:
+    """Returns the file state of every row, and by row why a file cannot be found."""
+    states: States = []
     absent: dict[int, str] = {}
     for row in range(len(split)):
         stamp = split.stamp(row)
         if stamp is None:
-            raise InputError(
-                "cache",
-                f"{split.name(row)} comes from no file, so that a change would not be noticed",
-                hint="omit the cache",
-            )
+            got = f"{split.name(row)} comes from no file, so that a change would not be noticed"
+            raise InputError("cache", got, hint="omit the cache")
         try:
             found = stamp.file.stat()
             states.append(FileState(str(stamp.file.absolute()), stamp.how, found.st_size, found.st_mtime_ns))
@@ -268,15 +256,9 @@ def _file_states(split: Split) -> tuple[list[FileState | None], dict[int, str]]:
     return states, absent
 
 
-def _missing(states: Sequence[FileState | None], index: Index) -> list[int]:
+def _missing(states: States, index: Index) -> list[int]:
     """Returns the rows that are not in the index with their present file state; one row per image."""
-    new = {state[:2]: row for row, state in enumerate(states) if state and _current(state, index) is None}
-    return sorted(new.values())
-
-
-def _current(state: FileState, index: Index) -> Entry | None:
-    entry = index.get(state[:2])
-    return entry if entry is not None and entry.state == state else None
+    return sorted({state: row for row, state in enumerate(states) if state and state not in index}.values())
 
 
 def _write(file: RawIOBase, content: bytes | memoryview) -> None:

@@ -60,7 +60,7 @@ class Split:
             got = f"{len(self.images)} images, {len(self.names)} names and {len(self.labels)} labels"
             raise InputError("split", got, hint="give one of each per item")
         if (self.queries is None) != (self.gallery is None):
-            got = f"{'no queries' if self.queries is None else 'queries'} and {'no ' * (self.gallery is None)}gallery"
+            got = "a gallery without queries" if self.queries is None else "queries without a gallery"
             raise InputError("split", got, hint="give both, or neither: then every item is a query")
         lengths = {len(source.values) if isinstance(source, Vector) else 0 for source in self.images}
         if len(lengths) > 1:
