@@ -1,4 +1,4 @@
-"""What is installed is what is in the checkout."""
+"""Everything in the checkout is installed."""
 
 from __future__ import annotations
 

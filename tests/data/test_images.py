@@ -16,7 +16,8 @@ from support.miniature import augmented
 from support.paths import ROOT
 from support.refusals import refuses
 
-from contml.data import Batch, Images
+from contml import VectorLabels
+from contml.data import Batch, Images, Pixels, Split, draw_queries
 from contml.data.decode import resized
 from contml.data.transforms import cut
 
@@ -399,6 +400,31 @@ def test_invalid_options(name, value, allowed):
 def test_batch_size(files):
     with refuses("batch_size", "0", "at least 1"):
         Images().test_batches(split_of(files), None, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "got"),
+    [
+        ({"names": ["a"]}, "2 images, 1 names and 2 labels"),
+        ({"labels": VectorLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
+        ({"queries": torch.tensor([0])}, "queries without a gallery"),
+        ({"gallery": torch.tensor([0])}, "a gallery without queries"),
+    ],
+)
+def test_splits_whose_parts_do_not_fit(options, got):
+    with refuses("split", got):
+        Split(**{"images": [Pixels(image) for image in noise(2)], "names": ["a", "b"],
+                 "labels": VectorLabels(torch.arange(2)), **options})  # fmt: skip
+
+
+def test_random_queries():
+    assert draw_queries(0, 5, seed=0) == []
+    rows = draw_queries(3, 5, seed=1)
+    assert len({*rows}) == 3
+    assert rows == draw_queries(3, 5, seed=1) != draw_queries(3, 5, seed=2)
+    for count, items, most in ((4, 5, 3), (-1, 5, 3), (1, 1, 0)):
+        with refuses("queries", str(count), f"0 to {most}"):
+            draw_queries(count, items, seed=0)
 
 
 SCRIPT = """

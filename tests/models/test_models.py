@@ -167,9 +167,7 @@ def test_names_of_backbones():
     assert {"resnet18", "vit_b_16"} <= {*names}
     with refuses("backbone", got="resnet19", hint="'resnet1"):
         EmbeddingModel("resnet19")
-    with refuses(
-        "backbone", got="qqqq", allowed="small_cnn, a torchvision model, timm:NAME"
-    ):
+    with refuses("backbone", got="qqqq", allowed="small_cnn, a torchvision model, timm:NAME"):
         EmbeddingModel("qqqq")
 
 
