@@ -1,17 +1,17 @@
-"""Images a second of the loader, with and without its cache, against the bare decoder on the same files.
+"""Images per second of the loader, with and without its cache, and of a bare decoder on the same files.
 
     python -m benchmarks.loading [--images 192] [--sets photographs large cars] [--rounds 5] [--save]
     python -m benchmarks.loading --folder FOLDER --resize 256 --crop 224
 
-The bare decoder is the loop that everybody writes: Pillow opens a file, converts it to RGB, resizes it, one process. A
-pass of the loader is what training sees: batches of 32 as tensors `[b, 3, crop, crop]`, of centre crops ("test"), or
-augmented ("train": scale_jitter, shift, flip). The bare decoder stops before that: it makes no crops and no batches.
-Pixels are checked: those of the loader are the bare decoder's where the file is too small for a JPEG to be decoded at a
-fraction of its size, and those with the cache are those without it, bit for bit, always.
+The bare decoder is a plain loop in one process: Pillow opens a file, converts it to RGB and resizes it. It makes no
+crops and no batches. A pass of the loader yields what training needs: batches of 32 as tensors `[b, 3, crop, crop]`, of
+centre crops ("test") or augmented ("train": scale_jitter, shift, flip). Pixels are checked: with the cache they equal
+those without it, bit for bit; without it they equal those of the bare decoder, unless the file is large enough for a
+JPEG to be decoded at a fraction of its size.
 
-Files are drawn (photograph-like spectrum, quality 90) at the sizes of photographs of CUB-200-2011, and large; and real
-ones where the packs of CONTML_DATA, or shared/data beside the checkout, are. Files and cache are in memory (the page
-cache) before anything is timed.
+Files are synthetic (spectrum of photographs, quality 90), at the size of CUB-200-2011 photographs and larger; also real
+ones if the data of CONTML_DATA, or of shared/data beside the checkout, are there. Files and cache are in memory (the
+page cache) before anything is timed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def split_of(files: list[Path]) -> Split:
-    """Files as a split of one class."""
+    """Returns a split of files, all of one class."""
     labels = ClassLabels(torch.zeros(len(files), dtype=torch.int64))
     return Split([ImageFile(file) for file in files], [str(file) for file in files], labels)
 
 
 class InOrder:
-    """All files, batch after batch."""
+    """All files in order."""
 
     anchors: int | None = None
     seed = 0
@@ -64,7 +64,7 @@ class InOrder:
 
 
 class Set(NamedTuple):
-    """Files, and the sizes that a training would take for them."""
+    """Files, and the image sizes of a training on them."""
 
     name: str
     files: list[Path]
@@ -73,7 +73,7 @@ class Set(NamedTuple):
 
 
 def photograph(width: int, height: int, random: np.random.Generator) -> Image.Image:
-    """Colours whose spectrum falls as that of photographs does, amplitude over frequency."""
+    """Returns random colours with the spectrum of photographs: amplitude falls as 1 / frequency."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
     frequency[0, 0] = 1
     phases = np.exp(2j * np.pi * random.random((3, *frequency.shape)))
@@ -123,7 +123,7 @@ def loader(images: Images, split: Split, train: bool) -> Callable[[], list[Batch
 
 
 def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[list[str]], str]:
-    """Rows of the table, and what filling the cache cost."""
+    """Returns rows of the table, and a note about filling the cache."""
     split, count = split_of(given.files), len(given.files)
     options = {"resize": given.resize, "crop": given.crop}
     jitter = CropTransform(given.crop // 18, given.crop // 32, **options)
@@ -147,7 +147,7 @@ def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[l
                 functions[name] = batches[name] = loader(images, split, kind == "train")
     largest = check(given, batches)
     seconds = alternate(functions, rounds)
-    # The time of the processor, the best of three: what a machine that others use as well says most truly.
+    # Processor time, the best of three: the most reliable measure on a shared machine.
     alone = {
         name: min(processor(run) for _ in range(3))
         for name, run in functions.items()
@@ -163,7 +163,7 @@ def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[l
     ]
     kilobytes = statistics.mean(file.stat().st_size for file in given.files) / 1000
     return rows, (
-        f"{given.name}: {count} files of {kilobytes:.0f} kB; filling the cache {filled:,.0f} images a second, "
+        f"{given.name}: {count} files of {kilobytes:.0f} kB; filling the cache {filled:,.0f} images per second, "
         f"{given.resize * given.resize * 3 / 1000:.0f} kB each; the largest difference of a test crop from the bare "
         f"decoder's is {largest} of 255."
     )
@@ -176,7 +176,7 @@ def processor(run: Callable[[], object]) -> float:
 
 
 def check(given: Set, batches: dict[str, Callable[[], list[Batch]]]) -> int:
-    """Cached equals uncached, workers equal none; the largest difference from the bare decoder's centre crop."""
+    """Checks that cache and workers change nothing; returns the largest difference from the bare decoder's crop."""
     images = {name: torch.cat([batch.images for batch in run()]) for name, run in batches.items()}
     for name, value in images.items():
         plain = images[f"loader, {name.split(', ')[1]}, 0 workers"]
@@ -202,7 +202,7 @@ def make(name: str, folder: Path, count: int) -> Set | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Images a second of the loader against the bare decoder.")
+    parser = argparse.ArgumentParser(description="Images per second of the loader and of a bare decoder.")
     parser.add_argument("--images", type=int, default=192, help="files of each set; rounded down to whole batches")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--rounds", type=int, default=5)
@@ -223,20 +223,8 @@ def main() -> None:
             sets = [given]
         else:
             sets = [given for name in options.sets if (given := make(name, folder / name, count))]
-        rows, notes = (
-            [
-                [
-                    "files",
-                    "resize / crop",
-                    "what",
-                    "images/s",
-                    "of the bare decoder",
-                    "a CPU second",
-                    "of the bare decoder",
-                ]
-            ],
-            [],
-        )
+        columns = "files, resize / crop, method, images/s, of the bare decoder, per CPU second, of the bare decoder"
+        rows, notes = [columns.split(", ")], []
         for number, given in enumerate(sets):
             more, note = measure(given, folder / f"cache{number}", options.workers, options.rounds)
             rows += more

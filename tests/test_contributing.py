@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING: a data set in one function, trained from a config."""
+"""The example of CONTRIBUTING works: a data set in one function, checked with a config."""
 
 from __future__ import annotations
 

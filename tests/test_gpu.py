@@ -1,4 +1,4 @@
-"""On a CUDA device everything gives what it gives on the CPU."""
+"""Results on a CUDA device equal those on the CPU."""
 
 from __future__ import annotations
 

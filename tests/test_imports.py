@@ -1,4 +1,4 @@
-"""What is imported when: a loss brings no heavy package, and names and help do not import torch."""
+"""Imports are lazy: a loss imports no heavy package; help and mistyped names do not import torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAVY = ("accelerate", "faiss", "gensim", "llvmlite", "matplotlib", "numba", "ra
 
 
 def loaded_after(code, names, *, cwd=None):
-    """Which of these modules a fresh process has after the code, and what it printed on stderr."""
+    """Returns which of these modules a new process has imported after the code, and its stderr."""
     ending = f"\nimport json, sys\nprint(json.dumps([name for name in {list(names)!r} if name in sys.modules]))"
     found = subprocess.run([sys.executable, "-c", code + ending], capture_output=True, text=True, cwd=cwd, check=False)
     assert found.returncode == 0, found.stderr
@@ -39,7 +39,7 @@ def test_a_loss_imports_no_heavy_package(code):
     assert loaded_after(code, HEAVY)[0] == []
 
 
-def test_the_front_door_imports_nothing_before_it_is_used():
+def test_the_package_imports_nothing_before_first_use():
     assert loaded_after("import contml; contml.InputError; contml.__version__", ("torch", "numpy"))[0] == []
 
 
@@ -70,9 +70,9 @@ try:
 except SystemExit:
     pass
 """
-    loaded, said = loaded_after(code, ("torch", "numpy", *HEAVY), cwd=tmp_path)
+    loaded, stderr = loaded_after(code, ("torch", "numpy", *HEAVY), cwd=tmp_path)
     assert loaded == []
-    assert message in said
+    assert message in stderr
 
 
 def test_completion_of_configs_and_tasks_does_not_import_torch():
@@ -90,10 +90,12 @@ def test_a_config_is_read_and_validated_without_heavy_packages():
     assert loaded_after(code, set(HEAVY) - {"llvmlite"})[0] == []
 
 
-def test_every_name_of_the_front_door_exists_and_is_known_to_type_checkers():
-    tree = ast.parse(Path(contml.__file__).read_text(encoding="utf-8"))
-    checked = next(node for node in tree.body if isinstance(node, ast.If))
-    typed = {alias.asname for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+def test_every_exported_name_exists_and_is_known_to_type_checkers():
+    tree = ast.parse(Path(contml.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    # A stub exports `from a import b as b`, and not `from a import b`.
+    typed = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)} == {"__version__"}
+    assert len(typed) > 40
     assert typed == set(contml.__all__) - {"__version__"}
     assert typed <= set(dir(contml))
     for name in contml.__all__:

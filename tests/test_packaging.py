@@ -1,8 +1,10 @@
-"""What is installed is what is in the checkout."""
+"""Everything in the checkout is installed."""
 
 from __future__ import annotations
 
 import runpy
+import tomllib
+from pathlib import Path
 
 import pytest
 from support.paths import ROOT
@@ -24,3 +26,22 @@ def test_every_package_is_found(monkeypatch):
     assert len(names) > 20
     assert set(found["packages"]) == names
     assert found["package_dir"] == {"contml": "contml", "contml.tasks": "tasks", "contml.configs": "configs"}
+
+
+def test_files_beside_the_code_are_packaged():
+    """Each file that is not Python code matches a pattern of `package-data`."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    packaged = set()
+    for package, globs in patterns.items():
+        folder = (
+            ROOT / package.removeprefix("contml.") if package == "contml.configs" else ROOT / Path(*package.split("."))
+        )
+        packaged |= {file for pattern in globs for file in folder.glob(pattern)}
+    found = {
+        file
+        for name in ("contml", "tasks", "configs")
+        for file in (ROOT / name).rglob("*")
+        if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts
+    }
+    assert ROOT / "contml" / "__init__.pyi" in found
+    assert found == packaged

@@ -1,4 +1,4 @@
-"""`repr` of losses, miners and samplers says what they hold; that of label spaces is tested in test_labels.py."""
+"""`repr` of losses, miners and samplers shows their options. test_labels.py tests that of label spaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_losses_show_their_options():
             assert "4 classes, 8 dimensions" in text
 
 
-def test_miners_memories_and_steps_show_what_they_hold():
+def test_miners_memories_and_steps_show_their_options():
     assert repr(VTHM(0.2)) == "VTHM(epsilon=0.2)"
     for name, miner in MINERS.items():
         assert all(f"{option.name}={option.default!r}" in repr(miner()) for option in options(miner)), name

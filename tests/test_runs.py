@@ -1,4 +1,4 @@
-"""The run folder: never two in one place, never half a file, and a log that a crash cuts short is still read."""
+"""Run folders are never shared, files are never half written, and metrics that a crash cut short are still read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 from datetime import datetime
 
 import pytest
+from support.refusals import refuses
 
-from contml import InputError, runs
+from contml import runs
 from contml._support.files import atomic, write
 from contml.runs import Run, create, find_runs, open_run
 
@@ -27,7 +28,7 @@ def test_create_and_open(tmp_path):
     assert open_run(run.folder).folder == run.folder
 
 
-def test_runs_that_start_within_a_second_have_folders_of_their_own(tmp_path, monkeypatch):
+def test_runs_that_start_in_the_same_second_have_their_own_folders(tmp_path, monkeypatch):
     class Noon(datetime):
         @classmethod
         def now(cls, tz=None):
@@ -42,16 +43,13 @@ def test_runs_that_start_within_a_second_have_folders_of_their_own(tmp_path, mon
     assert create(tmp_path, "b").folder.name == "2024-05-06_12-00-00"
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "2024-05-06_12-00-00").write_text("")
-    with pytest.raises(InputError, match=r"c/2024-05-06_12-00-00 is in the way of a run folder$"):
+    with refuses("c/2024-05-06_12-00-00", got="is a file"):
         create(tmp_path, "c")
-    monkeypatch.setattr(runs, "range", lambda *a: range(1, 3), raising=False)
-    with pytest.raises(InputError, match=r"cannot create a run folder under .*a$"):
-        create(tmp_path, "a")
 
 
 def test_a_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot create the run folder .*file/x/.*: Not a directory$"):
+    with refuses("/file/x/", got="Not a directory"):
         create(tmp_path / "file", "x")
 
 
@@ -67,7 +65,7 @@ def test_find_runs_in_a_folder(tmp_path):
     assert find_runs(tmp_path / "b/latest") == [tmp_path / "b/latest"]
 
 
-def test_the_name_of_a_run_is_that_of_its_config(tmp_path):
+def test_the_name_of_a_run_is_the_name_of_its_config(tmp_path):
     run = Run(tmp_path / "mine/2024-05-06_12-00-00")
     run.folder.mkdir(parents=True)
     run.config.write_text("# contml run of pose/small\nseed: 0\n")
@@ -76,17 +74,13 @@ def test_the_name_of_a_run_is_that_of_its_config(tmp_path):
     assert run.name == "mine"
 
 
-def test_open_tells_what_is_wrong(tmp_path):
-    with pytest.raises(InputError) as error:
+def test_folders_that_are_no_runs(tmp_path):
+    with refuses(f"{tmp_path}/none", got="no such run folder", hint="contml train"):
         open_run(tmp_path / "none")
-    assert str(error.value) == f"{tmp_path}/none: no such run folder; give a folder that 'contml train' made"
-    with pytest.raises(InputError) as error:
+    with refuses(str(tmp_path), got="config.yaml", hint="contml train"):
         open_run(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path}: not a run folder, it has no config.yaml; give a folder that 'contml train' made"
-    )
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="no such run folder"):
+    with refuses(f"{tmp_path}/file", got="no such run folder"):
         open_run(tmp_path / "file")
 
 
@@ -97,7 +91,7 @@ def logged(folder, steps=3):
     return run
 
 
-def test_rows_come_back_as_logged(tmp_path):
+def test_rows_are_read_as_logged(tmp_path):
     assert Run(tmp_path).rows() == []
     run = logged(tmp_path)
     assert run.rows() == [{"step": step, "loss": step / 2, "name": "ä\n\u2028"} for step in range(3)]
@@ -124,16 +118,15 @@ def test_a_row_logged_after_a_cut_line_is_kept(tmp_path):
     assert [row["step"] for row in run.rows()] == [0, 1, 3, 4]
 
 
-def test_a_broken_line_in_the_middle_is_told(tmp_path):
+def test_a_broken_line_in_the_middle_is_reported(tmp_path):
     run = logged(tmp_path)
     lines = run.metrics.read_text().splitlines()
     run.metrics.write_text("\n".join([lines[0], lines[1][:9], lines[2]]) + "\n")
-    with pytest.raises(InputError) as error:
+    with refuses(f"{run.metrics}:2", got="not a line of JSON", hint="remove it"):
         run.rows()
-    assert str(error.value) == f"{run.metrics}:2: not a line of JSON; remove it"
 
 
-def test_rewind_drops_later_rows_and_leaves_nothing_beside(tmp_path):
+def test_rewind_drops_later_rows_and_leaves_no_temporary_file(tmp_path):
     run = logged(tmp_path, 5)
     run.log({"step": 2, "evaluation": True})
     before = run.rows()
@@ -149,7 +142,7 @@ def test_rewind_of_a_run_without_rows(tmp_path):
     assert Run(tmp_path).rows() == []
 
 
-def test_write_is_whole(tmp_path):
+def test_write_uses_a_temporary_file(tmp_path):
     path = tmp_path / "deep" / "folder" / "value.json"
     seen = []
 
@@ -164,7 +157,7 @@ def test_write_is_whole(tmp_path):
     assert names(path.parent) == ["value.json"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "value.json"
     path.write_text("old")
 
@@ -183,7 +176,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert names(tmp_path) == ["value.json"]
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path):
+def test_an_interrupted_write_leaves_no_file(tmp_path):
     def interrupt(temporary):
         temporary.write_text("half")
         raise KeyboardInterrupt
@@ -204,7 +197,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
         assert path.read_text() == str(number) * 50_000
 
 
-def test_the_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+def test_the_file_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
     order = []
     monkeypatch.setattr(os, "fsync", lambda number: order.append(("sync", names(tmp_path))))
     write(tmp_path / "a.json", lambda temporary: temporary.write_text(json.dumps([])))

@@ -1,4 +1,4 @@
-"""The walk of a batch from file to loss, as CONTRIBUTING tells it, is the one that a training takes."""
+"""The calls from file to loss that CONTRIBUTING lists are those of a training step, in order."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from contml.experiment import load
 STEPS = 12
 
 
-def walk():
-    """(function, file) of each row of the table in CONTRIBUTING."""
+def listed_calls():
+    """Returns (function, file) of each row of the table in CONTRIBUTING."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.split("## A batch from file to loss")[1].split("\n## ")[0]
     return re.findall(r"^\| `([\w.]+)[^`]*` \| `([^`]+)` \|", section, re.MULTILINE)
 
 
-def test_the_walk_is_the_one_that_a_batch_takes():
-    rows = walk()
+def test_a_training_step_makes_the_listed_calls_in_order():
+    rows = listed_calls()
     assert 8 <= len(rows) <= STEPS
     changes = ["task.train=40", "task.test=210", "sampler.batches=1", "sampler.batch_size=12", "training.epochs=1"]
     experiment = load("pose/synthetic", [*changes, "sampler.anchors_per_batch=2"])
@@ -32,13 +32,13 @@ def test_the_walk_is_the_one_that_a_batch_takes():
         if event == "call":
             calls.append((frame.f_code.co_qualname, frame.f_code.co_filename))
 
-    before = sys.getprofile()
+    profiler = sys.getprofile()
     sys.setprofile(record)
     try:
         with TrainingProgress(1, 1, 0, silent=True) as progress:
             trainer._train_epoch(progress)
     finally:
-        sys.setprofile(before)
+        sys.setprofile(profiler)
     first = []
     for name, place in rows:
         function = name.rpartition(".")[2]

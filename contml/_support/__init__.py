@@ -1,1 +1,1 @@
-"""Helpers that several packages share, each written once: errors, checks of numbers, files, progress, imports."""
+"""Helpers that several packages share: errors, checks of numbers, files, progress, lazy imports."""

@@ -8,36 +8,42 @@ from typing import Self
 
 
 class InputError(ValueError):
-    """Bad input, reported in one line: `origin: subject: got; allowed; hint`, without the empty fields.
+    """Bad input, printed on one line as `origin: subject: got; allowed; hint`, without the empty fields.
 
     Args:
         subject: what is wrong: an option, an argument, a file.
-        got: what it is now.
-        allowed: what it may be.
+        got: the value or the state that was found.
+        allowed: what it must be.
         hint: what to do.
-        origin: where it is written: a file and a line.
+        origin: where the input was written: a file and a line.
     """
 
     def __init__(self, subject: str, got: str = "", allowed: str = "", hint: str = "", origin: str = "") -> None:
-        super().__init__(subject, got, allowed, hint, origin)  # all of them, so that the error can be pickled
+        super().__init__(subject, got, allowed, hint, origin)  # all fields, so that the error can be pickled
         self.subject, self.got, self.allowed, self.hint, self.origin = subject, got, allowed, hint, origin
 
     def __str__(self) -> str:
         details = "; ".join(field for field in (self.got, self.allowed, self.hint) if field)
-        return ": ".join(part for part in (self.origin, self.subject, details) if part)
+        text = ": ".join(part for part in (self.origin, self.subject, details) if part)
+        return " ".join(text.splitlines())
 
     def at(self, origin: str) -> Self:
-        """The same error, with `origin` before what its origin was."""
+        """Returns the same error with `origin` before its own origin."""
         origin = f"{origin}: {self.origin}" if self.origin else origin
         return type(self)(self.subject, self.got, self.allowed, self.hint, origin)
 
 
+def one_line(error: Exception) -> str:
+    """Returns the message of an error on one line, at most 200 characters; its type where it has no message."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that is spelt most like `name`; None where none is close."""
+    """Returns the entry of `names` that is spelled most like `name`; None where none is close."""
     return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """A question that suggests the closest of `names`, or `otherwise` where none is close."""
+    """Returns a question that suggests the closest of `names`, or `otherwise` where none is close."""
     found = closest(name, names)
     return otherwise if found is None else f"did you mean '{found}'?"

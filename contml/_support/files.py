@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:
-    """Write a file whole or not at all: `save` writes a temporary file beside it, which is then renamed."""
+    """Writes a file completely or not at all: `save` writes a temporary file beside it, which is then renamed."""
     with atomic(path) as temporary:
         save(temporary)
     return path
@@ -18,9 +18,9 @@ def write(path: Path, save: Callable[[Path], Any]) -> Path:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` when the block ends well, and is removed when it does not."""
+    """Yields a temporary path; it is renamed to `path` if the block succeeds, and removed if it raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays, since some writers choose their format by it.
+    # The suffix stays, since some libraries choose the format by it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield temporary

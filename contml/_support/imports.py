@@ -1,15 +1,17 @@
-"""Objects named as `module:Name`, imported when they are used."""
+"""Objects that are imported on first use."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 
 def import_by_name(name: str) -> Any:
-    """The object that `module:Name` or `module:Name.attribute` names; whatever the import raises goes through."""
+    """Returns the object named `module:Name` or `module:Name.attribute`; errors of the import are not caught."""
     module, _, attributes = name.partition(":")
     found: Any = importlib.import_module(module)
     for attribute in attributes.split("."):
@@ -17,14 +19,21 @@ def import_by_name(name: str) -> Any:
     return found
 
 
+def names_in_stub(file: str) -> dict[str, list[str]]:
+    """Returns the names that the stub (`.pyi`) beside a module imports, by the module that defines them."""
+    tree = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    return {str(node.module): [alias.name for alias in node.names] for node in imports}
+
+
 def lazy_names(
     package: str, modules: Mapping[str, Collection[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names are imported when they are first used.
+    """Returns `__getattr__` and `__dir__` of a package whose names are imported on first use.
 
     Args:
         package: the package's `__name__`.
-        modules: the names that each module gives to the package.
+        modules: the names that the package exports, by the module that defines them.
     """
     module_of = {name: module for module, names in modules.items() for name in names}
 
@@ -45,7 +54,7 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
     """A table of classes and functions by name, each imported when it is looked up.
 
     Args:
-        package: the package that the modules belong to.
+        package: the package that contains the modules.
         parts: `{name: "module:Name"}`, modules relative to the package.
     """
 

@@ -1,4 +1,4 @@
-"""The options of an object in words, for `repr`."""
+"""The options of an object as text, for `repr`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import inspect
 
 
 def options_of(part: object) -> str:
-    """The arguments of the constructor that the object keeps under their own names: `margin=0.1, distance='cosine'`."""
-    held = vars(part)
+    """Returns the constructor arguments that the object keeps as attributes: `margin=0.1, distance='cosine'`."""
+    attributes = vars(part)
     names = inspect.signature(type(part)).parameters
-    return ", ".join(f"{name}={held[name]!r}" for name in names if isinstance(held.get(name), bool | int | float | str))
+    shown = (name for name in names if isinstance(attributes.get(name), bool | int | float | str))
+    return ", ".join(f"{name}={attributes[name]!r}" for name in shown)

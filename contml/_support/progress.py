@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar at a terminal, a line now and then when piped."""
+"""Progress on stderr: a bar in a terminal; a line every 20 seconds where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-#: Seconds: what is done sooner shows nothing; and how long it is, when piped, from one line to the next.
-_SOON, _BETWEEN = 2.0, 20.0
+#: Seconds before the bar is shown, and between two lines where stderr is not a terminal.
+_BAR_DELAY, _LINE_INTERVAL = 2.0, 20.0
 
 
 @contextmanager
 def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Callable[[int], None]]:
-    """For `progress` of `nearest`: a bar at a terminal, a line now and then when piped, nothing for what is soon done.
+    """Yields a function that shows how many of `total` items are finished: a bar or lines; nothing for short work.
 
     with progress_bar(len(space)) as progress: nearest(space, 30, progress=progress)
     """
@@ -26,33 +26,33 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
     bar = Progress(TextColumn("{task.description}"), *columns, console=console)
     task = bar.add_task(text, total=total)
     start = time.monotonic()
-    written, then = start, 0  # when the last line was written, and how many were finished
+    last_time, last_finished = start, 0  # of the last line
 
-    def tell(finished: int) -> None:
-        nonlocal written, then
+    def report(finished: int) -> None:
+        nonlocal last_time, last_finished
         now = time.monotonic()
         bar.update(task, completed=finished)
         if console.is_terminal:
-            if now - start >= _SOON and not bar.live.is_started:
+            if now - start >= _BAR_DELAY and not bar.live.is_started:
                 bar.start()
         elif finished == total:
-            if written > start:
+            if last_time > start:
                 console.print(f"{text}: all {total:,} after {(now - start) / 60:.1f} min", soft_wrap=True, markup=False)
-        elif now - written >= _BETWEEN and finished > then:
-            # The speed since the last line: what a cache had came at once.
-            left = (now - written) / (finished - then) * (total - finished) / 60
-            written, then = now, finished
+        elif now - last_time >= _LINE_INTERVAL and finished > last_finished:
+            # Speed since the last line: items of a cache are finished at once.
+            left = (now - last_time) / (finished - last_finished) * (total - finished) / 60
+            last_time, last_finished = now, finished
             console.print(f"{text}: {finished:,} of {total:,}, {left:.1f} min left", soft_wrap=True, markup=False)
 
     try:
-        yield tell
+        yield report
     finally:
         if bar.live.is_started:
             bar.stop()
 
 
 class TrainingProgress:
-    """Loss, images a second and time left, on stderr."""
+    """Shows loss, images per second and remaining time on stderr."""
 
     def __init__(self, epochs: int, steps: int, done: int, *, silent: bool = False) -> None:
         self.console = Console(file=sys.stderr, highlight=False)
@@ -88,11 +88,11 @@ class TrainingProgress:
 
     @property
     def rate(self) -> float:
-        """Images a second since the start."""
+        """Images per second since the start."""
         return self.images / max(time.monotonic() - self.start, 1e-9)
 
     def step(self, epoch: int, images: int, loss: float) -> None:
-        """After each step; epochs count from 1."""
+        """Updates the progress after a step; the first epoch is 1."""
         self.done += 1
         self.images += images
         if self._bar is not None:
@@ -104,6 +104,6 @@ class TrainingProgress:
             )
 
     def line(self, text: str) -> None:
-        """A line of its own, above the bar."""
+        """Prints a line above the bar."""
         if not self.silent:
             self.console.print(text, soft_wrap=True, markup=False)

@@ -1,15 +1,15 @@
-"""Numbers as short texts."""
+"""Numbers as short text."""
 
 from __future__ import annotations
 
 import math
 
-#: What stands where there is no number.
+#: Printed where there is no number.
 MISSING = "-"
 
 
 def number(value: float) -> str:
-    """Three significant digits: `0.0381`, `12.4`, `1,234`; a dash for NaN and infinities."""
+    """Returns a number with three significant digits: `0.0381`, `12.4`, `1,234`; a dash for NaN and infinities."""
     if not math.isfinite(value):
         return MISSING
     if value == 0:
@@ -20,5 +20,5 @@ def number(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A share in whole percent: `73 %`."""
+    """Returns a fraction as a whole percentage: `73 %`; a dash for NaN and infinities."""
     return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING

@@ -1,4 +1,4 @@
-"""Data: splits and tasks, where images come from, how they become batches, a cache of decoded images."""
+"""Data: splits and tasks, image sources, batches of images, a cache of decoded images."""
 
 from contml.data.batch import Batch
 from contml.data.cache import CacheReport

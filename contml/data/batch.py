@@ -1,9 +1,9 @@
-"""One batch: its images read and cropped, and the augmentation, a function of seed, epoch, step and row."""
+"""One batch of images: decoded, augmented and stacked. Augmentation is a function of (seed, epoch, step, row)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,24 +11,26 @@ from torch import Tensor
 from torch.utils import data
 
 from contml._support.errors import InputError
+from contml.data.cache import CachedImages
 from contml.data.decode import BrokenError, cause, resized
-from contml.data.kept import Kept
+from contml.data.sources import PixelArray
 from contml.data.split import Split
-from contml.data.transforms import Pixels, Transform, centre
+from contml.data.transforms import Transform, centre
 
-#: What is mirrored in training, half of the time: a whole batch, so that label distances inside it stay; each image.
+#: What is mirrored in training with probability 1/2: whole batches, so that label distances in a batch stay valid, or
+#: each image.
 Flip: TypeAlias = Literal["batch", "image", "none"]
 
-# First numbers of the seeds, so that the two kinds of draws never share a stream.
+# First numbers of the seeds, so that flips and crops never share a random stream.
 _FLIP, _CROP = 1, 2
 
 
 class Batch(NamedTuple):
-    """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and where they are from.
+    """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and which rows they are.
 
-    `rows` `[b]` are the rows of the split, `positions` `[b]` those in the sampler's whole batch, both int64. `skipped`
-    images of the batch were broken and left out; the others keep their order. The sampler's anchors are the positions
-    below `sampler.anchors`.
+    `rows` `[b]` are rows of the split and `positions` `[b]` positions in the sampler's batch, both int64. `skipped` is
+    the number of broken images that were left out; the order of the others is unchanged. The sampler's anchors are the
+    positions below `sampler.anchors`.
     """
 
     images: Tensor
@@ -39,27 +41,33 @@ class Batch(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Which rows make a batch."""
+    """The rows of a batch."""
 
     step: int
     rows: list[int]
-    offset: int  # position of the first row in the whole batch
+    offset: int  # position of the first row in the sampler's batch
     seed: tuple[int, int, int] | None  # seed, epoch, step; None: no augmentation
+
+    def batch(self, images: np.ndarray[Any, Any], positions: list[int]) -> Batch:
+        """Returns the batch of the images that could be read; `positions` are theirs in `rows`."""
+        kept = torch.tensor(positions, dtype=torch.int64)
+        rows = torch.tensor(self.rows, dtype=torch.int64)[kept]
+        skipped = len(self.rows) - len(positions)
+        return Batch(torch.from_numpy(images), rows, self.step, skipped, kept + self.offset)
 
 
 class Result(NamedTuple):
-    """A batch, or what is wrong with it."""
+    """A batch, and the name and the cause of each broken image that it lacks."""
 
     batch: Batch
-    broken: list[tuple[str, str]]  # name, cause
-    error: str = ""  # an InputError to raise
+    broken: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Decoder(data.Dataset[Result]):
-    """Requests to batches. It runs in the workers, so it returns what is wrong: torch would wrap it in a traceback.
+class Decoder(data.Dataset["Result | InputError"]):
+    """Makes the batch of each request, in the worker processes.
 
-    `kept`: resized images of the split that need no decoding.
+    Errors are returned and not raised: torch would wrap them in a traceback.
     """
 
     split: Split
@@ -67,53 +75,46 @@ class Decoder(data.Dataset[Result]):
     crop: int
     transform: Transform
     flip: Flip
-    kept: Kept | None = None
+    cached: CachedImages | None = None
 
-    def __getitem__(self, request: Request) -> Result:
+    def __getitem__(self, request: Request) -> Result | InputError:
         try:
-            return self._result(request)
+            return self._images(request) if self.split.feature_dim is None else self._features(request)
         except InputError as error:
-            none = torch.empty(0, dtype=torch.int64)
-            return Result(Batch(torch.empty(0, dtype=torch.uint8), none, request.step, 0, none), [], str(error))
+            return error
 
     def _features(self, request: Request) -> Result:
-        """Features in place of images: nothing is decoded or augmented."""
+        """Features in place of images are not decoded or augmented."""
         values = np.stack([np.asarray(self.split.image(row), np.float32) for row in request.rows])
-        positions = torch.arange(len(request.rows))
-        rows = torch.tensor(request.rows, dtype=torch.int64)
-        return Result(Batch(torch.from_numpy(values), rows, request.step, 0, positions + request.offset), [])
+        return Result(request.batch(values, [*range(len(request.rows))]), [])
 
-    def _result(self, request: Request) -> Result:
-        if self.split.feature_dim is not None and request.rows:
-            return self._features(request)
-        images: Pixels = np.empty((len(request.rows), 3, self.crop, self.crop), np.uint8)
-        kept: list[int] = []
+    def _images(self, request: Request) -> Result:
+        images: PixelArray = np.empty((len(request.rows), 3, self.crop, self.crop), np.uint8)
+        positions: list[int] = []
         broken: list[tuple[str, str]] = []
         for position, row in enumerate(request.rows):
-            image = None if self.kept is None else self.kept.get(row)
             try:
-                if image is None:
-                    image = resized(self.split.image(row), self.split.name(row), self.resize)
-            except (BrokenError, OSError) as error:  # OSError: of a split that reads files itself
+                image = self._resized(row)
+            except (BrokenError, OSError) as error:  # OSError: image sources read files too
                 broken.append((self.split.name(row), cause(error)))
                 continue
             if request.seed is None:
                 image = centre(image, self.crop)
             else:
                 image = self.transform(image, np.random.default_rng([_CROP, *request.seed, row]))
-                if self.flip == "image" and np.random.default_rng([_FLIP, *request.seed, row]).random() < 0.5:
+                if self.flip == "image" and _is_flipped(*request.seed, row):
                     image = image[:, ::-1]
-            images[len(kept)] = image.transpose(2, 0, 1)
-            kept.append(position)
-        pixels = images[: len(kept)]
-        if self.flip == "batch" and request.seed and np.random.default_rng([_FLIP, *request.seed]).random() < 0.5:
-            pixels = pixels[..., ::-1].copy()  # of no images numpy takes any strides for contiguous
-        positions = torch.tensor(kept, dtype=torch.int64)
-        batch = Batch(
-            torch.from_numpy(pixels),
-            torch.tensor(request.rows, dtype=torch.int64)[positions],
-            request.step,
-            len(broken),
-            positions + request.offset,
-        )
-        return Result(batch, broken)
+            images[len(positions)] = image.transpose(2, 0, 1)
+            positions.append(position)
+        images = images[: len(positions)]
+        if self.flip == "batch" and request.seed and _is_flipped(*request.seed):
+            images = images[..., ::-1].copy()  # torch takes no negative strides
+        return Result(request.batch(images, positions), broken)
+
+    def _resized(self, row: int) -> PixelArray:
+        image = None if self.cached is None else self.cached.get(row)
+        return resized(self.split.image(row), self.split.name(row), self.resize) if image is None else image
+
+
+def _is_flipped(*seed: int) -> bool:
+    return bool(np.random.default_rng([_FLIP, *seed]).random() < 0.5)

@@ -1,9 +1,9 @@
-"""Images decoded and resized once, in a folder: a file of pixels that is read as a memory map, and an index.
+"""A cache of decoded and resized images in a folder: a file of pixels, read as a memory map, and an index.
 
-`resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes an image and is only ever appended to. A line of `resized-SIDE.index`
-says where an image is, and of which file: its path, size and time of change. Lines are written after their pixels are
-on disk. So a crash costs the images since the last line, an image whose file has changed gets a new place, and what one
-process reads is never written by another.
+`resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes per image and is only appended to. A line of `resized-SIDE.index` is
+the file of an image (path, crop, size, modification time), its position among the pixels, and why it cannot be decoded.
+Lines are written once their pixels are on disk. So a crash loses only the images since the last line, an image whose
+file has changed is appended again, and no process overwrites what another one reads.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -25,18 +25,22 @@ from rich.console import Console
 
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
-from contml.data.batch import Batch
-from contml.data.kept import NONE, Kept
+from contml.data.sources import PixelArray
 from contml.data.split import Split
 
-#: Images are decoded this many at a time.
+if TYPE_CHECKING:
+    from contml.data.batch import Batch
+
+#: How many images are decoded at a time.
 CHUNK = 64
-#: The index is brought up to date after so many seconds.
+#: Seconds between two updates of the index.
 _SECONDS = 2.0
+#: The position of an image that is broken, or not in the cache.
+_NOWHERE = -1
 
 
-class Stamp(NamedTuple):
-    """The file of an image, how the image is cut from it ("" the whole), the file's size and time of change (ns)."""
+class FileState(NamedTuple):
+    """The file of an image, how the image is cut from it ("" for all of it), and the file's size and mtime in ns."""
 
     file: str
     how: str
@@ -45,11 +49,15 @@ class Stamp(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A line of the index: an image, its place in the file of pixels, and why it has none."""
+    """Where the pixels of an image are, and why it cannot be decoded."""
 
-    stamp: Stamp
-    place: int
+    position: int
     cause: str
+
+
+#: The file state of each row; None for a file that cannot be found.
+States: TypeAlias = "list[FileState | None]"
+Index: TypeAlias = dict[FileState, Entry]
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,10 @@ class CacheReport:
     """What filling a cache found.
 
     Args:
-        images: images of the split.
-        added: how many were decoded now; the others were kept already.
-        broken: name and cause of those that cannot be decoded.
-        size: bytes of all pixels in the folder, of other splits too; 0 where there is no cache.
+        images: number of images of the split.
+        added: number of images decoded now; the others were in the cache.
+        broken: name and cause of each image that cannot be decoded.
+        size: bytes of all pixels in the folder, also of other splits; 0 without a cache.
     """
 
     images: int
@@ -69,149 +77,156 @@ class CacheReport:
     size: int = 0
 
 
+class CachedImages:
+    """The images of one split in a cache. Each process opens the file itself."""
+
+    def __init__(self, pixels: Path, side: int, positions: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        self.pixels, self.side, self.positions = pixels, side, positions
+        self._map: PixelArray | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_map": None}  # pickling would copy the whole memory map
+
+    def get(self, row: int) -> PixelArray | None:
+        """Returns the image of a row, uint8 `[side, side, 3]`; None if it is not in the cache."""
+        position = int(self.positions[row])
+        if position == _NOWHERE:
+            return None
+        if self._map is None:
+            shape = (int(self.positions.max()) + 1, self.side, self.side, 3)
+            # Copy on write, since torch needs a writable array; nothing is written.
+            self._map = np.asarray(np.memmap(self.pixels, np.uint8, "c", shape=shape))
+        pixels: PixelArray = self._map[position]
+        return pixels
+
+
 class Cache:
     """Images of one size in a folder, of any number of splits."""
 
     def __init__(self, folder: Path, side: int) -> None:
         self.folder, self.side = folder.expanduser(), side
-        self.pixels = self.folder / f"resized-{side}.pixels"
-        self.index = self.folder / f"resized-{side}.index"
-        self._lock = self.folder / f"resized-{side}.lock"
+        self.pixels, self.index, self._lock = (
+            self.folder / f"resized-{side}.{ending}" for ending in ("pixels", "index", "lock")
+        )
+        self._bytes = side * side * 3  # per image
 
     def fill(
         self, split: Split, decode: Callable[[list[int]], Iterable[Batch]], causes: dict[str, str]
-    ) -> tuple[Kept, CacheReport]:
-        """Add what is missing of a split.
+    ) -> tuple[CachedImages, CacheReport]:
+        """Adds the missing images of a split.
 
         Args:
-            split: where the images are from.
-            decode: gives rows in batches of `CHUNK`, resized and not cropped, without those that cannot be decoded.
-            causes: why these cannot, by name; filled by `decode`.
+            split: where the images come from.
+            decode: yields rows in batches of `CHUNK`, resized and not cropped, without those that cannot be decoded.
+            causes: why these cannot be decoded, by name; filled by `decode`.
 
         Raises:
-            InputError: the folder cannot be written or holds something else, or the images come from no files.
+            InputError: the folder cannot be written or is damaged, or the images come from no files.
         """
         if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"cache {self.folder}: is a file; name a folder")
-        stamps, absent = _stamps(split)
-        (entries, _), added = self._load(), 0
-        if _missing(stamps, entries):
+            raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
+        states, absent = _file_states(split)
+        index, _ = self._load()
+        added = 0
+        if _missing(states, index):
             with self._writing():
-                entries, count = self._load()  # another process may have added them meanwhile
-                rows = _missing(stamps, entries)
-                self._check_space(len(rows))
+                index, count = self._load()  # another process may have added them meanwhile
+                rows = _missing(states, index)
+                added = len(rows)
+                self._check_space(added)
                 self._cut_unfinished(count)
-                added = self._add(split, rows, stamps, decode, causes) if rows else 0
-            entries, _ = self._load()
-        found = [None if stamp is None else _current(stamp, entries) for stamp in stamps]
-        broken = absent | {row: entry.cause for row, entry in enumerate(found) if entry is not None and entry.cause}
-        places = np.array([NONE if entry is None else entry.place for entry in found], np.int64)
+                if rows:
+                    self._add(split, rows, states, decode(rows), causes)
+            index, _ = self._load()
+        entries = [index[state] if state else Entry(_NOWHERE, absent[row]) for row, state in enumerate(states)]
+        positions = np.array([entry.position for entry in entries], np.int64)
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
-        named = [(split.name(row), cause) for row, cause in sorted(broken.items())]
-        return Kept(self.pixels, self.side, places), CacheReport(len(split), added, named, size)
+        broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
+        return CachedImages(self.pixels, self.side, positions), CacheReport(len(split), added, broken, size)
 
-    @property
-    def _bytes(self) -> int:
-        return self.side * self.side * 3
-
-    def _load(self) -> tuple[dict[tuple[str, str], Entry], int]:
-        """What the index says of each image, and how many images the file of pixels holds, replaced ones too."""
+    def _load(self) -> tuple[Index, int]:
+        """Returns the index, and the number of images in the file of pixels, including replaced ones."""
         try:
-            lines = self.index.read_bytes().split(b"\n")[:-1]  # what follows the last line's end was cut by a crash
+            lines = self.index.read_bytes().split(b"\n")[:-1]  # a crash may have cut a last line short
         except (FileNotFoundError, NotADirectoryError):
             return {}, 0
         except OSError as error:
-            raise InputError(f"{self.index}: cannot be read ({error.strerror}); name another folder") from None
-        entries, count = {}, 0
+            raise InputError(
+                str(self.index), f"cannot be read ({error.strerror})", hint="name another folder"
+            ) from None
+        index: Index = {}
+        count = 0
+        hint = f"delete {self.folder}, and it is filled again"
         for number, line in enumerate(lines, 1):
             try:
-                *stamp, place, cause = json.loads(line)
-                entry = Entry(Stamp(*stamp), int(place), str(cause))
+                *state, position, cause = json.loads(line)
+                index[FileState(*state)] = Entry(int(position), str(cause))
             except (TypeError, ValueError):
-                raise InputError(
-                    f"{self.index}:{number}: not an image's line; delete {self.folder}, and it is filled anew"
-                ) from None
-            entries[entry.stamp[:2]] = entry  # a later line holds
-            count = max(count, entry.place + 1)
+                raise InputError(f"{self.index}:{number}", "not the entry of an image", hint=hint) from None
+            count = max(count, int(position) + 1)
         needed = self._bytes * count
-        there = self.pixels.stat().st_size if self.pixels.is_file() else 0
-        if there < needed:
-            raise InputError(
-                f"{self.pixels}: has {there:,} bytes where its index names {needed:,}; delete {self.folder}, and it is "
-                "filled anew"
-            )
-        return entries, count
+        size = self.pixels.stat().st_size if self.pixels.is_file() else 0
+        if size < needed:
+            raise InputError(str(self.pixels), f"{size:,} bytes", f"its index needs {needed:,}", hint)
+        return index, count
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One process writes at a time; whatever the disk says against it is one line."""
-        console = Console(stderr=True, highlight=False)
+        """Holds the lock of the folder, so that one process writes at a time; errors of the disk become InputErrors."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._lock)
             try:
-                lock.acquire(timeout=0)
+                acquired = lock.acquire(timeout=0)
             except Timeout:
-                console.print(f"waiting for another process that adds images to {self.folder}", soft_wrap=True)
-                lock.acquire()
-            try:
+                _print(f"waiting for another process that adds images to {self.folder}")
+                acquired = lock.acquire()
+            with acquired:
                 yield
-            finally:
-                lock.release()
         except (OSError, NotImplementedError) as error:
-            what = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            raise InputError(
-                f"cache {self.folder}: cannot be written ({what}); make room there, or name another folder"
-            ) from None
+            cause = getattr(error, "strerror", None) or str(error)
+            hint = "make room there, or name another folder"
+            raise InputError(f"cache {self.folder}", f"cannot be written ({cause})", hint=hint) from None
 
     def _check_space(self, count: int) -> None:
         needed, free = count * self._bytes, shutil.disk_usage(self.folder).free
-        what = f"{count:,} images of {self.side} x {self.side} pixels"
+        images = f"{count:,} images of {self.side} x {self.side} pixels"
         if needed > free:
-            raise InputError(
-                f"cache {self.folder}: {what} take {_gigabytes(needed)}, and {_gigabytes(free)} are free there; "
-                "make room, or name another folder"
-            )
+            got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
+            raise InputError(f"cache {self.folder}", got, hint="make room there, or name another folder")
         if count:
-            console = Console(stderr=True, highlight=False)
-            console.print(f"decoding {what} into {self.folder} ({_gigabytes(needed)})", soft_wrap=True)
+            _print(f"decoding {images} into {self.folder} ({_gigabytes(needed)})")
 
     def _cut_unfinished(self, count: int) -> None:
-        """Cut off what a crash left: half a line, and pixels that no line names."""
+        """Removes what a crash left: part of a line, and pixels without a line."""
         if self.index.exists():
-            whole = self.index.read_bytes().rfind(b"\n") + 1
-            os.truncate(self.index, whole)
+            os.truncate(self.index, self.index.read_bytes().rfind(b"\n") + 1)
         if self.pixels.exists():
             os.truncate(self.pixels, self._bytes * count)
 
     def _add(
-        self,
-        split: Split,
-        rows: list[int],
-        stamps: Sequence[Stamp | None],
-        decode: Callable[[list[int]], Iterable[Batch]],
-        causes: dict[str, str],
-    ) -> int:
+        self, split: Split, rows: list[int], states: States, batches: Iterable[Batch], causes: dict[str, str]
+    ) -> None:
         with self.pixels.open("ab", buffering=0) as pixels, progress_bar(len(rows), "decoding images") as progress:
-            place, lines, saved = pixels.tell() // self._bytes, [], time.monotonic()
+            end, lines, saved = pixels.tell() // self._bytes, [], time.monotonic()
             try:
-                for number, batch in enumerate(decode(rows)):
+                for start, batch in zip(range(0, len(rows), CHUNK), batches, strict=True):
                     _write(pixels, batch.images.permute(0, 2, 3, 1).flatten().numpy().data)
-                    good = {int(row): place + at for at, row in enumerate(batch.rows)}
-                    place += len(good)
-                    for row in rows[number * CHUNK : (number + 1) * CHUNK]:
-                        cause = "" if row in good else causes[split.name(row)]
-                        lines.append((*(stamps[row] or ()), good.get(row, NONE), cause))
-                    progress(min(len(rows), (number + 1) * CHUNK))
+                    positions = {int(row): end + number for number, row in enumerate(batch.rows)}
+                    end += len(positions)
+                    chunk = rows[start : start + CHUNK]
+                    for row in chunk:
+                        cause = "" if row in positions else causes[split.name(row)]
+                        lines.append((*(states[row] or ()), positions.get(row, _NOWHERE), cause))
+                    progress(start + len(chunk))
                     if time.monotonic() - saved > _SECONDS:
-                        self._name(pixels, lines)
+                        self._save_lines(pixels, lines)
                         saved = time.monotonic()
-            finally:  # also what was done when something stopped it
-                self._name(pixels, lines)
-        return len(rows)
+            finally:  # also after an interrupt
+                self._save_lines(pixels, lines)
 
-    def _name(self, pixels: RawIOBase, lines: list[Any]) -> None:
-        """Write the lines of pixels that are written, once they are on disk."""
+    def _save_lines(self, pixels: RawIOBase, lines: list[Any]) -> None:
+        """Appends lines to the index, after their pixels are on disk."""
         os.fsync(pixels.fileno())
         with self.index.open("ab", buffering=0) as index:
             before = index.tell()
@@ -223,41 +238,37 @@ class Cache:
         lines.clear()
 
 
-def _stamps(split: Split) -> tuple[list[Stamp | None], dict[int, str]]:
-    """The stamp of every row, None where there is no such file, and why not by row."""
-    stamps: list[Stamp | None] = []
+def _file_states(split: Split) -> tuple[States, dict[int, str]]:
+    """Returns the file state of every row, and by row why a file cannot be found."""
+    states: States = []
     absent: dict[int, str] = {}
     for row in range(len(split)):
-        made_of = split.stamp(row)
-        if made_of is None:
-            raise InputError(
-                f"cache: {split.name(row)} comes from no file, but is made by the data set, so that a change would not "
-                "be seen; leave out the cache"
-            )
+        stamp = split.stamp(row)
+        if stamp is None:
+            got = f"{split.name(row)} comes from no file, so that a change would not be noticed"
+            raise InputError("cache", got, hint="omit the cache")
         try:
-            state = made_of.file.stat()
-            stamps.append(Stamp(str(made_of.file.absolute()), made_of.how, state.st_size, state.st_mtime_ns))
+            found = stamp.file.stat()
+            states.append(FileState(str(stamp.file.absolute()), stamp.how, found.st_size, found.st_mtime_ns))
         except OSError as error:
-            stamps.append(None)
+            states.append(None)
             absent[row] = error.strerror or str(error)
-    return stamps, absent
+    return states, absent
 
 
-def _missing(stamps: Sequence[Stamp | None], entries: dict[tuple[str, str], Entry]) -> list[int]:
-    """Rows whose images are not in the index as their files are now; one of several that share an image."""
-    new = {stamp[:2]: row for row, stamp in enumerate(stamps) if stamp and _current(stamp, entries) is None}
-    return sorted(new.values())
-
-
-def _current(stamp: Stamp, entries: dict[tuple[str, str], Entry]) -> Entry | None:
-    entry = entries.get(stamp[:2])
-    return entry if entry is not None and entry.stamp == stamp else None
+def _missing(states: States, index: Index) -> list[int]:
+    """Returns the rows that are not in the index with their present file state; one row per image."""
+    return sorted({state: row for row, state in enumerate(states) if state and state not in index}.values())
 
 
 def _write(file: RawIOBase, content: bytes | memoryview) -> None:
     left = memoryview(content)
     while left:
         left = left[file.write(left) or 0 :]
+
+
+def _print(text: str) -> None:
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
 
 
 def _gigabytes(size: int) -> str:

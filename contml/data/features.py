@@ -1,7 +1,7 @@
-"""Files of features: a vector for each item by its name, written by `contml features`, read in place of images.
+"""Files of features: one vector per item, written by `contml features`, read in place of images.
 
-`.npz` holds `names` `[N]`, `features` `[N, F]` and `split` `[N]`; Parquet has columns of these names. `.npy` holds the
-vectors alone, the training items first, then the test items.
+`.npz` holds `names` `[N]`, `features` `[N, F]` and `split` `[N]`; Parquet has columns of these names. `.npy` holds only
+the vectors: those of the training items first, then those of the test items.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
 from contml._support.files import atomic
 from contml.data.sources import Vector
 from contml.data.split import Split, Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
-#: The endings of a file of features.
+#: The suffixes of a file of features.
 FORMATS = (".npz", ".npy", ".parquet")
 
 
 class Features(NamedTuple):
-    """Vectors by name."""
+    """Vectors and their names."""
 
-    names: list[str] | None  # [N]; None: in the order of the items, training before test
+    names: list[str] | None  # [N]; None: the vectors are in the order of the items, training before test
     values: Floats  # [N,F]
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file of features that ends in something else.
+    """Checks the suffix of a file of features.
 
     Raises:
-        InputError: it does.
+        InputError: it is not one of `FORMATS`.
     """
     if path.suffix not in FORMATS:
-        raise InputError(f"{path}: a file of features ends in {', '.join(FORMATS)}")
+        raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {', '.join(FORMATS)}")
 
 
 def write_features(path: Path, names: Sequence[str], splits: Sequence[str], values: Floats) -> None:
-    """Write vectors `[N, F]` with the name and the split of each."""
+    """Writes vectors `[N, F]` with the name and the split of each."""
     check_format(path)
     with atomic(path) as temporary:
         if path.suffix == ".parquet":
@@ -55,33 +55,33 @@ def write_features(path: Path, names: Sequence[str], splits: Sequence[str], valu
         elif path.suffix == ".npy":
             np.save(temporary, values)
         else:
-            with temporary.open("wb") as file:
-                np.savez(file, names=np.array(names), split=np.array(splits), features=values)
+            np.savez(temporary, names=np.array(names), split=np.array(splits), features=values)
 
 
 def read_features(path: Path) -> Features:
-    """What `write_features` wrote, or a file of the same form.
+    """Reads a file of features.
 
     Raises:
-        InputError: there is no such file, it is of another form, or a vector is not finite.
+        InputError: there is no such file, it has another form, or a vector is not finite.
     """
     check_format(path)
+    file = str(path)
     try:
         names, values = _read(path)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; 'contml features' writes one") from None
+        raise InputError(file, "no such file", hint="'contml features' writes one") from None
     except ImportError:
-        raise InputError(f'{path}: Parquet needs pyarrow: pip install "contml[table]"') from None
+        raise InputError(file, "Parquet needs pyarrow", hint='pip install "contml[table]"') from None
     except (KeyError, ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: no file of features ({' '.join(str(error).split())})") from None
+        raise InputError(file, f"not a file of features ({one_line(error)})") from None
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise InputError(f"{path}: features are {values.dtype} {list(values.shape)}; give numbers [items, features]")
+        raise InputError(file, f"features of {values.dtype} {list(values.shape)}", "must be numbers [items, features]")
+    if names is not None and len(names) != len(values):
+        raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
     values = values.astype(np.float32)
     if not np.isfinite(values).all():
         row = int(np.argwhere(~np.isfinite(values))[0, 0])
-        raise InputError(f"{path}: the features of {names[row] if names else f'item {row}'} are not finite")
-    if names is not None and len(set(names)) != len(values):
-        raise InputError(f"{path}: has {len(set(names)):,} different names for {len(values):,} vectors")
+        raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")
     return Features(names, values)
 
 
@@ -98,43 +98,51 @@ def _read(path: Path) -> tuple[list[str] | None, np.ndarray[Any, Any]]:
 
 
 def with_features(task: Task, path: Path) -> Task:
-    """The task with vectors in place of its images.
+    """Returns the task with vectors in place of its images.
+
+    A file with the names of the task's items in their order is matched row by row, so that items may share a name.
 
     Raises:
-        InputError: the file cannot be read, or lacks an item of the task.
+        InputError: the file cannot be read, lacks an item of the task, or two of its vectors have the same name.
     """
     found = read_features(path)
     splits = [split for split in (task.train, task.test, task.val) if split is not None]
-    total = sum(map(len, splits))
-    if found.names is None:
-        if len(found.values) != total:
-            raise InputError(f"{path}: has {len(found.values):,} vectors for {total:,} items; give one for each")
-        rows = iter(range(total))
-        placed = [_placed(split, found.values[[next(rows) for _ in range(len(split))]]) for split in splits]
-    else:
-        # Under another root folder the same items have other paths: they are compared below what all have in common.
-        row_of = dict(zip(_short(found.names), range(len(found.names)), strict=True))
-        keys = iter(_short([name for split in splits for name in split.names]))
-        placed = []
-        for split in splits:
-            wanted = [next(keys) for _ in range(len(split))]
-            missing = [name for key, name in zip(wanted, split.names, strict=True) if key not in row_of]
-            if missing:
-                raise InputError(
-                    f"{path}: has no features of {missing[0]} ({len(missing):,} of {len(split):,} items are missing); "
-                    "write it anew with 'contml features'"
-                )
-            placed.append(_placed(split, found.values[[row_of[key] for key in wanted]]))
-    train, test, *val = placed
+    item_names = [name for split in splits for name in split.names]
+    values = found.values
+    if found.names is not None:
+        values = values[_rows_of(item_names, found.names, path)]
+    elif len(values) != len(item_names):
+        got = f"{len(values):,} vectors for {len(item_names):,} items"
+        raise InputError(str(path), got, hint="give one vector per item")
+    ends = np.cumsum([len(split) for split in splits])
+    train, test, *val = (_with_vectors(*pair) for pair in zip(splits, np.split(values, ends[:-1]), strict=True))
     return replace(task, train=train, test=test, val=val[0] if val else None)
 
 
-def _placed(split: Split, values: Floats) -> Split:
+def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
+    """Returns the row of each item among the names of a file."""
+    # The root folder may have moved: names are compared below the folder that all of them share.
+    wanted, keys = _below_shared_folder(item_names), _below_shared_folder(names)
+    if wanted == keys:
+        return [*range(len(names))]
+    rows: dict[str, int] = {}
+    for row, key in enumerate(keys):
+        if rows.setdefault(key, row) != row:
+            got = f"features[{rows[key]}] and features[{row}] have the same name, {names[row]}"
+            hint = "write the file again with 'contml features' for the items of this task"
+            raise InputError(str(path), got, "names must differ, or be those of the task in its order", hint)
+    missing = [name for key, name in zip(wanted, item_names, strict=True) if key not in rows]
+    if missing:
+        got = f"no features of {missing[0]} ({len(missing):,} of {len(item_names):,} items are missing)"
+        raise InputError(str(path), got, hint="write the file again with 'contml features'")
+    return [rows[key] for key in wanted]
+
+
+def _with_vectors(split: Split, values: Floats) -> Split:
     vectors = [Vector(vector, picture=source) for vector, source in zip(values, split.images, strict=True)]
     return replace(split, images=vectors)
 
 
-def _short(names: Sequence[str]) -> list[str]:
-    """Names without the folders that all of them share."""
+def _below_shared_folder(names: Sequence[str]) -> list[str]:
     folder = os.path.commonpath([str(Path(name).parent) for name in names]) if names else ""
     return [name[len(folder) :].lstrip("/") if folder and name.startswith(folder) else name for name in names]

@@ -1,12 +1,14 @@
-"""Where the image of an item comes from: a file, a crop of a file, pixels; or a vector of features in its place.
+"""Image sources: a file, a crop of a file, pixels in memory, or a vector of features in place of an image.
 
-Sources are small frozen dataclasses: a split holds one for each item and sends them to worker processes. `read` gives
-what `contml.data.decode` takes; `stamp` says which file an image is made of, and how, so that a cache can tell images
-apart without decoding them.
+Image sources are small frozen dataclasses: a split holds one per item and sends them to worker processes. `read`
+returns what `contml.data.decode` takes. `stamp` names the file and the crop, so that a cache can tell images apart
+without decoding them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -14,19 +16,21 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from PIL import Image, ImageOps
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
 
-#: What a source reads: a file to decode, a decoded picture, its pixels `[H, W, 3]` in uint8, or features `[F]`.
+#: An RGB image: uint8 `[H, W, 3]`.
+PixelArray: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+#: What an image source reads: a file to decode, a picture, its pixels `[H, W, 3]` in uint8, or features `[F]`.
 ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[Any]]"
-#: Left, top, right, bottom in pixels, counted from the edges of the file's image.
+#: Left, top, right, bottom in pixels of the file's image.
 Box: TypeAlias = "tuple[float, float, float, float]"
 
-#: A square crop is at most so many times as large as its image: a joint at a million would take all memory.
+#: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
 _LARGEST = 20
 
 
 class Stamp(NamedTuple):
-    """The file that an image is made of, and how; "" where it is the whole file."""
+    """The file of an image, and how the image is cut from it: "" for the whole file."""
 
     file: Path
     how: str
@@ -38,16 +42,30 @@ class ImageSource(Protocol):
 
     @property
     def stamp(self) -> Stamp | None:
-        """The file and how the image is made of it; None where the image comes from no file."""
+        """The file and the crop; None if the image comes from no file."""
         ...
 
     def read(self) -> ImageItem:
-        """The image.
+        """Returns the image.
 
         Raises:
             OSError: it cannot be read.
         """
         ...
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Image.Image]:
+    """Opens an image file; errors of decoding become an OSError."""
+    try:
+        with Image.open(file) as picture:
+            yield picture
+    except FileNotFoundError:
+        raise OSError("no such file") from None
+    except (InputError, MemoryError, OSError):
+        raise
+    except Exception as error:  # on broken files, Pillow's decoders raise nearly any exception
+        raise OSError(one_line(error)) from error
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,7 @@ class ImageFile:
         return Stamp(self.file, "")
 
     def read(self) -> ImageItem:
-        """The file, to be decoded."""
+        """Returns the path of the file, which is decoded later."""
         return self.file
 
 
@@ -70,43 +88,35 @@ class ImageFile:
 class Pixels:
     """An image in memory: uint8 `[H, W, 3]`, or a picture."""
 
-    pixels: Image.Image | np.ndarray[Any, np.dtype[np.uint8]]
-
-    @property
-    def stamp(self) -> None:
-        """It comes from no file."""
-        return None
+    pixels: Image.Image | PixelArray
+    stamp = None
 
     def read(self) -> ImageItem:
-        """The pixels."""
+        """Returns the pixels."""
         return self.pixels
 
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """Features of an image in place of its pixels: a head on them trains in seconds, with `model.backbone=features`.
+    """Features of an image in place of its pixels: a head on features trains in seconds (`model.backbone=features`).
 
     Args:
         values: float32 `[F]`.
-        picture: where the image itself comes from, for galleries.
+        picture: the source of the image itself, for galleries.
     """
 
     values: np.ndarray[Any, np.dtype[np.float32]]
     picture: ImageSource | None = None
-
-    @property
-    def stamp(self) -> None:
-        """There is nothing to decode, and so nothing to cache."""
-        return None
+    stamp = None
 
     def read(self) -> ImageItem:
-        """The features."""
+        """Returns the features."""
         return self.values
 
 
 @dataclass(frozen=True)
 class BoxCrop:
-    """What lies in a box of an image file; the box is rounded to whole pixels, and ends where the image does."""
+    """The part of an image file inside a box; the box is rounded to whole pixels and clipped to the image."""
 
     file: Path
     box: Box
@@ -117,28 +127,22 @@ class BoxCrop:
         return Stamp(self.file, f"box {self.box}")
 
     def read(self) -> ImageItem:
-        """The crop.
+        """Returns the crop.
 
         Raises:
             OSError: the image cannot be decoded, or the box lies outside of it.
         """
-        box = self.box
-        try:
-            with Image.open(self.file) as file:
-                left, top = (max(0, round(edge)) for edge in box[:2])
-                right, bottom = (min(length, round(edge)) for edge, length in zip(box[2:], file.size, strict=True))
-                if right <= left or bottom <= top:
-                    size = " x ".join(map(str, file.size))
-                    raise OSError(f"its box {tuple(map(round, box))} shows nothing of {size} pixels")
-                return file.crop((left, top, right, bottom))
-        except OSError:
-            raise
-        except Exception as error:  # on bytes that are not what they seem, Pillow's decoders raise nearly anything
-            raise OSError(str(error) or type(error).__name__) from error
+        with _opened(self.file) as picture:
+            left, top = (max(0, round(edge)) for edge in self.box[:2])
+            right, bottom = (min(length, round(edge)) for edge, length in zip(self.box[2:], picture.size, strict=True))
+            if right <= left or bottom <= top:
+                size = " x ".join(map(str, picture.size))
+                raise OSError(f"its box {tuple(map(round, self.box))} shows nothing of {size} pixels")
+            return picture.crop((left, top, right, bottom))
 
 
 class Square(NamedTuple):
-    """A square in an image: left and top edge and side, in pixels; its first pixel covers 0 to 1."""
+    """A square in an image: left edge, top edge and side in pixels; the first pixel covers 0 to 1."""
 
     left: float
     top: float
@@ -147,13 +151,13 @@ class Square(NamedTuple):
 
 @dataclass(frozen=True)
 class SquareCrop:
-    """A square of an image file, brought to one size: a person, as a rule.
+    """A square of an image file, resized to one size; usually a person.
 
     Args:
         file: the image.
-        square: what to cut; where it leaves the image, the edge is repeated.
+        square: what to cut; outside the image, its edge is repeated.
         side: side of the crop in pixels.
-        image_size: width and height that the image must have; None where they are not known.
+        image_size: width and height that the image must have; None if they are not known.
     """
 
     file: Path
@@ -167,41 +171,38 @@ class SquareCrop:
         return Stamp(self.file, f"{self.side} x {self.side} of {', '.join(f'{number:.3f}' for number in self.square)}")
 
     def read(self) -> ImageItem:
-        """The crop `[side, side, 3]`.
+        """Returns the crop `[side, side, 3]`.
 
         Raises:
             OSError: the image cannot be decoded.
-            InputError: the square lies outside the image, or the image has another size than its labels say.
+            InputError: the square lies outside the image, or the image does not have the annotated size.
         """
         left, top, size = self.square
-        try:
-            with Image.open(self.file) as opened:
-                picture: Image.Image = opened
-                # Joints are given in the file's own pixels as a rule, whatever its EXIF orientation.
-                if self.image_size not in (None, picture.size):
-                    picture = ImageOps.exif_transpose(picture)
-                width, height = picture.size
-                if self.image_size is not None and picture.size != self.image_size:
-                    given_width, given_height = self.image_size
-                    raise InputError(
-                        f"{self.file}: is {width} x {height} pixels, but its joints are given in {given_width} x "
-                        f"{given_height}; were the images resized without the annotations?"
-                    )
-                inside = 0 <= left + size / 2 <= width and 0 <= top + size / 2 <= height
-                if not inside or size > _LARGEST * max(width, height):
-                    raise InputError(
-                        f"{self.file}: is {width} x {height} pixels, and a person of {size:.0f} is marked at "
-                        f"{left + size / 2:.0f}, {top + size / 2:.0f}; are these the images that the joints belong to?"
-                    )
-                x0, y0 = max(0, int(left)), max(0, int(top))
-                x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
-                part = np.asarray(picture.convert("RGB").crop((x0, y0, x1, y1)))
-        except (InputError, MemoryError):
-            raise
-        except FileNotFoundError:
-            raise OSError("no such file") from None
-        except Exception as error:  # on bytes that are not what they seem, Pillow's decoders raise nearly anything
-            raise OSError(" ".join(str(error).split())[:200] or type(error).__name__) from error
+        with _opened(self.file) as opened:
+            picture: Image.Image = opened
+            # Joints are usually given in the file's own pixels, whatever its EXIF orientation.
+            if self.image_size not in (None, picture.size):
+                picture = ImageOps.exif_transpose(picture)
+            width, height = picture.size
+            found = f"{width} x {height} pixels"
+            if self.image_size not in (None, picture.size):
+                annotated = "{} x {}".format(*self.image_size)
+                raise InputError(
+                    str(self.file),
+                    found,
+                    f"must be {annotated}, the size that its annotation gives",
+                    "were the images resized without the annotations?",
+                )
+            x, y = left + size / 2, top + size / 2
+            if not (0 <= x <= width and 0 <= y <= height) or size > _LARGEST * max(width, height):
+                raise InputError(
+                    str(self.file),
+                    f"{found}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
+                    hint="check that the annotations belong to these images",
+                )
+            x0, y0 = max(0, int(left)), max(0, int(top))
+            x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
+            part = np.asarray(picture.convert("RGB").crop((x0, y0, x1, y1)))
         over = [int(np.ceil(max(0.0, d))) for d in (x0 - left, y0 - top, left + size - x1, top + size - y1)]
         wide = Image.fromarray(np.pad(part, ((over[1], over[3]), (over[0], over[2]), (0, 0)), mode="edge"))
         corner = (left - x0 + over[0], top - y0 + over[1])

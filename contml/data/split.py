@@ -1,4 +1,4 @@
-"""A split: images, their labels, queries and gallery; and a task: a training and a test split."""
+"""A split is images, labels, queries and gallery; a task is a training and a test split."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from contml.contracts import Rows
 from contml.data.sources import ImageItem, ImageSource, Stamp, Vector
 from contml.labels.base import LabelSpace
 
-#: `renderer(picture, row, size)`: the picture of a row, `size` pixels square, with its label drawn on it.
+#: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
 Renderer: TypeAlias = Callable[[Image.Image, int, int], Image.Image]
-#: `explainer((query, row), (picture, picture), size)`: why two rows are near or far, `size` pixels wide.
+#: `explainer((query, row), (picture, picture), size)` draws why two rows are near or far, `size` pixels wide.
 Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image], int], Image.Image]
 
-
-#: Pixels of the blank picture of an item that has only features.
+#: Side in pixels of the blank picture of an item that has only features.
 _BLANK = 64
 
 
 @dataclass(frozen=True)
 class Split:
-    """Images, their labels, queries and gallery. Worker processes receive it, so its parts can be pickled.
+    """Images, labels, queries and gallery. Its parts must be picklable, since worker processes receive them.
 
     Args:
-        images: where the image of each item comes from.
-        names: what to call each item in an error or a caption: the path of a file where there is one.
+        images: the image source of each item.
+        names: the name of each item in errors and captions: its path if it comes from a file.
         labels: the label space of the items, a root.
-        queries: rows that are queries; None with gallery None: every row is a query against all the others.
+        queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
         gallery: rows that are ranked; disjoint from the queries.
-        groups: the group of each item `[N]`, where the other items of a query's own group are left out of its gallery.
-        recall_at: the K at which papers on the data report Recall@K.
-        excluded: how many items were left out, by reason.
+        groups: the group of each item `[N]`; the gallery of a query omits the other items of its group.
+        recall_at: the K for Recall@K in papers on this data set.
+        excluded: number of items left out, by reason.
         renderer: draws the label of a row on its picture; None: the picture alone.
-        explainer: draws why two rows are near or far, where the task can say.
+        explainer: draws why two rows are near or far; None if the task has no explanation.
     """
 
     images: Sequence[ImageSource]
@@ -58,58 +57,59 @@ class Split:
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.names) == len(self.labels):
-            raise InputError(
-                f"there are {len(self.images)} images, {len(self.names)} names and {len(self.labels)} labels; "
-                "give one of each for every item"
-            )
+            got = f"{len(self.images)} images, {len(self.names)} names and {len(self.labels)} labels"
+            raise InputError("split", got, hint="give one of each per item")
         if (self.queries is None) != (self.gallery is None):
-            raise InputError("a split has queries and a gallery, or neither: then every item is a query")
-
+            got = "a gallery without queries" if self.queries is None else "queries without a gallery"
+            raise InputError("split", got, hint="give both, or neither: then every item is a query")
         lengths = {len(source.values) if isinstance(source, Vector) else 0 for source in self.images}
         if len(lengths) > 1:
-            raise InputError("a split has images, or feature vectors of one length; these are mixed")
+            got = f"lengths of features {sorted(lengths)}, where 0 is an image"
+            raise InputError("split", got, "must be images, or feature vectors of one length")
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def feature_dim(self) -> int | None:
-        """The length of the feature vectors that stand in place of images; None where there are images."""
+        """The length of the feature vectors; None if the items are images."""
         first = self.images[0] if self.images else None
         return len(first.values) if isinstance(first, Vector) else None
 
     def image(self, row: int) -> ImageItem:
-        """The image of a row: a file to decode, a picture, pixels, or features."""
+        """Returns the image of a row: a file to decode, a picture, pixels, or features."""
         return self.images[row].read()
 
     def stamp(self, row: int) -> Stamp | None:
-        """The file that the image of a row is made of, and how; None where it comes from no file."""
+        """Returns the file of the image of a row and the crop; None if it comes from no file."""
         return self.images[row].stamp
 
     def name(self, row: int) -> str:
-        """What to call a row."""
+        """Returns the name of a row."""
         return self.names[row]
 
     def picture(self, row: int) -> Image.Image:
-        """The image of a row in RGB, upright."""
+        """Returns the image of a row in RGB, upright."""
         source = self.images[row]
-        if isinstance(source, Vector) and source.picture is None:
-            return Image.new("RGB", (_BLANK, _BLANK), "#e4e4e0")
-        item = (source.picture or source).read() if isinstance(source, Vector) else source.read()
+        if isinstance(source, Vector):
+            if source.picture is None:
+                return Image.new("RGB", (_BLANK, _BLANK), "#e4e4e0")
+            source = source.picture
+        item = source.read()
         if isinstance(item, Path):
             with Image.open(item) as file:
                 return ImageOps.exif_transpose(file).convert("RGB")
         return (Image.fromarray(item) if isinstance(item, np.ndarray) else item).convert("RGB")
 
     def draw(self, row: int, size: int) -> Image.Image:
-        """The image of a row, `size` pixels square, with its label drawn on it."""
+        """Returns the image of a row, `size` pixels square, with its label drawn on it."""
         picture = self.picture(row)
         if self.renderer is None:
             return picture.resize((size, size), Image.Resampling.BICUBIC)
         return self.renderer(picture, row, size)
 
     def explain(self, query: int, row: int, size: int) -> Image.Image | None:
-        """Why two rows are near or far, `size` pixels wide; None where the split does not say."""
+        """Draws why two rows are near or far, `size` pixels wide; returns None without an explainer."""
         if self.explainer is None:
             return None
         return self.explainer((query, row), (self.picture(query), self.picture(row)), size)
@@ -120,12 +120,12 @@ class Task:
     """A training and a test split with one kind of label.
 
     Args:
-        train: what is trained on.
-        test: what is evaluated.
-        val: what chooses a checkpoint or an option, where the data have such a split.
-        summary: what was found and what was left out, as pairs of words; `contml check` and `prepare` print them.
-        columns: how the columns of a table were read: rows of texts, a header first.
-        suggested: the config that suits the data, and changes to it.
+        train: the training split.
+        test: the test split.
+        val: the validation split, which selects a checkpoint or an option; None if the data set has none.
+        summary: what was found and what was left out, as (label, text); `contml check` and `prepare` print it.
+        columns: how the columns of a table were read: rows of text, a header first.
+        suggested: a config that suits the data, and changes to it.
     """
 
     train: Split
@@ -137,11 +137,11 @@ class Task:
 
 
 def query_split(queries: Rows, items: int) -> tuple[Tensor | None, Tensor | None]:
-    """Queries and gallery `(rows, rows)` of a split of so many items; (None, None) where there are no queries.
+    """Returns the rows of the queries and of the gallery; (None, None) if there are no queries.
 
     Args:
-        queries: the rows that are queries; all others are the gallery.
-        items: how many items the split has.
+        queries: the rows of the queries; all others are the gallery.
+        items: number of items of the split.
     """
     is_query = torch.zeros(items, dtype=torch.bool)
     if queries is not None:
@@ -152,15 +152,14 @@ def query_split(queries: Rows, items: int) -> tuple[Tensor | None, Tensor | None
 
 
 def draw_queries(count: int, items: int, seed: int) -> Rows:
-    """So many rows of a split of `items`, drawn at random; none where `count` is 0.
+    """Returns `count` random rows of a split of `items`.
 
     Raises:
-        InputError: fewer than two items would be left to find.
+        InputError: fewer than two items would be left in the gallery.
     """
-    if not 0 <= count <= max(items - 2, 0):
-        raise InputError(
-            f"queries is {count}; it must be 0 to {max(items - 2, 0)}, so that two of {items} test images are left to "
-            "find; 0 makes every image a query against all others"
-        )
+    most = max(items - 2, 0)
+    if not 0 <= count <= most:
+        allowed = f"must be 0 to {most}, so that two of {items} test images are left to find"
+        raise InputError("queries", str(count), allowed, "0 makes every image a query against all others")
     rows: list[int] = np.random.default_rng(seed).choice(items, count, replace=False).tolist()
     return rows

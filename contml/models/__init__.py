@@ -1,4 +1,4 @@
-"""Embedding models: a backbone by name, features of one or of several of its levels, and a linear layer on each."""
+"""Embedding models: a backbone, and a linear layer on its features or on those of each of its levels."""
 
 from contml.models.backbones import BACKBONES, backbone_names
 from contml.models.embedding import EmbeddingModel

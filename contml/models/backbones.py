@@ -1,4 +1,4 @@
-"""Backbones by name: this library's own, torchvision's without their classifier, timm's, and a user's own."""
+"""Backbones by name: contml's own, torchvision's without their classifier, timm's, and a user's own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from contml._support.errors import InputError, did_you_mean
+from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.imports import import_by_name
-from contml.models.weights import FILES, line
+from contml.models.weights import FILES
 
 Found = TypeVar("Found")
 
@@ -18,7 +18,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class SmallCNN(nn.Module):
-    """Convolutions made for 64-pixel images on a CPU: images `[B, 3, H, W]` to features `[B, 1024]`."""
+    """A small network for 64-pixel images on a CPU: images `[B, 3, H, W]` to features `[B, 1024]`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,16 +31,16 @@ class SmallCNN(nn.Module):
             *_conv(64, 128),
             *_conv(128, 128),
             *_conv(128, 256, stride=2),
-            # A map of 4 x 4 and not one mean over the image: where things are is what a pose consists of. 64 channels
-            # keep the features, and with them a new head's embeddings, about as long as a ResNet's.
+            # A 4 x 4 map instead of one mean over the image, since position matters for a pose. With 64 channels, the
+            # norm of the features, and so of a new head's embeddings, is about that of a ResNet.
             *_conv(256, 64, kernel=1),
             nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
-        # Channels last makes it quick on a CPU; the weights stay as they are, safetensors would refuse them otherwise.
+        """Returns features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
+        # Channels last is faster on a CPU. The weights are not converted: safetensors would refuse them.
         features: Tensor = self.layers(x.contiguous(memory_format=torch.channels_last))
         return features
 
@@ -51,7 +51,7 @@ def _conv(channels_in: int, channels_out: int, kernel: int = 3, stride: int = 1)
     return [conv, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
 
-#: The backbone of data that are features already: it has no weights.
+#: The backbone for data that are features already; it has no weights.
 FEATURES = "features"
 #: Backbones of this library: functions without arguments that return a module with features `[B, width]`.
 BACKBONES: dict[str, Callable[[], nn.Module]] = {
@@ -60,75 +60,70 @@ BACKBONES: dict[str, Callable[[], nn.Module]] = {
 
 
 def backbone_names() -> list[str]:
-    """Every backbone that goes by a plain name: this library's, then torchvision's. timm's are `timm:NAME`."""
+    """Returns the names of contml's and torchvision's backbones. timm's are `timm:NAME`."""
     from torchvision import models  # here: it takes a second to import
 
     return [*BACKBONES, FEATURES, *models.list_models(module=models)]
 
 
 class Built(NamedTuple):
-    """A backbone, and what is known of it."""
+    """A backbone, the width of its features, and the statistics of its input."""
 
     backbone: nn.Module
     width: int
-    statistics: tuple[tuple[float, ...], tuple[float, ...]]  # mean, std of its input
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET  # mean, std
+
+
+def name_of(backbone: str | nn.Module) -> str:
+    """Returns what to call a backbone in an error."""
+    return backbone if isinstance(backbone, str) else f"a {type(backbone).__name__}"
 
 
 def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = None) -> Built:
-    """A backbone by its name in a config, or a module as one; `feature_dim`: of data that are features, not images.
+    """Builds a backbone from its name or from a module.
+
+    Args:
+        backbone: its name in a config, or a module.
+        weights: "none", or the name of published weights.
+        feature_dim: length of the feature vectors; None if the data are images.
 
     Raises:
-        InputError: there is none of that name, it has no such weights, or these cannot be downloaded.
+        InputError: the backbone or its weights are unknown, do not fit the data, or cannot be downloaded.
     """
-    if isinstance(backbone, nn.Module):
-        _only_files(f"a {type(backbone).__name__}", weights)
-        return Built(backbone, width_of(backbone), _IMAGENET)
-    if backbone == FEATURES:
-        if feature_dim is None:
-            raise InputError(
-                f"backbone '{FEATURES}' takes vectors in place of images, but these data have images; name a file of "
-                "features ('contml features' writes one), or choose another backbone"
-            )
-        if weights != "none":
-            raise InputError(f"backbone '{FEATURES}' has no weights; the head learns alone")
-        return Built(nn.Identity(), feature_dim, _IMAGENET)
-    if feature_dim is not None:
-        raise InputError(f"backbone '{backbone}' takes images, but these data are features; set backbone '{FEATURES}'")
-    if backbone in BACKBONES:
-        _only_files(backbone, weights)
-        module = BACKBONES[backbone]()
-        return Built(module, width_of(module), _IMAGENET)
-    if backbone.startswith("timm:"):
-        return _timm(backbone.removeprefix("timm:"), weights)
-    if ":" in backbone:
-        _only_files(backbone, weights)
-        module = _imported(backbone)
-        return Built(module, width_of(module), _IMAGENET)
-    if backbone not in backbone_names():
-        others = "allowed: small_cnn, a torchvision model, timm:NAME or package.module:callable"
-        raise InputError(f"unknown backbone '{backbone}'; {did_you_mean(backbone, backbone_names(), others)}")
-    return _torchvision(backbone, weights)
-
-
-def _only_files(backbone: str, weights: str) -> None:
+    name = name_of(backbone)
+    if (name == FEATURES) != (feature_dim is not None):
+        allowed = f"must be {FEATURES}, since the data are features" if feature_dim else "the data are images"
+        hint = "" if feature_dim else "choose another backbone, or give features ('contml features' writes a file)"
+        raise InputError("backbone", name, allowed, hint)
+    if name.startswith("timm:"):
+        return _timm(name.removeprefix("timm:"), weights)
+    if isinstance(backbone, str) and ":" not in name and name not in (FEATURES, *BACKBONES):
+        return _torchvision(name, weights)
     if weights != "none":
-        raise InputError(f"{backbone} has no weights '{weights}'; allowed: none or a local file ({', '.join(FILES)})")
+        files = "" if feature_dim else f" or a local file ({', '.join(FILES)})"
+        raise InputError("weights", weights, f"must be none{files} for backbone {name}")
+    if feature_dim is not None:
+        return Built(nn.Identity(), feature_dim)
+    if isinstance(backbone, str):
+        backbone = BACKBONES[name]() if name in BACKBONES else _imported(name)
+    return Built(backbone, width_of(backbone))
 
 
 def _torchvision(name: str, weights: str) -> Built:
     from torchvision import models
 
+    names = backbone_names()
+    if name not in names:
+        allowed = "must be small_cnn, a torchvision model, timm:NAME or package.module:callable"
+        raise InputError("backbone", name, allowed, did_you_mean(name, names))
     registry = models.get_model_weights(name)
     known = [*registry.__members__]
-    if weights != "none" and weights not in known:
+    if weights not in ("none", *known):
         hint = did_you_mean("DEFAULT" if weights == "pretrained" else weights, known)
-        raise InputError(
-            f"{name} has no weights '{weights}'; allowed: none, {', '.join(known)} or a local file"
-            f"{'; ' if hint else ''}{hint}"
-        )
+        raise InputError("weights", weights, f"must be none, {', '.join(known)} or a local file for {name}", hint)
     entry = None if weights == "none" else registry[weights]
-    # Auxiliary classifiers only help to train a classifier, and make the output of these two a tuple. Their published
-    # weights were trained on inputs of other statistics, which transform_input restores.
+    # Auxiliary classifiers of these two models only help to train a classifier, and make the output a tuple. Their
+    # published weights were trained on inputs of other statistics, which transform_input restores.
     special = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}
     if special and entry is None:
         special |= {"aux_logits": False, "init_weights": True}
@@ -137,72 +132,67 @@ def _torchvision(name: str, weights: str) -> Built:
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a broken download is a RuntimeError
         if entry is None:
             raise
-        raise _not_downloaded(f"weights {weights} of {name} from {entry.url}", torch.hub.get_dir(), error) from error
-    if special:  # published weights come with auxiliary classifiers, and torchvision keeps one of the two models'
+        raise _not_downloaded(f"{weights} of {name} from {entry.url}", torch.hub.get_dir(), error) from error
+    if special:  # published weights bring auxiliary classifiers, and torchvision keeps those of one model
         module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
     return Built(module, _cut_classifier(module), (tuple(preset.mean), tuple(preset.std)))
 
 
 def _cut_classifier(module: nn.Module) -> int:
-    """Take the last layer with 1000 outputs out of a torchvision model; returns the width of what went into it."""
-    for name, layer in reversed([*module.named_modules()]):
-        if isinstance(layer, nn.Linear) and layer.out_features == 1000:
-            width = layer.in_features
-        elif isinstance(layer, nn.Conv2d) and layer.out_channels == 1000:  # squeezenet
-            width = layer.in_channels
-        else:
-            continue
-        parent, _, child = name.rpartition(".")
-        setattr(module.get_submodule(parent), child, nn.Identity())
-        return width
-    raise InputError(f"{type(module).__name__} has no layer with 1000 outputs that could be its classifier")
+    """Removes the last layer with 1000 outputs of a torchvision model; returns the width of its input."""
+    layers: list[tuple[str, Any]] = [*module.named_modules()]
+    outputs = ("out_features", "out_channels")  # out_channels: squeezenet
+    name, layer = next(named for named in reversed(layers) if 1000 in (getattr(named[1], key, 0) for key in outputs))
+    parent, _, child = name.rpartition(".")
+    setattr(module.get_submodule(parent), child, nn.Identity())
+    return int(layer.weight.shape[1])
 
 
 def _timm(name: str, weights: str) -> Built:
     try:
         import timm
     except ImportError as error:
-        raise InputError(f'timm:{name} needs timm: pip install "contml[timm]"') from error
+        raise InputError("backbone", f"timm:{name} needs timm", hint='pip install "contml[timm]"') from error
     if weights not in ("none", "DEFAULT"):
-        raise InputError(f"timm:{name} has no weights '{weights}'; allowed: none, DEFAULT or a local file")
+        raise InputError("weights", weights, f"must be none, DEFAULT or a local file for timm:{name}")
     if not timm.is_model(name):
-        raise InputError(
-            f"unknown backbone 'timm:{name}'; {did_you_mean(name, timm.list_models(), 'see timm.list_models()')}"
-        )
+        names = [f"timm:{known}" for known in timm.list_models()]
+        raise InputError("backbone", f"timm:{name}", hint=did_you_mean(f"timm:{name}", names, "see timm.list_models()"))
     try:
         module = timm.create_model(name, pretrained=weights != "none", num_classes=0)
-    except Exception as error:  # timm downloads through several libraries, each with errors of its own
+    except Exception as error:  # timm downloads through several libraries, each with its own errors
         if weights == "none":
             raise
         from huggingface_hub import constants
 
-        raise _not_downloaded(f"pretrained weights of timm:{name}", constants.HF_HUB_CACHE, error) from error
+        raise _not_downloaded(f"{weights} of timm:{name}", constants.HF_HUB_CACHE, error) from error
     config: Any = module.pretrained_cfg
     return Built(module, width_of(module, config["input_size"][-1]), (tuple(config["mean"]), tuple(config["std"])))
 
 
-def _imported(spec: str) -> nn.Module:
+def _imported(name: str) -> nn.Module:
     try:
-        factory = import_by_name(spec)
+        factory = import_by_name(name)
         module = factory() if callable(factory) else None
-    except Exception as error:  # whatever a user's own module raises
-        raise InputError(f"backbone '{spec}' cannot be imported ({type(error).__name__}: {line(error)})") from error
+    except Exception as error:  # a user's own module may raise anything
+        got = f"{name} cannot be imported ({type(error).__name__}: {one_line(error)})"
+        raise InputError("backbone", got) from error
     if not isinstance(module, nn.Module):
-        raise InputError(f"backbone '{spec}' is no function that returns a torch.nn.Module")
+        raise InputError("backbone", name, "must be a function that returns a torch.nn.Module")
     return module
 
 
 def width_of(module: nn.Module, *sizes: int) -> int:
-    """The width of a module's features."""
-    return dry_run(module, lambda features: as_rows(features).shape[1], *sizes)
+    """Returns the width of a module's features."""
+    return dry_run(module, lambda features: flat_features(features).shape[1], *sizes)
 
 
 def dry_run(module: nn.Module, read: Callable[[Any], Found], *sizes: int) -> Found:
-    """What `read` finds in a module's output for one image of the first size that it can read.
+    """Returns `read(output)` of a module for one image of the first size that it accepts.
 
     Raises:
-        InputError: it can read none of these, or its output is not what a backbone's should be.
+        InputError: it accepts none of the sizes, or its output is not that of a backbone.
     """
     first = next(module.parameters(), torch.empty(0))
     reason = ""
@@ -211,27 +201,24 @@ def dry_run(module: nn.Module, read: Callable[[Any], Found], *sizes: int) -> Fou
         try:
             with torch.inference_mode():
                 return read(module(torch.zeros(1, 3, size, size, dtype=first.dtype, device=first.device)))
+        except InputError:
+            raise
         except (RuntimeError, AssertionError, ValueError) as error:
-            reason = reason or f"images of {size} x {size} pixels: {line(error)}"
-            if isinstance(error, InputError):
-                break
-    raise InputError(f"backbone {type(module).__name__} cannot be used ({reason})")
+            reason = reason or f"images of {size} x {size} pixels: {one_line(error)}"
+    raise InputError("backbone", f"{type(module).__name__} cannot be used ({reason})")
 
 
-def as_rows(features: Any) -> Tensor:
-    """Features as `[B, width]`; a pooled map `[B, width, 1, 1]` is one."""
+def flat_features(features: Any) -> Tensor:
+    """Returns features `[B, width]`; a pooled map `[B, width, 1, 1]` is flattened."""
+    got = f"a {type(features).__name__}"
     if isinstance(features, Tensor):
-        rows: Tensor = features
-        if rows.ndim == 4 and rows.shape[2:] == (1, 1):
-            rows = rows.flatten(1)
+        rows: Tensor = features.flatten(1) if features.ndim == 4 and features.shape[2:] == (1, 1) else features
         if rows.ndim == 2:
             return rows
-    got = list(features.shape) if isinstance(features, Tensor) else f"a {type(features).__name__}"
-    raise InputError(f"a backbone returns features of shape [B, width]; this one returned {got}")
+        got = f"features of shape {list(features.shape)}"
+    raise InputError("backbone", got, "must return features of shape [B, width]")
 
 
-def _not_downloaded(what: str, cache: str, error: Exception) -> InputError:
-    return InputError(
-        f"could not download {what} ({line(error)}); it would be cached under {cache}; "
-        "without a network, weights may be a local file"
-    )
+def _not_downloaded(weights: str, cache: str, error: Exception) -> InputError:
+    hint = f"without a network, give a local file; a download is cached in {cache}"
+    return InputError("weights", f"could not download {weights} ({one_line(error)})", hint=hint)

@@ -1,6 +1,6 @@
-"""An embedding model: a backbone by name, and a linear layer on its features, or on those of each of its levels.
+"""An embedding model: a backbone, and a linear layer on its features or on those of each of its levels.
 
-Backbones are the library's own (`BACKBONES`), torchvision's classification models without their classifier, timm's
+Backbones are contml's own (`BACKBONES`), torchvision's classification models without their classifier, timm's
 (`timm:NAME`), or any module of the user's (`package.module:callable`; from Python also the module itself).
 """
 
@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from contml._support.errors import InputError
-from contml.models.backbones import as_rows, build
+from contml._support.errors import InputError, one_line
+from contml._support.validation import check_at_least
+from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import Level, LevelHeads, at_levels, pooled, widths_of
-from contml.models.weights import line, load_backbone, load_head, names_a_file, read
+from contml.models.weights import load_backbone, load_head, names_a_file, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
 if TYPE_CHECKING:
@@ -31,25 +32,23 @@ class EmbeddingModel(nn.Module):
     """Images `[B, 3, H, W]` to embeddings `[B, dim]`: a backbone, then the linear layer `head`.
 
     Images are uint8, or floats in 0..1; the model normalises them itself, with the mean and std that its backbone was
-    published with (ImageNet's for nearly all). Raises `InputError` where a name or a file does not fit.
+    published with (ImageNet's for nearly all). Raises `InputError` if a name or a file does not fit.
 
     Args:
         backbone: "small_cnn" (for 64-pixel quick starts), a torchvision classification model ("resnet18"), "timm:NAME",
-            "features" (the data are features of a frozen backbone already), or an import string
-            "package.module:callable" of your own: a function that returns a module whose output has the shape
-            `[B, width]`.
-        dim: Length of an embedding, with levels of the part that each gives; null leaves out the linear layer: the
-            backbone's features are the embedding (with 0 epochs, an evaluation of published
-            features).
+            "features" (the data are features of a frozen backbone already), or "package.module:callable" of your own:
+            a function that returns a module whose output has the shape `[B, width]`.
+        dim: Length of an embedding, or of each level's part of it. null: no linear layer, the backbone's features are
+            the embedding (with 0 epochs, an evaluation of published features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
             is downloaded once; or a local file (.safetensors, .pth, .pt): the backbone's state dict, or a checkpoint of
-            this model, whose head is taken over where its shape fits.
-        normalize: Scale embeddings to length 1, with levels each level's part.
-        freeze_batch_norm: Keep the running statistics of batch norm as loaded, in training as well; scales and shifts
-            still learn.
-        levels: Features of several depths, [low, middle, high] or some of these: each level has a linear layer, and in
-            training a loss, of its own, and the embedding is their parts one after the other. For googlenet,
-            mobilenet_v2, small_cnn, and ResNets of torchvision and timm. null: the backbone's last features.
+            this model, whose head is loaded too if its shape fits.
+        normalize: Scale embeddings to length 1; with levels, each level's part.
+        freeze_batch_norm: Do not update the running statistics of batch norm in training; scales and shifts still
+            learn.
+        levels: Features of several depths, one or more of [low, middle, high]. Each level has its own linear layer and,
+            in training, its own loss; their embeddings are concatenated. For googlenet, mobilenet_v2, small_cnn, and
+            ResNets of torchvision and timm. null: the backbone's last features.
     """
 
     mean: Tensor
@@ -67,21 +66,21 @@ class EmbeddingModel(nn.Module):
         feature_dim: int | None = None,
     ) -> None:
         super().__init__()
-        if dim is not None and dim < 1:
-            raise InputError(f"dim is {dim}; an embedding has at least 1 number")
+        if dim is not None:
+            check_at_least(1, dim=dim)
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels
         file = Path(weights).expanduser() if names_a_file(weights) else None
-        state = None if file is None else read(file)  # before anything is built: a typo should cost nothing
+        state = None if file is None else read(file)  # before the backbone is built, which is slow
         self.backbone, width, (mean, std) = build(backbone, "none" if file else weights, feature_dim)
-        name = backbone if isinstance(backbone, str) else f"a {type(backbone).__name__}"
+        name = name_of(backbone)
         whole, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
             self.backbone = at_levels(self.backbone, name, levels)
             widths = widths_of(self.backbone, levels)
         self.feature_dim = sum(widths)
-        #: How long the parts of an embedding are, one for each level.
+        #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]
         self.embedding_dim = sum(self.parts)
         self.head = nn.Identity() if dim is None else _head(widths, dim, levels)
@@ -93,46 +92,47 @@ class EmbeddingModel(nn.Module):
         self.train()
 
     def features(self, images: Tensor) -> Tensor:
-        """Backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1; features stay."""
-        if images.ndim == 2:
+        """Returns backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
+        if images.ndim == 2:  # features already
             return images.to(self.mean.dtype)
         x = images.to(self.mean.dtype)
         if images.dtype == torch.uint8:
             x = x / 255
         features = self.backbone((x - self.mean) / self.std)
-        return as_rows(features) if self.levels is None else torch.cat(pooled(features, self.levels), dim=1)
+        return flat_features(features) if self.levels is None else torch.cat(pooled(features, self.levels), dim=1)
 
     def embed(self, features: Tensor) -> Tensor:
-        """Embeddings `[B, dim]` of backbone features `[B, width]`, real or made."""
+        """Returns embeddings `[B, dim]` of backbone features `[B, width]`, of images or generated."""
         embeddings: Tensor = self.head(features)
         if not self.normalize:
             return embeddings
         return torch.cat([F.normalize(part, dim=1) for part in torch.split(embeddings, self.parts, dim=1)], dim=1)
 
     def forward(self, images: Tensor, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Embeddings `[B, dim]` of images `[B, 3, H, W]`: uint8, or floats in 0..1; with_features: the features too."""
-        # Both from one call: data parallelism sees only what goes through forward.
+        """Returns embeddings `[B, dim]` of images `[B, 3, H, W]`, uint8 or floats in 0..1; optionally also features."""
+        # Both in one call, since data parallelism only handles forward.
         features = self.features(images)
         embeddings = self.embed(features)
         return (embeddings, features) if with_features else embeddings
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters of the linear layer, where there is one."""
+        """Returns the parameters of the linear layer; none without one."""
         return self.head.parameters()
 
     def check_size(self, size: int) -> None:
-        """Raise `InputError` if the backbone cannot read `size` x `size` images; transformers often read one size."""
+        """Raises `InputError` if the backbone cannot read `size` x `size` images; transformers often read one size."""
         was_training = self.training
         try:
             with torch.inference_mode():
                 self.eval().features(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=self.mean.device))
         except (RuntimeError, AssertionError, ValueError) as error:
-            raise InputError(f"the backbone cannot read images of {size} x {size} pixels ({line(error)})") from error
+            got = f"cannot read images of {size} x {size} pixels ({one_line(error)})"
+            raise InputError("backbone", got) from error
         finally:
             self.train(was_training)
 
     def train(self, mode: bool = True) -> EmbeddingModel:
-        """Training mode; frozen batch norm stays as in evaluation."""
+        """Sets training mode; frozen batch norm stays in evaluation mode."""
         super().train(mode)
         if self.freeze_batch_norm:
             for module in self.backbone.modules():

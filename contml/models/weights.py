@@ -1,4 +1,4 @@
-"""Weights from local files: read without executing anything, and fitted to a backbone or a head."""
+"""Weights from local files: read without executing code, and fitted to a backbone or a head."""
 
 from __future__ import annotations
 
@@ -12,53 +12,59 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
 
 FILES = (".safetensors", ".pth", ".pt")
-# What checkpoints call the classifier (and auxiliary classifiers) that a backbone no longer has.
+# Names of the classifiers in checkpoints, which a backbone no longer has.
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "aux1.", "aux2.", "AuxLogits.")
 
 
 def names_a_file(weights: str) -> bool:
-    """Whether `model.weights` is a file, and not a name of a registry."""
+    """Returns whether `weights` is a file and not the name of published weights."""
     return weights.endswith(FILES) or "/" in weights or "\\" in weights
 
 
 def read(file: Path) -> dict[str, Tensor]:
-    """The state dict in a file; nothing in the file is executed."""
+    """Returns the state dict in a file; no code in the file is executed."""
+    subject = f"weights {file}"
     if not file.is_file():
-        raise InputError(f"weights {file}: no such file")
+        raise InputError(subject, "no such file")
     if file.suffix not in FILES:
-        raise InputError(f"weights {file}: a weights file ends in {', '.join(FILES)}")
+        raise InputError(subject, f"suffix {file.suffix!r}", f"must end in {', '.join(FILES)}")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
-        raise InputError(f"weights {file}: cannot be read as weights ({line(error)})") from error
-    for key in ("state_dict", "model"):  # where training scripts keep it
+        raise InputError(subject, f"cannot be read as weights ({one_line(error)})") from error
+    for key in ("state_dict", "model"):  # the keys that training scripts use
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"weights {file}: holds no state dict")
+        raise InputError(subject, "holds no state dict")
     return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
 
 
 def load_backbone(
-    backbone: nn.Module, state: dict[str, Tensor], file: Path, name: str, gone: Set[str] = frozenset()
+    backbone: nn.Module, state: dict[str, Tensor], file: Path, name: str, removed: Set[str] = frozenset()
 ) -> None:
-    """Load a state dict whose keys may carry a prefix, and may hold the classifier that the backbone has no more.
+    """Loads a state dict whose keys may have a prefix, and which may contain the classifier.
 
-    `name` is what to call the backbone in an error, `gone` are keys of other parts that it has no more.
+    Args:
+        backbone: where the weights go.
+        state: the weights.
+        file: the file of the weights, for errors.
+        name: what to call the backbone in an error.
+        removed: keys of other parts that the backbone no longer has.
     """
     # torchvision's DenseNet files have the names of an older version: norm.1 for norm1.
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
     own = backbone.state_dict()
     prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    counters = "num_batches_tracked"  # absent from old files, and of no consequence
+    counters = "num_batches_tracked"  # absent from old files, and not needed
     missing = [key for key in own if key not in found and not key.endswith(counters)]
-    unexpected = [key for key in found if key not in own and key not in gone and not key.startswith(_CLASSIFIERS)]
+    unexpected = [key for key in found if key not in own and key not in removed and not key.startswith(_CLASSIFIERS)]
     shapes = [
         f"{key} {list(found[key].shape)} for {list(own[key].shape)}"
         for key in own
@@ -71,32 +77,27 @@ def load_backbone(
         if keys
     ]
     if problems:
-        raise InputError(f"weights {file}: does not fit the backbone {name}: {'; '.join(problems)}")
-    kept = type(own)((key, found[key]) for key in own if key in found)
-    kept._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
-    backbone.load_state_dict(kept, strict=False)
+        raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}")
+    fitting = type(own)((key, found[key]) for key in own if key in found)
+    fitting._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
+    backbone.load_state_dict(fitting, strict=False)
 
 
 def _prefixes(state: dict[str, Tensor]) -> list[str]:
-    """No prefix, or the first one or two parts of any key: "module.", "backbone.", "module.encoder."."""
-    heads = {"": None}  # a dict as an ordered set: no prefix wins a draw
+    """Returns "" and the first one or two parts of any key: "module.", "backbone.", "module.encoder."."""
+    prefixes = {"": None}  # a dict as an ordered set; in a tie, no prefix wins
     for key in state:
         parts = key.split(".")
-        heads.update({".".join(parts[:n]) + ".": None for n in (1, 2) if n < len(parts)})
-    return [*heads]
+        prefixes.update({".".join(parts[:n]) + ".": None for n in (1, 2) if n < len(parts)})
+    return [*prefixes]
 
 
 def load_head(head: nn.Module, state: dict[str, Tensor]) -> None:
-    """Take over the head of an embedding model's own checkpoint, where its shape fits; else the new one stays."""
+    """Loads the head of an embedding model's own checkpoint if its shape fits; otherwise the new head stays."""
     own = head.state_dict()
     found = {key: state[f"head.{key}"] for key in own if f"head.{key}" in state}
-    # A file without such a prefix is not of this model: its head is a classifier.
+    # Without the prefix, the file is not of this model: its head is a classifier.
     if any(key.startswith("backbone.") for key in state) and all(
         key in found and found[key].shape == value.shape for key, value in own.items()
     ):
         head.load_state_dict(found)
-
-
-def line(error: Exception) -> str:
-    """An error in one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -14,9 +14,10 @@ from PIL import Image
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
 from support.miniature import augmented
 from support.paths import ROOT
+from support.refusals import refuses
 
-from contml import InputError
-from contml.data import Batch, Images
+from contml import VectorLabels
+from contml.data import Batch, Images, Pixels, Split, draw_queries
 from contml.data.decode import resized
 from contml.data.transforms import cut
 
@@ -33,7 +34,7 @@ def files(tmp_path):
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_batch_is(files):
+def test_fields_of_a_batch(files):
     batches = list(augmented(**AUGMENTED).train_batches(split_of(files), Shuffled(12, 4), epoch=0))
     assert [batch.step for batch in batches] == [0, 1, 2]
     assert isinstance(batches[0], Batch)
@@ -46,7 +47,7 @@ def test_what_a_batch_is(files):
     assert batches[0].skipped == 0
 
 
-def test_workers_change_nothing_and_stay_for_the_next_epoch(files):
+def test_workers_give_the_same_batches_and_stay_for_the_next_epoch(files):
     split, sampler = split_of(files), Shuffled(12, 4)
     here, there = augmented(**AUGMENTED), augmented(**AUGMENTED, workers=2)
     before = torch.get_rng_state()
@@ -64,7 +65,7 @@ def test_workers_change_nothing_and_stay_for_the_next_epoch(files):
     there.close()
 
 
-def test_a_test_inside_an_epoch_and_an_epoch_broken_off(files):
+def test_an_evaluation_inside_an_epoch_and_an_unfinished_epoch(files):
     split, sampler = split_of(files), Shuffled(12, 2)
     images, plain = augmented(**AUGMENTED, workers=1), augmented(**AUGMENTED)
     expected = list(plain.train_batches(split, sampler, epoch=0))
@@ -80,7 +81,7 @@ def test_a_test_inside_an_epoch_and_an_epoch_broken_off(files):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_resume(files, workers):
+def test_an_epoch_can_start_at_any_step(files, workers):
     split, sampler = split_of(files), Shuffled(12, 2)
     images = augmented(**AUGMENTED, workers=workers)
     whole = list(images.train_batches(split, sampler, epoch=3))
@@ -100,19 +101,19 @@ def test_ranks_share_a_batch(files):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_ranks_that_cannot_share_a_batch(files, workers):
     images = Images(workers=workers)
-    with pytest.raises(InputError, match=r"^a batch of 6 images cannot be shared evenly by 4 processes$"):
+    with refuses("batch_size", got="6 images", allowed="4 processes"):
         next(images.train_batches(split_of(files), Shuffled(12, 6), epoch=0, part=(0, 4)))
     images.close()
 
 
 @pytest.mark.parametrize("rows", [[2, 0, 1], torch.tensor([2, 0, 1]), range(2, 5), slice(1, 4), None])
-def test_which_rows_are_tested(files, rows):
+def test_the_rows_of_test_batches(files, rows):
     got = torch.cat([batch.rows for batch in Images().test_batches(split_of(files), rows, 2)])
     expected = torch.arange(12) if rows is None else torch.arange(12)[list(rows) if isinstance(rows, range) else rows]
     assert torch.equal(got, expected)
 
 
-def test_no_rows_no_batches(files):
+def test_no_rows_give_no_batches(files):
     assert list(Images().test_batches(split_of(files), [], 2)) == []
 
 
@@ -149,7 +150,7 @@ def test_draws_depend_on_seed_epoch_step_and_row(files):
 
 def test_boxes_cover_the_whole_range():
     ramp = np.zeros((100, 100, 3), np.uint8)
-    ramp[..., 0] = np.arange(100)[None, :] * 2  # red tells x, green tells y
+    ramp[..., 0] = np.arange(100)[None, :] * 2  # red is x, green is y
     ramp[..., 1] = np.arange(100)[:, None] * 2
     images = augmented(resize=100, crop=50, scale_jitter=10, shift=7, flip="none")
     x, y, side = [], [], []
@@ -176,7 +177,7 @@ def one(item, **options):
     return next(Images(**options).test_batches(split_of([item]), None, 1)).images[0].permute(1, 2, 0).numpy()
 
 
-def test_equal_sizes_pass_through_untouched():
+def test_images_of_the_right_size_are_not_changed():
     pixels = noise(1, 32, 32)[0]
     for item in (pixels, Image.fromarray(pixels)):
         np.testing.assert_array_equal(one(item, resize=32, crop=32), pixels)
@@ -184,7 +185,7 @@ def test_equal_sizes_pass_through_untouched():
         np.testing.assert_array_equal(one(item, resize=32, crop=21), pixels[5:26, 5:26])
 
 
-def test_an_image_given_as_an_object_stays_as_it_is():
+def test_a_picture_in_memory_is_not_changed():
     picture = Image.fromarray(noise(1, 20, 30)[0]).convert("L")
     picture.getexif()[0x0112] = 6
     one(picture, resize=20, crop=20)
@@ -197,7 +198,7 @@ def test_shifted_crops_of_equal_size_are_copies():
     np.testing.assert_array_equal(got, pixels[9:29, 3:23])
 
 
-def test_beyond_the_image_its_edge_is_repeated():
+def test_outside_the_image_its_edge_is_repeated():
     pixels = noise(1, 32, 32)[0]
     wide = np.pad(pixels, ((8, 8), (8, 8), (0, 0)), mode="edge")
     for left, top in [(-5, -8), (-5, 4), (17, 20), (0, 20)]:
@@ -206,7 +207,7 @@ def test_beyond_the_image_its_edge_is_repeated():
     assert cut(pixels, (-20, 30, 40), 24).shape == (24, 24, 3)
 
 
-def test_a_dot_lands_where_it_should():
+def test_the_position_of_a_dot():
     pixels = np.zeros((300, 600, 3), np.uint8)
     pixels[96:105, 396:405] = 255  # centre (400.5, 100.5)
     got = cut(resized(pixels, "dot", 100), (40, 10, 50), 80)[..., 0].astype(float)
@@ -226,7 +227,7 @@ def test_crops_are_cut_from_the_resized_image():
         assert np.abs(got.astype(int) - expected.astype(int)).max() <= 2
 
 
-def test_a_large_jpeg_decoded_at_a_fraction_looks_the_same(tmp_path):
+def test_a_large_jpeg_decoded_at_a_fraction_is_nearly_the_same(tmp_path):
     smooth = Image.fromarray(noise(1, 30, 40)[0]).resize((1600, 1200), Image.Resampling.BICUBIC)
     smooth.save(tmp_path / "large.jpg", quality=95)
     with Image.open(tmp_path / "large.jpg") as full:
@@ -247,7 +248,7 @@ def test_a_large_jpeg_decoded_at_a_fraction_looks_the_same(tmp_path):
         ("RGB", "webp"), ("RGB", "bmp"),
     ],
 )  # fmt: skip
-def test_modes(tmp_path, mode, suffix):
+def test_modes_of_images(tmp_path, mode, suffix):
     ramp = np.tile(np.linspace(0, 255, 32).round().astype(np.uint8), (32, 1))
     if mode in ("I;16", "I", "F"):
         kind, scale = {"I;16": (np.uint16, 257), "I": (np.int32, 257), "F": (np.float32, 1 / 255)}[mode]
@@ -270,7 +271,7 @@ def test_modes(tmp_path, mode, suffix):
 
 
 @pytest.mark.parametrize("how", ["RGBA", "LA", "palette", "colour key"])
-def test_transparency_is_laid_on_white(tmp_path, how):
+def test_transparent_pixels_become_white(tmp_path, how):
     file = tmp_path / "image.png"
     if how == "palette":
         picture = Image.new("P", (8, 8), 0)
@@ -305,16 +306,15 @@ def test_exif_orientation(tmp_path, orientation):
 
 def test_arrays_of_another_kind():
     for item in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)):
-        with pytest.raises(InputError, match=r"^row 0: an image as an array is uint8 \[H, W, 3\]; this is "):
+        with refuses("row 0", got=f"{item.dtype} {list(item.shape)}", allowed="uint8 [H, W, 3]"):
             one(item)
 
 
 @pytest.mark.parametrize("workers", [1])
-def test_an_input_error_comes_through_from_a_worker_as_one_line(workers):
+def test_an_input_error_of_a_worker_keeps_its_fields(workers):
     images = Images(workers=workers)
-    with pytest.raises(InputError) as error:
+    with refuses("row 0", got="uint8 [4, 4]", allowed="uint8 [H, W, 3]"):
         list(images.test_batches(split_of([np.zeros((4, 4), np.uint8)]), None, 1))
-    assert str(error.value) == "row 0: an image as an array is uint8 [H, W, 3]; this is uint8 [4, 4]"
 
 
 # -- broken images -----------------------------------------------------------------------------------------------------
@@ -334,14 +334,9 @@ CAUSES = {
 def test_a_broken_image_fails_in_one_line(files, kind, workers, monkeypatch):
     spoil(files[5], kind, monkeypatch)
     images = Images(workers=workers)
-    with pytest.raises(InputError) as error:
+    with refuses("images/5.jpg", got=CAUSES[kind], hint="broken: skip"):
         list(images.test_batches(split_of(files), None, 4))
     assert not multiprocessing.active_children()  # an error ends the workers
-    text = str(error.value)
-    assert "\n" not in text
-    assert text.startswith("images/5.jpg: cannot be decoded (")
-    assert text.endswith("); fix the file, or leave out broken images (broken: skip)")
-    assert CAUSES[kind] in text
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -362,14 +357,14 @@ def test_a_broken_image_is_left_out(files, kind, workers, monkeypatch):
     images.close()
 
 
-def test_a_batch_of_nothing_but_broken_images(tmp_path):
+def test_a_batch_of_broken_images_only(tmp_path):
     (batch,) = Images(broken="skip").test_batches(split_of([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
     assert batch.images.shape == (0, 3, 224, 224)
     assert batch.rows.shape == batch.positions.shape == (0,)
     assert batch.skipped == 2
 
 
-def test_bytes_changed_anywhere_never_raise_anything_else(files):
+def test_a_file_with_changed_bytes_is_decoded_or_broken(files):
     random = np.random.default_rng(0)
     for path in files:
         for suffix in (".jpg", ".png", ".gif", ".tif", ".webp", ".bmp"):
@@ -388,24 +383,48 @@ def test_bytes_changed_anywhere_never_raise_anything_else(files):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("name", "value", "allowed"),
     [
-        ({"crop": 300}, "crop is 300; it must be 1 to resize, 256"),
-        ({"crop": 0}, "crop is 0; it must be 1 to resize, 256"),
-        ({"flip": "yes"}, "flip is 'yes'; it must be batch, image or none"),
-        ({"workers": -2}, "workers is -2; it must be at least 0"),
-        ({"broken": "ignore"}, "broken is 'ignore'; it must be fail or skip"),
+        ("crop", 300, "1 to resize, 256"),
+        ("crop", 0, "1 to resize, 256"),
+        ("flip", "yes", "batch, image, none"),
+        ("workers", -2, "at least 0"),
+        ("broken", "ignore", "fail, skip"),
     ],
 )
-def test_options_that_do_not_fit(options, text):
-    with pytest.raises(InputError) as error:
-        Images(**options)
-    assert str(error.value) == text
+def test_invalid_options(name, value, allowed):
+    with refuses(name, str(value), allowed):
+        Images(**{name: value})
 
 
 def test_batch_size(files):
-    with pytest.raises(InputError, match="batch_size is 0"):
+    with refuses("batch_size", "0", "at least 1"):
         Images().test_batches(split_of(files), None, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "got"),
+    [
+        ({"names": ["a"]}, "2 images, 1 names and 2 labels"),
+        ({"labels": VectorLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
+        ({"queries": torch.tensor([0])}, "queries without a gallery"),
+        ({"gallery": torch.tensor([0])}, "a gallery without queries"),
+    ],
+)
+def test_splits_whose_parts_do_not_fit(options, got):
+    with refuses("split", got):
+        Split(**{"images": [Pixels(image) for image in noise(2)], "names": ["a", "b"],
+                 "labels": VectorLabels(torch.arange(2)), **options})  # fmt: skip
+
+
+def test_random_queries():
+    assert draw_queries(0, 5, seed=0) == []
+    rows = draw_queries(3, 5, seed=1)
+    assert len({*rows}) == 3
+    assert rows == draw_queries(3, 5, seed=1) != draw_queries(3, 5, seed=2)
+    for count, items, most in ((4, 5, 3), (-1, 5, 3), (1, 1, 0)):
+        with refuses("queries", str(count), f"0 to {most}"):
+            draw_queries(count, items, seed=0)
 
 
 SCRIPT = """

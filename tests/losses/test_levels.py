@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.models import images, message, same
+from support.models import images, same
+from support.refusals import refuses
 from support.runs import Killed, from_text
 from torch import nn
 from torchvision import models as torchvision_models
@@ -127,22 +128,19 @@ def test_its_own_checkpoint(tmp_path, levels):
     if levels == ALL:
         assert same(EmbeddingModel("small_cnn", dim=8, weights=str(file)).backbone, source.backbone)
     else:
-        text = message(backbone="small_cnn", dim=8, weights=str(file))
-        assert "does not fit the backbone small_cnn: " in text
-        assert "missing (layers.11.weight, " in text
+        with refuses(str(file), "missing (layers.11.weight, ", "small_cnn"):
+            EmbeddingModel("small_cnn", dim=8, weights=str(file))
 
 
 def test_levels_that_are_not_there():
-    assert message(backbone="vit_b_16", levels=["low"]) == (
-        "levels are ['low'], but those of vit_b_16 are not known; those of googlenet, mobilenet_v2, small_cnn, and "
-        "of ResNets of torchvision and timm are"
-    )
+    with refuses("levels", "['low'] of vit_b_16", "googlenet, mobilenet_v2, small_cnn"):
+        EmbeddingModel("vit_b_16", levels=["low"])
     own = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    assert "those of a Sequential are not known" in message(backbone=own, levels=["low"])
+    with refuses("levels", "['low'] of a Sequential"):
+        EmbeddingModel(own, levels=["low"])
     for levels in ([], ["low", "low"]):
-        assert message(backbone="resnet18", levels=levels) == (
-            f"levels are {levels}; name one or more of low, middle, high, each once"
-        )
+        with refuses("levels", str(levels), "low, middle, high"):
+            EmbeddingModel("resnet18", levels=levels)
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------
@@ -237,8 +235,8 @@ def test_trained_evaluated_and_resumed_on_the_concatenation(tmp_path):
             "command line: 'model.levels' is [\"hihg\"]; it must be a list of one of low, middle, high or null",
         ),
         (["model.levels=low"], "command line: 'model.levels' is 'low'; it must be a list of"),
-        (["model.levels=[low, low]"], "levels are ['low', 'low']; name one or more of low, middle, high, each once"),
-        ([LEVELS, "model.backbone=vgg11"], "those of vgg11 are not known"),
+        (["model.levels=[low, low]"], "levels: ['low', 'low']"),
+        ([LEVELS, "model.backbone=vgg11"], "of vgg11 are not known"),
         ([LEVELS, "loss=n_pairs", "step=hdml"], "command line: 'model.levels' has a loss for each level, and step"),
     ],
 )

@@ -9,11 +9,11 @@ import pytest
 import torch
 from accelerate import init_empty_weights
 from safetensors.torch import save_file
-from support.models import images, message, same
+from support.models import images, same
+from support.refusals import refuses
 from torch import nn
 from torchvision import models as torchvision_models
 
-from contml import InputError
 from contml.models import BACKBONES, EmbeddingModel, backbone_names
 from contml.models.backbones import build
 
@@ -56,7 +56,7 @@ def test_own_backbones_embed_any_size(name, size):
     assert model.features(images(3, size)).shape == (3, model.head.in_features)
 
 
-def test_the_defaults():
+def test_default_options():
     model = EmbeddingModel()
     assert model(images()).shape == (2, 128)
     assert model.features(images()).shape == (2, 512)
@@ -113,14 +113,14 @@ def test_a_module_that_reads_one_size_only():
     model = EmbeddingModel(Fixed(nn.Flatten(), nn.Linear(3 * 64 * 64, 5)), dim=4)
     assert model(images()).shape == (2, 4)
     model.check_size(64)
-    with pytest.raises(InputError, match="cannot read images of 65 x 65 pixels"):
+    with refuses("backbone", got="65 x 65 pixels"):
         model.check_size(65)
     assert model.training
 
 
-def test_a_vision_transformer_says_which_size_it_reads():
+def test_a_vision_transformer_reports_its_image_size():
     model = EmbeddingModel("vit_b_32")
-    with pytest.raises(InputError, match=r"64 x 64 pixels \(.*[Ee]xpected 224"):
+    with refuses("backbone", got="xpected 224"):
         model.check_size(64)
 
 
@@ -134,39 +134,65 @@ def test_an_import_string(tmp_path, monkeypatch):
     model = EmbeddingModel("my_nets:net", dim=3)
     assert model.head.in_features == 7  # [B, 7, 1, 1] counts as [B, 7]
     assert model(images()).shape == (2, 3)
-    assert "no function that returns a torch.nn.Module" in message(backbone="my_nets:wrong")
-    assert "my_nets:nett' cannot be imported" in message(backbone="my_nets:nett")
-    assert "No module named 'no_such'" in message(backbone="no_such.thing:net")
-    assert "cannot be imported" in message(backbone=":net")
+    with refuses("backbone", got="my_nets:wrong", allowed="torch.nn.Module"):
+        EmbeddingModel("my_nets:wrong")
+    for name, cause in (
+        ("my_nets:nett", "AttributeError"),
+        ("no_such.thing:net", "ModuleNotFoundError: No module named 'no_such'"),
+        (":net", "ValueError"),
+    ):
+        with refuses("backbone", got=f"{name} cannot be imported ({cause}"):
+            EmbeddingModel(name)
 
 
 def test_timm():
     pytest.importorskip("timm")
     model = EmbeddingModel("timm:resnet10t", dim=8)
     assert model(images()).shape == (2, 8)
-    assert "did you mean timm:resnet10t" in message(backbone="timm:resnet10")
-    assert "allowed: none, DEFAULT or a local file" in message(backbone="timm:resnet10t", weights="IMAGENET1K_V1")
+    with refuses("backbone", got="timm:resnet10", hint="'timm:resnet10t'"):
+        EmbeddingModel("timm:resnet10")
+    with refuses("weights", got="IMAGENET1K_V1", allowed="none, DEFAULT or a local file"):
+        EmbeddingModel("timm:resnet10t", weights="IMAGENET1K_V1")
 
 
 def test_timm_absent(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    assert message(backbone="timm:resnet18") == 'timm:resnet18 needs timm: pip install "contml[timm]"'
+    with refuses("backbone", got="timm:resnet18", hint='pip install "contml[timm]"'):
+        EmbeddingModel("timm:resnet18")
 
 
-def test_names():
+def test_names_of_backbones():
     names = backbone_names()
     assert names[0] == "small_cnn"
     assert {"resnet18", "vit_b_16"} <= {*names}
-    assert message(backbone="resnet19").startswith("unknown backbone 'resnet19'; did you mean 'resnet1")
-    assert "allowed: small_cnn, a torchvision model" in message(backbone="qqqq")
+    with refuses("backbone", got="resnet19", hint="'resnet1"):
+        EmbeddingModel("resnet19")
+    with refuses("backbone", got="qqqq", allowed="small_cnn, a torchvision model, timm:NAME"):
+        EmbeddingModel("qqqq")
 
 
 def test_bad_options():
-    assert message(dim=0) == "dim is 0; an embedding has at least 1 number"
-    assert "returned [1, 3, 224, 224]" in message(backbone=Map())
-    assert "small_cnn has no weights 'DEFAULT'" in message(backbone="small_cnn", weights="DEFAULT")
-    assert "did you mean 'DEFAULT'?" in message(weights="pretrained")
-    assert "did you mean 'IMAGENET1K_V1'?" in message(weights="IMAGENET1K_V9")
+    with refuses("dim", "0", "at least 1"):
+        EmbeddingModel(dim=0)
+    with refuses("backbone", "[1, 3, 224, 224]", "[B, width]"):
+        EmbeddingModel(Map())
+    with refuses("weights", "DEFAULT", "small_cnn"):
+        EmbeddingModel("small_cnn", weights="DEFAULT")
+    with refuses("weights", "pretrained", "resnet18", "'DEFAULT'"):
+        EmbeddingModel(weights="pretrained")
+    with refuses("weights", "IMAGENET1K_V9", hint="'IMAGENET1K_V1'"):
+        EmbeddingModel(weights="IMAGENET1K_V9")
+
+
+def test_backbones_of_features_and_of_images():
+    assert EmbeddingModel("features", dim=4, feature_dim=6).head.in_features == 6
+    with refuses("backbone", "features", "images", "contml features"):
+        EmbeddingModel("features")
+    for backbone, got in (("small_cnn", "small_cnn"), ("resnet18", "resnet18"), (Tiny(), "Tiny")):
+        with refuses("backbone", got, "must be features"):
+            EmbeddingModel(backbone, feature_dim=6)
+    with refuses("weights", "DEFAULT", "none"):
+        EmbeddingModel("features", weights="DEFAULT", feature_dim=6)
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -186,7 +212,7 @@ def test_imagenet_normalisation():
     assert not {"mean", "std"} & {*model.state_dict()}
 
 
-def test_the_one_torchvision_model_with_other_statistics():
+def test_a_torchvision_model_with_other_statistics():
     with init_empty_weights():
         assert build("efficientnet_v2_l", "none").statistics[0] == (0.5, 0.5, 0.5)
         assert build("efficientnet_v2_s", "none").statistics[0] == (0.485, 0.456, 0.406)
@@ -215,7 +241,7 @@ def test_frozen_batch_norm():
     assert free.backbone.norm.running_mean.any()
 
 
-def test_building_leaves_running_statistics_alone():
+def test_building_does_not_change_running_statistics():
     assert not EmbeddingModel(Tiny()).backbone.norm.running_mean.any()
 
 
@@ -235,7 +261,7 @@ def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mnasnet0_5", "googlenet", "shufflenet_v2_x0_5"])
-def test_torchvisions_own_files(tmp_path, name):
+def test_files_of_torchvision(tmp_path, name):
     extra = {"init_weights": False} if name == "googlenet" else {}  # with its auxiliary classifiers
     whole = torchvision_models.get_model(name, **extra)
     save_file(whole.state_dict(), tmp_path / "whole.safetensors")
@@ -256,7 +282,7 @@ def test_the_old_names_of_densenet(tmp_path):
     assert all(torch.equal(value, whole[key]) for key, value in model.backbone.state_dict().items())
 
 
-def test_its_own_checkpoint(tmp_path):
+def test_a_checkpoint_of_the_same_model(tmp_path):
     source = EmbeddingModel("small_cnn", dim=8)
     save_file(source.state_dict(), tmp_path / "model.safetensors")
     assert same(EmbeddingModel("small_cnn", dim=8, weights=str(tmp_path / "model.safetensors")), source)
@@ -267,31 +293,34 @@ def test_its_own_checkpoint(tmp_path):
 def test_a_file_that_does_not_fit(tmp_path):
     file = tmp_path / "net.safetensors"
     save_file(EmbeddingModel("small_cnn").state_dict(), file)
-    text = message(backbone="resnet18", weights=str(file))
-    assert "does not fit the backbone resnet18" in text
-    assert "missing (conv1.weight, bn1.weight, bn1.bias, ...)" in text
-    assert "unexpected (" in text
+    for got in ("missing (conv1.weight, bn1.weight, bn1.bias, ...)", "unexpected ("):
+        with refuses(str(file), got, "resnet18"):
+            EmbeddingModel("resnet18", weights=str(file))
     save_file(Tiny(7).state_dict(), file)
-    assert "of another shape (conv.weight [7, 3, 3, 3] for [6, 3, 3, 3], " in message(
-        backbone=Tiny(), weights=str(file)
-    )
+    with refuses(str(file), "of another shape (conv.weight [7, 3, 3, 3] for [6, 3, 3, 3], ", "Tiny"):
+        EmbeddingModel(Tiny(), weights=str(file))
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    assert message(weights="no/such.pth") == "weights no/such.pth: no such file"
     for suffix in (".pth", ".safetensors"):
         (tmp_path / f"bad{suffix}").write_bytes(b"not weights at all")
-        assert "cannot be read as weights" in message(weights=str(tmp_path / f"bad{suffix}"))
     torch.save([1, 2], tmp_path / "list.pt")
-    assert "holds no state dict" in message(weights=str(tmp_path / "list.pt"))
     torch.save(Tiny(), tmp_path / "whole.pt")  # a pickled module would execute code
-    assert "cannot be read as weights" in message(weights=str(tmp_path / "whole.pt"))
     (tmp_path / "net.bin").touch()
-    assert "ends in .safetensors, .pth, .pt" in message(weights=str(tmp_path / "net.bin"))
+    for name, got in (
+        ("no/such.pth", "no such file"),
+        ("bad.pth", "cannot be read as weights"),
+        ("bad.safetensors", "cannot be read as weights"),
+        ("list.pt", "no state dict"),
+        ("whole.pt", "cannot be read as weights"),
+        ("net.bin", "'.bin'"),
+    ):
+        with refuses(f"weights {tmp_path / name}", got):
+            EmbeddingModel(weights=str(tmp_path / name))
 
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
-def test_published_weights_that_come_with_auxiliary_classifiers(monkeypatch, name):
+def test_published_weights_with_auxiliary_classifiers(monkeypatch, name):
     whole = torchvision_models.get_model(name, weights=None, init_weights=False, aux_logits=True)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: whole.state_dict())
     model = EmbeddingModel(name, dim=4, weights="IMAGENET1K_V1").eval()
@@ -310,12 +339,10 @@ def test_no_network(monkeypatch, error):
 
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", fail)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
-    text = message(backbone="resnet18", weights="DEFAULT")
-    assert text.startswith(
-        "could not download weights DEFAULT of resnet18 from https://download.pytorch.org/models/resnet"
-    )
-    assert str(torch.hub.get_dir()) in text
-    assert text.endswith("weights may be a local file")
+    for got in ("DEFAULT of resnet18 from https://download.pytorch.org/models/resnet", str(error)):
+        for hint in (str(torch.hub.get_dir()), "local file"):
+            with refuses("weights", got, hint=hint):
+                EmbeddingModel("resnet18", weights="DEFAULT")
 
 
 def test_no_network_for_timm(monkeypatch):
@@ -325,10 +352,8 @@ def test_no_network_for_timm(monkeypatch):
         raise ValueError("offline")
 
     monkeypatch.setattr(timm, "create_model", fail)
-    text = message(backbone="timm:resnet18", weights="DEFAULT")
-    assert text.startswith(
-        "could not download pretrained weights of timm:resnet18 (offline); it would be cached under "
-    )
+    with refuses("weights", "DEFAULT of timm:resnet18 (offline)", hint="local file"):
+        EmbeddingModel("timm:resnet18", weights="DEFAULT")
 
 
 def test_published_weights_for_real():

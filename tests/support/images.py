@@ -1,4 +1,4 @@
-"""Splits of images made on the spot, broken image files, and batches compared."""
+"""Splits of random images, broken image files, and comparison of batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contml.labels import VectorLabels
 
 
 def split_of(items):
-    """A split of files, of pixels, or of image sources."""
+    """Returns a split of files, pixel arrays or image sources."""
     images = [
         ImageFile(item) if isinstance(item, Path) else item if isinstance(item, ImageSource) else Pixels(item)
         for item in items
@@ -60,10 +60,11 @@ def assert_same(left, right):
 
 
 def spoil(path, kind, monkeypatch):
-    whole = path.read_bytes()
+    """Replaces an image file by a broken one."""
+    content = path.read_bytes()
     path.unlink()
     if kind == "truncated":
-        path.write_bytes(whole[: len(whole) // 2])
+        path.write_bytes(content[: len(content) // 2])
     elif kind == "text":
         path.write_text("<html>404</html>")
     elif kind == "empty":
@@ -72,4 +73,4 @@ def spoil(path, kind, monkeypatch):
         path.mkdir()
     elif kind == "bomb":
         Image.new("L", (200, 100)).save(path)
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 15_000)  # the others have 10,800; a warning, not yet an error
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 15_000)  # the other images have 10,800; here Pillow only warns

@@ -1,4 +1,4 @@
-"""Miniatures that train in seconds: squares whose label is a place, and a config of drawn people."""
+"""Small trainings that take seconds: squares labelled by position, and overrides for a config of drawn people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contml.losses import LogRatioLoss
 from contml.sampling import DenseSampler
 from contml.training import EmbeddingStep, Trainer, Training
 
-#: Overrides that make the quick start a matter of seconds.
+#: Overrides with which the quick start takes seconds.
 TINY = [
     "task.train=40",
     "task.test=24",
@@ -33,31 +33,31 @@ TINY = [
 
 
 def squares(items: int = 30, seed: int = 0, broken: tuple[int, ...] = ()) -> Split:
-    """Images with a bright square; the label is where it is. The images of the rows `broken` cannot be decoded."""
+    """Returns images with a bright square, labelled by its position. The rows `broken` cannot be decoded."""
     random = np.random.default_rng(seed)
-    places = random.integers(0, 12, (items, 2))
+    positions = random.integers(0, 12, (items, 2))
     pixels = random.integers(0, 60, (items, 16, 16, 3)).astype(np.uint8)
-    for image, (x, y) in zip(pixels, places, strict=True):
+    for image, (x, y) in zip(pixels, positions, strict=True):
         image[y : y + 4, x : x + 4] = 255
     images = [Pixels(closed() if row in broken else image) for row, image in enumerate(pixels)]
-    return Split(images, [f"square {row}" for row in range(items)], VectorLabels(torch.from_numpy(places)))
+    return Split(images, [f"square {row}" for row in range(items)], VectorLabels(torch.from_numpy(positions)))
 
 
 def closed() -> Image.Image:
-    """A picture that cannot be decoded."""
+    """Returns a picture that cannot be decoded."""
     picture = Image.new("RGB", (4, 4))
     picture.close()
     return picture
 
 
 def augmented(*, resize, crop, scale_jitter=0, shift=0, flip="batch", **options):
-    """Images with the papers' crop."""
+    """Returns `Images` with the crop of the papers."""
     transform = CropTransform(scale_jitter, shift, resize=resize, crop=crop)
     return Images(resize=resize, crop=crop, flip=flip, transform=transform, **options)
 
 
 class Flat(nn.Module):
-    """A linear embedding with dropout: no batch norm, so that several processes can equal one."""
+    """A linear embedding with dropout; without batch norm, several processes give the result of one."""
 
     def __init__(self, dim: int = 4, dropout: float = 0.0) -> None:
         super().__init__()

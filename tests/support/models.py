@@ -1,24 +1,13 @@
-"""Images, refusals and comparisons of models."""
+"""Images and comparisons of models."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
-
-from contml import InputError
-from contml.models import EmbeddingModel
 
 
 def images(count: int = 2, size: int = 64) -> torch.Tensor:
     return torch.randint(0, 256, (count, 3, size, size), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-
-
-def message(**options: object) -> str:
-    with pytest.raises(InputError) as error:
-        EmbeddingModel(**options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:

@@ -1,0 +1,61 @@
+# Every name of the package, once: type checkers read it, and __init__.py imports each name on first use.
+
+from contml._support.errors import InputError as InputError
+from contml._support.progress import progress_bar as progress_bar
+from contml.evaluation import (
+    Evaluation as Evaluation,
+    evaluate as evaluate,
+)
+from contml.labels import (
+    CaptionLabels as CaptionLabels,
+    ClassLabels as ClassLabels,
+    GeoLabels as GeoLabels,
+    LabelSpace as LabelSpace,
+    MatrixLabels as MatrixLabels,
+    MultiHotLabels as MultiHotLabels,
+    NearestLabels as NearestLabels,
+    OrdinalLabels as OrdinalLabels,
+    PoseLabels as PoseLabels,
+    PrecomputedLabels as PrecomputedLabels,
+    SegmentationLabels as SegmentationLabels,
+    SequenceLabels as SequenceLabels,
+    TagLabels as TagLabels,
+    ThresholdLabels as ThresholdLabels,
+    VectorLabels as VectorLabels,
+    WeightedLabels as WeightedLabels,
+    nearest as nearest,
+)
+from contml.losses import (
+    AngularLoss as AngularLoss,
+    BinomialDevianceLoss as BinomialDevianceLoss,
+    ContrastiveLoss as ContrastiveLoss,
+    CrossBatchMemory as CrossBatchMemory,
+    CrossEntropyLoss as CrossEntropyLoss,
+    DenseTripletLoss as DenseTripletLoss,
+    DROLoss as DROLoss,
+    InstanceCrossEntropyLoss as InstanceCrossEntropyLoss,
+    LiftedStructureLoss as LiftedStructureLoss,
+    LogRatioLoss as LogRatioLoss,
+    MarginLoss as MarginLoss,
+    MultiSimilarityLoss as MultiSimilarityLoss,
+    NormalizedSoftmaxLoss as NormalizedSoftmaxLoss,
+    NPairsLoss as NPairsLoss,
+    PairLoss as PairLoss,
+    ProxyAnchorLoss as ProxyAnchorLoss,
+    ProxyNCALoss as ProxyNCALoss,
+    RankedListLoss as RankedListLoss,
+    RAWLoss as RAWLoss,
+    SoftTripleLoss as SoftTripleLoss,
+    TripletMarginLoss as TripletMarginLoss,
+    kl_robust as kl_robust,
+    pair_weights as pair_weights,
+)
+from contml.training import (
+    HDML as HDML,
+    EmbeddingStep as EmbeddingStep,
+    Trainer as Trainer,
+    Training as Training,
+    TrainingStep as TrainingStep,
+)
+
+__version__: str

@@ -1,0 +1,117 @@
+"""`InputError`: its fields, its one line, its origin, and its way back from a worker process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from contml import InputError
+from contml._support.errors import closest, did_you_mean, one_line
+
+FIELDS = ("subject", "got", "allowed", "hint", "origin")
+WHOLE = InputError("batch_size", "1", "must be at least 2", "a batch compares items", "my.yaml:3")
+
+
+def fields(error):
+    return {name: getattr(error, name) for name in FIELDS}
+
+
+def test_every_field_is_printed_in_order():
+    assert fields(WHOLE) == dict(
+        zip(FIELDS, ("batch_size", "1", "must be at least 2", "a batch compares items", "my.yaml:3"), strict=True)
+    )
+    assert str(WHOLE) == "my.yaml:3: batch_size: 1; must be at least 2; a batch compares items"
+    assert isinstance(WHOLE, ValueError)
+
+
+@pytest.mark.parametrize("origin", ["", "O"])
+@pytest.mark.parametrize(
+    ("got", "allowed", "hint", "details"),
+    [
+        ("", "", "", ""),
+        ("G", "", "", ": G"),
+        ("", "A", "", ": A"),
+        ("", "", "H", ": H"),
+        ("G", "A", "", ": G; A"),
+        ("G", "", "H", ": G; H"),
+        ("", "A", "H", ": A; H"),
+        ("G", "A", "H", ": G; A; H"),
+    ],
+)
+def test_empty_fields_are_omitted(got, allowed, hint, details, origin):
+    error = InputError("S", got, allowed, hint, origin)
+    assert str(error) == ("O: S" if origin else "S") + details
+    assert fields(error) == {"subject": "S", "got": got, "allowed": allowed, "hint": hint, "origin": origin}
+
+
+def test_fields_can_be_given_by_name():
+    assert str(InputError("items.csv", "no such file", hint="did you mean 'item.csv'?")) == (
+        "items.csv: no such file; did you mean 'item.csv'?"
+    )
+
+
+def test_at_adds_an_origin_to_a_copy():
+    error = InputError("dim", "0")
+    located = error.at("my.yaml:7")
+    assert str(located) == "my.yaml:7: dim: 0"
+    assert fields(located) == {**fields(error), "origin": "my.yaml:7"}
+    assert error.origin == ""
+
+
+def test_origins_are_printed_from_the_outermost():
+    error = InputError("dim", "0").at("model").at("my.yaml:7").at("runs/1")
+    assert error.origin == "runs/1: my.yaml:7: model"
+    assert str(error) == "runs/1: my.yaml:7: model: dim: 0"
+
+
+def test_at_keeps_the_class():
+    class MissingFileError(InputError):
+        pass
+
+    assert type(MissingFileError("a").at("b")) is MissingFileError
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\x0b", "\u2028"])
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_text_is_one_line_whatever_the_fields_contain(name, line_break):
+    error = InputError(**{**fields(WHOLE), name: f"first{line_break}second"})
+    assert len(str(error).splitlines()) == 1
+    assert "first second" in str(error)
+    assert getattr(error, name) == f"first{line_break}second"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("error", [WHOLE, InputError("dim"), InputError("a", hint="b").at("c").at("d")])
+def test_pickling_keeps_every_field(error, protocol):
+    for copied in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error), copy.deepcopy(error)):
+        assert type(copied) is InputError
+        assert fields(copied) == fields(error)
+        assert str(copied) == str(error)
+
+
+def fail():
+    raise WHOLE
+
+
+def test_an_error_of_a_worker_process_keeps_its_fields():
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(InputError) as caught:
+        pool.submit(fail).result()
+    assert fields(caught.value) == fields(WHOLE)
+
+
+def test_an_error_on_one_line():
+    assert one_line(ValueError("a\n  b\tc")) == "a b c"
+    assert one_line(ValueError("x" * 300)) == "x" * 200
+    assert one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_suggestions():
+    assert closest("recal", ["recall", "precision"]) == "recall"
+    assert closest("zzz", ["recall"]) is None
+    assert did_you_mean("recal", ["recall", "precision"]) == "did you mean 'recall'?"
+    assert did_you_mean("zzz", ["recall"]) == ""
+    assert did_you_mean("zzz", ["recall"], "allowed: recall") == "allowed: recall"
