@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,16 +95,18 @@ class Part:
         takes = data_arguments(self.constructor)
         if missing := [name for name, required in takes.items() if required and name not in data]:
             raise TypeError(f"{self.section} {self.name!r} needs {', '.join(missing)}: pass it to build()")
-        try:
+        with self.errors():
             return self.constructor(**self.options, **{name: data[name] for name in takes if name in data})
-        except InputError as error:
-            raise self.error(error) from error
 
-    def error(self, error: InputError) -> InputError:
-        """An error of this part as an error of its config: with its origin, and the section before an option."""
-        subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
-        error = InputError(subject, error.got, error.allowed, error.hint, error.origin)
-        return error.at(self.origin) if self.origin else error
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """An error of this part becomes one of its config: with its origin, and the section before the option."""
+        try:
+            yield
+        except InputError as error:
+            subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
+            named = InputError(subject, error.got, error.allowed, error.hint, error.origin)
+            raise (named.at(self.origin) if self.origin else named) from error
 
 
 @dataclass(frozen=True)
