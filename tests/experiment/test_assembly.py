@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.miniature import squares
-from support.runs import Killed, from_text
+from support.runs import from_text, kill_at
 
 from contml import InputError
 from contml.data import Task
@@ -70,16 +70,7 @@ def test_it_resumes_bit_for_bit(tmp_path, name):
     for stop in ((0, 1), (1, 1)) if "memory" in name else ((1, 1),):
         run = create(tmp_path, "killed")
         killed = made.build_trainer(task, run, quiet=True)
-        batch = killed.sampler.batch
-
-        def dies(epoch, step, batch=batch, stop=stop):
-            if (epoch, step) == stop:
-                raise Killed
-            return batch(epoch, step)
-
-        killed.sampler.batch = dies
-        with pytest.raises(Killed):
-            killed.fit()
+        kill_at(killed, *stop)
         rest = made.build_trainer(task, run, weights=False, quiet=True)
         rest.resume()
         assert rest.done == 3 * stop[0] + stop[1]
