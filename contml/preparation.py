@@ -90,7 +90,7 @@ def _build(name: str, root: Path, overrides: Sequence[str]) -> Task:
     # Quoted: the name of a folder is text, even if it looks like a number in YAML.
     document = from_overrides([f"task={name}", *overrides, f"task.root={json.dumps(str(root))}"])
     part = validate(document, {"task": Section(table)}).parts["task"]
-    built: Task = replace(part, origin="").build()  # "command line" would not help
+    built: Task = replace(part, origin="", origins={}).build()  # "command line" would not help
     return built
 
 

@@ -89,6 +89,7 @@ class Part:
     constructor: Constructor
     options: dict[str, Any]
     origin: str = field(default="", compare=False)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)  # of single options
 
     def build(self, **data: Any) -> Any:
         """Call the constructor with the options and with those of `data` that it takes keyword-only."""
@@ -105,8 +106,9 @@ class Part:
             yield
         except InputError as error:
             subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
+            origin = self.origins.get(error.subject, self.origin)
             named = InputError(subject, error.got, error.allowed, error.hint, error.origin)
-            raise (named.at(self.origin) if self.origin else named) from error
+            raise (named.at(origin) if origin else named) from error
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,8 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
     mixed = document.line((key,)) and any(document.line((key, option)) == COMMAND_LINE for option in given)
     origin = document.where((key,)) + (" and command line" if mixed else "")
-    return Part(key, name, constructor, {o.name: o.default for o in takes.values()} | given, origin)
+    origins = {option: document.where((key, option)) for option in given}
+    return Part(key, name, constructor, {o.name: o.default for o in takes.values()} | given, origin, origins)
 
 
 def _renamed(document: Document, key: str, section: Section, name: str) -> bool:

@@ -67,6 +67,8 @@ class Triplet:
         """
         if margin <= 0:
             raise InputError("margin", f"{margin:g}", "must be above 0")
+        if bounds[0] > bounds[1]:
+            raise InputError("interval", f"{bounds}")
         self.margin, self.num_classes = margin, num_classes
 
 
@@ -441,12 +443,14 @@ def test_build(check):
 def test_build_reports_where_a_bad_option_is_written(check):
     text = "\n\n\n\n\nloss:\n  name: triplet_margin\n  margin: {}\nsampler: {{batch_size: 4}}"
     for part, origin in [
-        (check(text.format(-1)), f"{NAME}:6"),
-        (check(text.format(1), "loss.margin=-1"), f"{NAME}:6 and command line"),
+        (check(text.format(-1)), f"{NAME}:8"),
+        (check(text.format(1), "loss.margin=-1"), "command line"),
         (check(text.format(1), "loss={name: triplet_margin, margin: -1}"), "command line"),
     ]:
         with refuses("loss.margin", got="-1", origin=origin):
             part.parts["loss"].build(num_classes=2)
+    with refuses("interval", got="(2.0, 1.0)", origin=f"{NAME}:6 and command line"):
+        check(text.format(1), "loss.bounds=[2, 1]").parts["loss"].build(num_classes=2)
 
 
 # ---------------------------------------------------------------- writing back
