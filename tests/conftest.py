@@ -1,4 +1,4 @@
-"""What several test files share: the command line as a user types it."""
+"""Fixtures: the command line as a user types it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contml.cli import main
 
 @pytest.fixture
 def contml(monkeypatch, capsys, tmp_path):
-    """Runs a command in an empty folder: (exit status, stdout, stderr)."""
+    """Run a command in an empty folder. Returns (exit status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -26,7 +26,7 @@ def contml(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def refused(contml):
-    """Runs a command that must fail with one line on stderr and exit status 2: the line."""
+    """Run a command that must fail with one line on stderr and exit status 2. Returns the line."""
 
     def run(*arguments):
         status, out, err = contml(*arguments)

@@ -1,4 +1,4 @@
-"""Every config that comes with contml: it parses, says its command and cost, and takes a step on a miniature."""
+"""Every config that comes with contml: it parses, gives its command and cost, and runs a step on a small data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.tables import write_items
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
 
-#: What makes the data of each task a miniature, and its batches.
+#: Overrides that make the data set of each task small, and its batches.
 SMALL = {
     "pose/synthetic": ["task.train=40", "task.test=20", "task.queries=4"],
     "pose/files": ["task.root=own", "task.split=null"],
@@ -49,23 +49,23 @@ BATCHES = {
     "classes": ["sampler.classes=4", "sampler.instances=3"],
     "uniform": ["sampler.batch_size=12"],
 }
-#: Further changes of one config.
+#: Further overrides of one config.
 OWN = {
-    # Of so few images the miner may keep no pair.
+    # With so few images the miner might keep no pair.
     "classes/cars196_small": ["loss.epsilon=2"],
-    "captions/synthetic_threshold": ["labels.threshold=1.0"],  # so few captions teach words little
-    "captions/coco_threshold": ["labels.threshold=0.6"],
-    "pose/mpii_threshold": ["labels.threshold=500.0"],  # squared pixels of a smaller crop
-    # The miniature's classes are too far apart for a triplet to break a margin, but on the unit sphere.
+    "captions/synthetic_threshold": ["binarize.threshold=1.0"],  # word vectors from so few captions are poor
+    "captions/coco_threshold": ["binarize.threshold=0.6"],
+    "pose/mpii_threshold": ["binarize.threshold=500.0"],  # squared pixels of a smaller crop
+    # Without normalization no triplet of the small data set violates the margin.
     **{f"classes/hdml_triplet_{name}": ["model.normalize=true"] for name in ("cub", "cars", "sop")},
     "table/default": ["task.labels={reading: number}"],
     "table/classes": ["task.labels={colour: class}"],
 }
 
 
-#: What writes that data, where it is read from files.
+#: Writers of the data sets that are read from files.
 FILES = {
-    "pose/files": pose_files,
+    "pose/files": lambda folder: pose_files(folder, items=50),
     "pose/mpii": lambda folder: write_mpii(folder, images=40, frames_a_video=3),
     "pose/coco": lambda folder: write_keypoints(folder, train=20),
     "pose/lsp": write_lsp,
@@ -102,12 +102,12 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
         "images.workers=0",
     ]
     facts = dict(check(load(name, changes)))
-    assert facts["training images"].split(" (left out")[0] == "40"
+    assert facts["training images"].split(" (excluded")[0] == "40"
     assert float(facts["loss of a batch"]) > 0
 
 
 @pytest.mark.parametrize("name", config_names())
-def test_config_says_its_command_cost_and_expectation(name):
+def test_config_gives_its_command_cost_and_expectation(name):
     head = [line for line in config_text(name).splitlines() if line.startswith("#")]
     assert any(f"contml train {name}" in line for line in head)
     (cost,) = (line for line in head if line.startswith("# Cost: "))

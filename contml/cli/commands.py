@@ -7,74 +7,62 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer import echo
 
 from contml._support.errors import InputError
 from contml.cli import listing
-from contml.cli.printing import file_errors, show, show_evaluation
-
-if TYPE_CHECKING:
-    from contml.experiment import Experiment
-
-app = typer.Typer(
-    help="Train embeddings whose distances follow the distances between labels.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+from contml.cli.options import (
+    BundledConfig,
+    Config,
+    Data,
+    ImageColumn,
+    Json,
+    Labels,
+    Overrides,
+    RunFolder,
+    TaskName,
+    Trust,
+    load_experiment,
 )
+from contml.cli.printing import print_evaluation, print_table, save as save_file
 
-
-def _complete_config(incomplete: str) -> list[str]:
-    from contml.experiment import config_names
-
-    return [name for name in config_names() if name.startswith(incomplete)]
-
-
-def _complete_task(incomplete: str) -> list[str]:
-    from contml.experiment import task_table
-
-    return [name for name in task_table() if name.startswith(incomplete)]
-
-
-Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as 'contml train' prints it.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Let the run's config name code to import.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
-ConfigName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="CONFIG",
-        help="A config that comes with contml ('pose/synthetic'), or a YAML file.",
-        autocompletion=_complete_config,
-    ),
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: 'loss.strict=true'.")
-]
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+#: Wrong arguments of a command, of whatever version of click typer uses.
+_UsageError: Any = typer.BadParameter.__bases__[0]
 _COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/* --by model.dim"""
-Data = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A table of your own, .csv or .parquet; then no config is needed.")
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        metavar="NAME[=KIND[:WEIGHT]]",
-        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age' (its kind is guessed); repeatable.",
-    ),
-]
-ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images of --data.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def main() -> None:
+    """Entry point of the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
+    # A config can name a module in the working directory. It comes last, so that it hides no other module.
+    sys.path.append(str(Path.cwd()))
+    try:
+        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
+    except InputError as error:
+        message = str(error)
+    except _UsageError as error:
+        message = " ".join(error.format_message().split())
+    except typer.Abort:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe has closed it
+        sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        message = f"{error.filename or 'a file'}: {error.strerror or error}"
+    echo(f"contml: {message}", err=True)
+    sys.exit(2)
+
+
+def _version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
-        print(f"contml {version('contml')}")  # noqa: T201
+        echo(f"contml {version('contml')}")
         raise typer.Exit
 
 
@@ -87,76 +75,60 @@ def options(
     """Train embeddings whose distances follow the distances between labels."""
 
 
-def main() -> None:
-    """Entry point of the `contml` command: a bad input is one line on stderr and exit status 2."""
-    # A module of one's own in the working directory can be named in a config; last, so that it shadows nothing.
-    sys.path.append(str(Path.cwd()))
-    try:
-        app()
-    except InputError as error:
-        print(f"contml: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
-    except BrokenPipeError:  # the reader of a pipe went away
-        sys.stderr.close()
-        sys.exit(1)
-    except OSError as error:
-        print(f"contml: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
-
-
 @app.command()
 def train(
-    config: ConfigName = None,
+    config: Config = None,
     overrides: Overrides = None,
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run instead.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where run folders are made.")] = Path("runs"),
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run instead.")] = None,
+    runs: Annotated[Path, typer.Option(help="The folder in which the run folder is created.")] = Path("runs"),
     trust: Trust = False,
 ) -> None:
-    """Train a config, evaluate, and write a report. Ctrl-C saves; --resume goes on from there.
+    """Train a config, evaluate, and write a report. Ctrl-C saves the run; --resume continues it.
 
-    A table of your own needs no config: contml train --data items.csv --label age=number
+    Your own table needs no config: contml train --data items.csv --label age=number
     """
     from contml import experiment
     from contml.runs import Run, open_run
 
-    # Mistyped names come before the import of torch.
+    # Mistyped names are reported before torch is imported.
     if resume is None:
-        chosen = _chosen(config, overrides, data, label, image)
+        chosen = load_experiment(config, overrides, data, label, image)
     elif config is not None or data is not None:
-        extra = f"'{config}'" if config is not None else "--data"
-        raise InputError(f"--resume goes on with {resume} as it is; leave out {extra}, or start a new run")
+        raise InputError("--resume", f"used with {config or '--data'}", hint="omit one of them")
     else:
         open_run(resume)
     from contml.training import Interrupted
 
-    folder: list[Path] = [resume] if resume else []
+    folder = resume
 
-    def started(run: Run) -> None:
-        folder.append(run.folder)
-        print(f"run folder: {run.folder}", file=sys.stderr)  # noqa: T201
+    def on_start(run: Run) -> None:
+        nonlocal folder
+        folder = run.folder
+        echo(f"run folder: {folder}", err=True)
+
+    def on_columns(rows: Sequence[Sequence[str]]) -> None:
+        print_table(rows, text_columns=len(rows[0]), stderr=True)
 
     try:
         if resume is not None:
             run = experiment.resume(resume, trust=trust)
         else:
-            run = experiment.train(
-                chosen, runs, started=started, described=lambda rows: show(rows, words=len(rows[0]), stderr=True)
-            )
+            run = experiment.train(chosen, runs, on_start=on_start, on_columns=on_columns)
     except Interrupted as stop:
-        how = f"; go on with: contml train --resume {folder[-1]}" if folder else ""
-        print(f"contml: {stop}{how}", file=sys.stderr)  # noqa: T201
+        hint = f"; continue with: contml train --resume {folder}" if folder else ""
+        echo(f"contml: {stop}{hint}", err=True)
         raise typer.Exit(130) from None
     if run is not None:
-        show_evaluation(run.folder)
-        print(f"report: {run.folder / 'report.html'}")  # noqa: T201
+        print_evaluation(run.folder)
+        echo(f"report: {run.folder / 'report.html'}")
 
 
 @app.command()
 def evaluate(
-    run: Folder,
+    run: RunFolder,
     checkpoint: Annotated[Literal["last", "best"], typer.Option(help="Which weights.")] = "last",
     as_json: Json = False,
     trust: Trust = False,
@@ -165,44 +137,44 @@ def evaluate(
     from contml import experiment
 
     experiment.evaluate_run(run, checkpoint=checkpoint, trust=trust)
-    show_evaluation(run, as_json=as_json)
+    print_evaluation(run, as_json=as_json)
 
 
 @app.command()
 def report(
-    run: Folder,
+    run: RunFolder,
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option(
             metavar="IMAGE IMAGE",
-            help="Two test images, by name or by row, whose label distance match.png explains (captions: which words "
-            "were matched to which). Default: the first query and its best retrieval.",
+            help="Two test images, by name or by row, whose label distance match.png explains (captions: the words "
+            "that were matched). Default: the first query and its best retrieval.",
         ),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write a run's report.html and its pictures anew."""
+    """Write the report.html of a run again, with its pictures."""
     from contml import experiment
 
-    print(experiment.report_run(run, trust=trust, pair=pair))  # noqa: T201
+    echo(experiment.report_run(run, trust=trust, pair=pair))
 
 
 @app.command(epilog=_COMPARE_EXAMPLE)
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that contain some.")],
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; several times."
+            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; repeatable."
         ),
     ] = None,
     by: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Draw the metric against this config key, such as 'model.dim'.")
+        str | None, typer.Option(metavar="KEY", help="Plot the metric against this config key, such as 'model.dim'.")
     ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY", help="Average runs that agree in this config key; several times. Default: all but the seed."
+            metavar="KEY", help="Average runs with equal values of this config key; repeatable. Default: all but seed."
         ),
     ] = None,
     save: Annotated[
@@ -210,19 +182,18 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Put runs side by side: a table of what differs in their configs and what they reached.
+    """Compare runs in a table: the differences of their configs, and their metrics.
 
-    Runs that differ in nothing but the seed share a row, with mean and standard deviation. Where a config has a section
-    'published', the paper's figures stand beside ours. Runs tested on different data get a table each; runs without
-    figures are listed under the tables, and why.
+    Runs that differ only in the seed share a row, with mean and standard deviation. If a config has a section
+    'published', the numbers of the paper are shown too. Runs tested on different data get separate tables. Runs
+    without metrics are listed below the tables, with the reason.
 
     Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
-    behind it (label_distance@10/random) a metric is a share of a random ranking's, with '/way' how far it is on the
-    way from random to the oracle.
+    (label_distance@10/random) a metric is divided by that of a random ranking. With '/way' it is the normalized score:
+    0 = random ranking, 1 = oracle.
 
-    --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
+    --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
     """
-    from contml._support.files import write
     from contml.compare.comparison import compare as compare_runs
     from contml.compare.plot import comparison_plot
     from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
@@ -231,51 +202,50 @@ def compare(
     found = compare_runs(runs, metric or (), by, group or ())
     files: dict[Path, bytes] = {}
     if by is not None:
-        files[save / "plot.png" if save else Path("plot.png")] = png(comparison_plot(found, metric or ()))
+        files[(save or Path()) / "plot.png"] = png(comparison_plot(found, metric or ()))
     if save is not None:
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
     for path, content in files.items():
-        with file_errors(path):
-            write(path, methodcaller("write_bytes", content))
+        save_file(path, content)
     if as_json:
-        print(json.dumps(as_data(found)))  # noqa: T201
-    for part in [] if as_json else found.tables:
-        print(part.title)  # noqa: T201
-        show([header(part), *body(part)], words=len(part.keys))
-        print(*remarks(part), "", sep="\n")  # noqa: T201
-    for line in () if as_json else (*found.notes, *found.left_out):
-        print(line)  # noqa: T201
+        echo(json.dumps(as_data(found)))
+    else:
+        for part in found.tables:
+            echo(part.title)
+            print_table([header(part), *body(part)], text_columns=len(part.keys))
+            echo("\n".join([*remarks(part), ""]))
+        for line in (*found.notes, *found.left_out):
+            echo(line)
     for path in files:
-        print(path, file=sys.stderr if as_json else sys.stdout)
+        echo(path, err=as_json)
 
 
 @app.command()
 def check(
-    config: ConfigName = None,
+    config: Config = None,
     overrides: Overrides = None,
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
     as_json: Json = False,
 ) -> None:
-    """Read the data, build everything, take one batch; train nothing."""
+    """Read the data, build everything and run one batch, without training."""
     from contml import experiment
 
     columns: list[Sequence[str]] = []
-    chosen = _chosen(config, overrides, data, label, image)
-    facts = experiment.check(chosen, described=columns.extend)
+    facts = experiment.check(load_experiment(config, overrides, data, label, image), on_columns=columns.extend)
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
-        print(json.dumps({**dict(facts), **table}))  # noqa: T201
+        echo(json.dumps({**dict(facts), **table}))
         return
     if columns:
-        show(columns, words=len(columns[0]))
-    show([["", ""], *([name, value] for name, value in facts)], header=False)
+        print_table(columns, text_columns=len(columns[0]))
+    print_table([["", ""], *facts], header=False)
 
 
 @app.command()
 def features(
-    config: ConfigName = None,
+    config: Config = None,
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .npz, .npy or .parquet.")] = Path(
         "features.npz"
@@ -284,113 +254,104 @@ def features(
     label: Labels = None,
     image: ImageColumn = None,
 ) -> None:
-    """Write the backbone's features of all images of a config, to train a head on them in seconds.
+    """Write the backbone features of all images of a config, to train a head on them in seconds.
 
     contml features classes/synthetic --out f.npz; contml train classes/synthetic images.features=f.npz
     model.backbone=features
 
-    Stopped, it goes on where it was when it is called again.
+    If it is interrupted, the same command continues.
     """
     from contml import experiment
     from contml._support.progress import progress_bar
 
-    chosen = _chosen(config, overrides, data, label, image)
+    chosen = load_experiment(config, overrides, data, label, image)
     task = chosen.build_task()
     total = sum(len(split) for split in (task.train, task.test, task.val) if split is not None)
     with progress_bar(total, "features") as progress:
-        found = experiment.extract_features(replace(chosen, task=task), out, progress)
-    more = f" ({found.resumed:,} were there from a run that was stopped)" if found.resumed else ""
-    print(f"{out}: {found.items:,} vectors of {found.dim:,} numbers{more}")  # noqa: T201
-    print(f"train a head on them with: images.features={out} model.backbone=features")  # noqa: T201
+        written = experiment.extract_features(replace(chosen, task=task), out, progress)
+    resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""
+    echo(f"{out}: {written.items:,} vectors of {written.dim:,} numbers{resumed}")
+    echo(f"train a head on them with: images.features={out} model.backbone=features")
 
 
 @app.command()
 def prepare(
-    task: Annotated[
-        str,
-        typer.Argument(metavar="TASK", help="A task that reads files: 'classes/cub'.", autocompletion=_complete_task),
-    ],
+    task: TaskName,
     root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task: 'task.missing=drop'.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task, such as 'task.missing=drop'."),
     ] = None,
-    size: Annotated[int, typer.Option(min=1, help="Pixels square that images are brought to, as images.resize.")] = 256,
+    size: Annotated[int, typer.Option(min=1, help="Side of the resized images in pixels, as images.resize.")] = 256,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
     cache: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hold a data set on disk to what was published: its lists, its counts, its files; decode every image.
+    """Check a data set on disk against the published one: lists, counts, files; decode every image.
 
-    With --cache the decoded and resized images are kept in a folder, and a training reads them from there.
+    With --cache the resized images are kept in a folder, from which a training reads them.
     """
-    from contml.preparation import prepare as prepared
+    from contml.preparation import prepare as prepare_data
 
-    found = prepared(task, root, overrides or [], size=size, workers=workers, cache=cache)
+    prepared = prepare_data(task, root, overrides or [], size=size, workers=workers, cache=cache)
     if as_json:
-        print(json.dumps(asdict(found)))  # noqa: T201
+        echo(json.dumps(asdict(prepared)))
     else:
-        for what, words in found.notes:
-            print(f"{what}: {words}")  # noqa: T201
-        show(found.facts)
-    if found.broken:
-        for name, cause in found.broken[1:]:
-            print(f"{name}: cannot be decoded ({cause})", file=sys.stderr)  # noqa: T201
-        name, cause = found.broken[0]
-        raise InputError(
-            f"{name}: cannot be decoded ({cause}), one of {len(found.broken):,} of the {found.images:,} images; get "
-            "them again, or train with images.broken=skip"
-        )
+        for title, text in prepared.notes:
+            echo(f"{title}: {text}")
+        print_table(prepared.facts)
+    if prepared.broken:
+        for name, cause in prepared.broken[1:]:
+            echo(f"{name}: cannot be decoded ({cause})", err=True)
+        name, cause = prepared.broken[0]
+        got = f"cannot be decoded ({cause}), {len(prepared.broken):,} of {prepared.images:,} images"
+        raise InputError(name, got, hint="download them again, or train with images.broken=skip")
     if not as_json:
-        print(f"{task}: all {found.images:,} images are there and can be decoded")  # noqa: T201
+        echo(f"{task}: all {prepared.images:,} images exist and can be decoded")
         if cache is not None:
-            taken = f"images.cache={cache} images.resize={size}"
-            print(f"{cache} has {found.kept / 1e9:.3g} GB of resized images; train with {taken}")  # noqa: T201
+            keys = f"images.cache={cache} images.resize={size}"
+            echo(f"{cache} has {prepared.cache_bytes / 1e9:.3g} GB of resized images; train with {keys}")
 
 
 @app.command(name="list")
 def list_(
-    what: Annotated[str | None, typer.Argument(metavar="[WHAT]", help="One kind of part; default an overview.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="One kind of part. Default: an overview.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List configs, tasks, labels as 0 / 1, backbones, transforms, samplers, losses, miners, steps, optimizers, ..."""
+    """List configs, tasks, losses, samplers, backbones, ..., with their options."""
     kinds = listing.kinds()
-    if what is not None and what not in kinds:
-        raise InputError(f"there is no list of '{what}'; there are {', '.join(kinds)}")
-    if what is None and not as_json:
+    if kind is not None and kind not in kinds:
+        raise InputError(f"'{kind}'", "unknown kind", f"must be one of {', '.join(kinds)}")
+    if kind is None and not as_json:
         kinds["backbones"] = listing.own_backbones
-    chosen = [what] if what else [*kinds]
+    chosen = {name: kinds[name]() for name in ([kind] if kind else kinds)}
     if as_json:
-        print(json.dumps({name: listing.as_data(kinds[name]()) for name in chosen}))  # noqa: T201
+        echo(json.dumps({name: listing.as_data(entries) for name, entries in chosen.items()}))
         return
-    for name in chosen:
-        entries = kinds[name]()
-        print(f"{name}:")  # noqa: T201
+    for name, entries in chosen.items():
+        echo(f"{name}:")
         for entry, part in entries.items():
-            print(textwrap.indent(listing.described(entry, part, full=what is not None), "  "))  # noqa: T201
+            echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "))
 
 
 @app.command()
 def copy(
-    config: Annotated[
-        str,
-        typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=_complete_config),
-    ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
+    config: BundledConfig, file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
 ) -> None:
     """Copy a config that comes with contml, to edit it."""
     from contml import experiment
-    from contml._support.files import write
 
     text = experiment.config_text(config)
     if file.is_dir():
         file = file / f"{config.split('/')[-1]}.yaml"
     if file.exists():
-        raise InputError(f"{file} exists already; name another file")
-    with file_errors(file):
-        write(file, lambda path: path.write_text(text, encoding="utf-8"))
-    print(f"{file}: train it with 'contml train {file}'")  # noqa: T201
+        raise InputError(str(file), "exists already", hint="choose another file")
+    save_file(file, text.encode())
+    echo(f"{file}: train it with 'contml train {file}'")
 
 
 @app.command()
@@ -399,51 +360,32 @@ def weights(
         list[str],
         typer.Argument(
             metavar="LOSS [KEY=VALUE]...",
-            help="Losses by their names in a config, each followed by its options: 'raw raw loss.beta=10 miner=vthm'.",
+            help="Names of losses, each followed by its options: 'raw raw loss.beta=10 miner=vthm'.",
         ),
     ],
     output: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("weights.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, and draw nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead of plotting.")] = False,
 ) -> None:
-    """Draw the weight that losses give a pair against its similarity, one panel a loss.
+    """Plot the weight of a pair against its similarity for some losses, one panel per loss.
 
-    A pair's weight is dH/ds for negatives and -dH/ds for positives: how hard the loss H pulls or pushes at the
+    The weight of a pair is dH/ds for negatives and -dH/ds for positives: how strongly the loss H changes the
     similarity s (cosine of unit vectors), as in Figure 1 of "A Unified View of Deep Metric Learning via Gradient
-    Analysis"; before what all pairs are divided by. Positives are solid green, negatives dotted blue.
+    Analysis", without the common divisor of all pairs. Positives are solid green, negatives dotted blue.
 
-    It may depend on the anchor's other pairs: an anchor in a batch of 16 classes with 5 items each has one of its pairs
-    moved over [-1, 1] while the others stay, its positives evenly from 0.4 to 0.8, its negatives from -0.2 to 0.6; the
-    pairs of all other anchors are alike. Where a loss has proxies, they take the place of items.
+    The weight may depend on the other pairs of the anchor: in a batch of 16 classes with 5 items each, one pair of an
+    anchor moves over [-1, 1]. Its other positives are evenly spaced from 0.4 to 0.8, its negatives from -0.2 to 0.6;
+    all other anchors have the same pairs. For losses with proxies, proxies take the place of items.
     """
-    from contml._support.files import write
     from contml.report.plots import png
     from contml.report.weights import SETUP, curves, weights_plot
 
     if output.is_dir():
         output = output / "weights.png"
     if output.suffix.lower() != ".png":
-        raise InputError(f"--output is {output}; a PNG is written, so name it {output.stem}.png")
+        raise InputError("--output", str(output), "must be a .png file")
     drawn = curves(losses)
     if as_json:
-        print(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))  # noqa: T201
+        echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))
         return
-    picture = png(weights_plot(drawn))
-    with file_errors(output):
-        write(output, lambda path: path.write_bytes(picture))
-    print(output)  # noqa: T201
-
-
-def _chosen(
-    config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
-) -> Experiment:
-    from contml import experiment
-
-    if data is not None:
-        changes = [*([config] if config is not None and "=" in config else []), *(overrides or [])]
-        named = None if config is None or "=" in config else config
-        return experiment.load_table(data, label or [], image, named, changes)
-    if label or image is not None:
-        raise InputError("--label and --image tell of a table of your own; name it: --data FILE")
-    if config is None:
-        raise InputError("name a config: 'contml train pose/synthetic'; 'contml list configs' shows them")
-    return experiment.load(config, overrides or [])
+    save_file(output, png(weights_plot(drawn)))
+    echo(output)

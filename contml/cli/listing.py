@@ -1,4 +1,4 @@
-"""What `contml list` tells: configs and parts, and the options of each."""
+"""`contml list`: configs and parts, and the options of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contml._support.imports import import_by_name
 
 
 def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """What there is to list: each gives its parts by name: a class or a function, a line of text, or None."""
+    """The lists by name. Each returns its entries by name: a class or function, a line of text, or None."""
     return {
         "configs": lambda: {name: _first_comment(experiment.config_text(name)) for name in experiment.config_names()},
         "tasks": experiment.task_table,
@@ -30,13 +30,13 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
 
 def own_backbones() -> Mapping[str, Any]:
-    """The backbones of contml, without torchvision's: listing those takes a second."""
+    """The backbones of contml, without those of torchvision, which take a second to list."""
     own: Mapping[str, Any] = import_by_name("contml.models:BACKBONES")
-    return {**dict.fromkeys(own), "...": "and those of torchvision: 'contml list backbones'"}
+    return {**dict.fromkeys(own), "...": "those of torchvision: 'contml list backbones'"}
 
 
 def _table(module: str, name: str) -> Callable[[], Mapping[str, Any]]:
-    """A table of a module that is imported when it is listed."""
+    """A table of a module; the module is imported when the table is listed."""
 
     def table() -> Mapping[str, Any]:
         found: Mapping[str, Any] = import_by_name(f"{module}:{name}")
@@ -53,12 +53,12 @@ def _sections() -> Mapping[str, Any]:
 
 
 def _first_comment(text: str) -> str:
-    """The first line of comment of a config."""
+    """The first comment line of a config."""
     return text.splitlines()[0].lstrip("# ").strip()
 
 
-def described(name: str, part: Any, *, full: bool) -> str:
-    """A part in a line: its name and what it is; full: all that is known of it, its options a line each."""
+def describe(name: str, part: Any, *, full: bool) -> str:
+    """An entry in one line: its name and summary. `full`: its whole documentation, one line per option."""
     from contml.config import details, options, summary
 
     if part is None or isinstance(part, str):
@@ -68,13 +68,13 @@ def described(name: str, part: Any, *, full: bool) -> str:
         if body := details(part):
             lines.append(textwrap.indent(body, "  "))
         for option in options(part):
-            given = "required" if option.required else json.dumps(option.default, default=str)
-            lines.append(f"    {option.name} = {given}: {option.help}")
+            default = "required" if option.required else json.dumps(option.default, default=str)
+            lines.append(f"    {option.name} = {default}: {option.help}")
     return "\n".join(lines)
 
 
 def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts as plain values, for JSON."""
+    """Entries as plain values, for JSON."""
     from contml.config import options, summary
 
     return {

@@ -1,15 +1,16 @@
-"""The config: the signature of a part's constructor is its schema; YAML in, errors of one line that point at theirs.
+"""The config: the signature of a part's constructor is its schema. An error names the file and the line.
 
-`read` gives a `Document`: plain values and the line of every key. `validate` checks them against a schema (top-level
-key -> `Section` or `Scalar`) and gives a `Config`, whose parts are built when the data are known. Positional arguments
-of a constructor are its options; keyword-only ones are what only the data can tell, and no config may set them.
+`read` returns a `Document`: plain values and the line of every key. `validate` checks them against a schema (top-level
+key -> `Section` or `Scalar`) and returns a `Config`, whose parts are built when the data are known. The positional
+arguments of a constructor are its options. Keyword-only arguments are filled from the data; a config cannot set them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from contml._support.errors import InputError, did_you_mean
 from contml._support.imports import import_by_name
-from contml.config.document import COMMAND_LINE, Document, difference, dump, from_overrides, read, show, wrong
+from contml.config.document import COMMAND_LINE, Document, Key, difference, dump, from_overrides, one_line, read, show
 from contml.config.schema import (
     EMPTY,
     Constructor,
@@ -60,8 +61,8 @@ class Section:
     Args:
         parts: the table, or the constructor.
         default: the name where the config gives none.
-        required: False: without a default, a config may leave the section out (or write null), and has no such part.
-        others: finds a part whose name is not in the table; None where it knows no such name.
+        required: if False and there is no default, a config may omit the section (or set it to null).
+        others: finds a part whose name is not in the table; returns None for an unknown name.
     """
 
     parts: Mapping[str, Constructor] | Constructor
@@ -72,7 +73,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A top-level value such as `seed: 0`; required where it has no default."""
+    """A top-level value such as `seed: 0`; required if it has no default."""
 
     type: Any
     default: Any = EMPTY
@@ -81,23 +82,33 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Part:
-    """A part that a config chose: constructor and all options, defaults filled in. `name` is "" in a fixed section."""
+    """A part that a config chose: constructor and all options, with defaults. `name` is "" in a fixed section."""
 
     section: str
     name: str
     constructor: Constructor
     options: dict[str, Any]
     origin: str = field(default="", compare=False)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)  # of single options
 
     def build(self, **data: Any) -> Any:
-        """Calls the constructor with the options and with those of `data` that it takes keyword-only."""
+        """Call the constructor with the options and with those of `data` that it takes keyword-only."""
         takes = data_arguments(self.constructor)
         if missing := [name for name, required in takes.items() if required and name not in data]:
             raise TypeError(f"{self.section} {self.name!r} needs {', '.join(missing)}: pass it to build()")
-        try:
+        with self.errors():
             return self.constructor(**self.options, **{name: data[name] for name in takes if name in data})
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """An error of this part becomes one of its config: with its origin, and the section before the option."""
+        try:
+            yield
         except InputError as error:
-            raise InputError(f"{self.origin}: {self.section}: {error}" if self.origin else str(error)) from error
+            subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
+            origin = self.origins.get(error.subject, self.origin)
+            named = InputError(subject, error.got, error.allowed, error.hint, error.origin)
+            raise (named.at(origin) if origin else named) from error
 
 
 @dataclass(frozen=True)
@@ -109,14 +120,13 @@ class Config:
 
 
 def validate(document: Document, schema: Mapping[str, Section | Scalar]) -> Config:
-    """Checks a document against a schema: the first error in file order is raised, what is missing comes last."""
+    """Check a document against a schema: the first error in file order is raised, then what is missing."""
     parts: dict[str, Part] = {}
     values: dict[str, Any] = {}
     for key in [*document.values, *(key for key in schema if key not in document.values)]:
         entry = schema.get(key)
         if entry is None:
-            hint = did_you_mean(key, schema, f"a config takes {', '.join(schema)}")
-            raise wrong(document.where((key,)), f"unknown key '{key}'; {hint}")
+            raise _unknown(document, (key,), schema)
         if isinstance(entry, Section):
             part = _part(document, key, entry)
             if part is not None:
@@ -125,7 +135,7 @@ def validate(document: Document, schema: Mapping[str, Section | Scalar]) -> Conf
             option = Option(key, entry.type, entry.default, entry.default is EMPTY, entry.help)
             values[key] = _checked(document, (key,), option, document.values[key])
         elif entry.default is EMPTY:
-            raise wrong(document.where(), f"'{key}' is missing; it must be {words(entry.type)}")
+            raise document.error((key,), "missing", f"must be {words(entry.type)}")
         else:
             values[key] = entry.default
     return Config({k: parts[k] for k in schema if k in parts}, {k: values[k] for k in schema if k in values})
@@ -140,37 +150,36 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
         given = {"name": given}
     if not isinstance(given, dict | None):
         form = "a mapping of its options" if table is None else f"the name of a {key}, or a mapping with 'name'"
-        raise wrong(document.where((key,)), f"'{key}' is {show(given)}; it must be {form}")
+        raise document.error((key,), show(given), f"must be {form}")
     given, name, constructor = dict(given or {}), "", section.parts
     if table is not None:
         name, constructor = _choose(document, key, section, table, given.pop("name", None))
-        if _renamed(document, key, section, name):  # the options of the file were another part's
+        if _renamed(document, key, section, name):  # the options in the file belong to another part
             given = {option: v for option, v in given.items() if document.lines.get((key, option)) == COMMAND_LINE}
     assert callable(constructor)
     try:
-        takes, data = options(constructor), data_arguments(constructor)
-        further = further_option(constructor)
+        takes = {option.name: option for option in options(constructor)}
+        data, further = data_arguments(constructor), further_option(constructor)
     except (NameError, TypeError, ValueError) as error:
-        raise wrong(document.where((key, "name")), f"the signature of {key} '{name}' cannot be read: {error}") from None
-    names = [option.name for option in takes]
-    if table is not None and "name" in names:
-        at = document.where((key, "name"))
-        raise wrong(at, f"{key} '{name}' has an argument called 'name', which chooses the part; rename it")
-    for option in given:
+        raise document.error((key, "name"), f"the signature of {name} cannot be read ({one_line(error)})") from None
+    if table is not None and "name" in takes:
+        raise document.error(
+            (key, "name"), f"{name} has an argument 'name', which a config cannot set", "", "rename it"
+        )
+    for option, value in given.items():
         if option in data:
-            raise wrong(document.where((key, option)), f"'{key}.{option}' is filled from the data; remove it")
-        if option not in names and further is None:
-            hint = did_you_mean(option, names, f"'{name or key}' takes {', '.join(names) or 'no options'}")
-            raise wrong(document.where((key, option)), f"unknown key '{key}.{option}'; {hint}")
-        kind = takes[names.index(option)] if option in names else further
-        assert kind is not None
-        given[option] = _checked(document, (key, option), kind, given[option])
-    for o in takes:
+            raise document.error((key, option), "filled from the data", hint="remove it")
+        kind = takes.get(option, further)
+        if kind is None:
+            raise _unknown(document, (key, option), takes)
+        given[option] = _checked(document, (key, option), kind, value)
+    for o in takes.values():
         if o.required and o.name not in given:
-            raise wrong(document.where((key,)), f"'{key}.{o.name}' is missing; '{name or key}' needs it")
+            raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
     mixed = document.line((key,)) and any(document.line((key, option)) == COMMAND_LINE for option in given)
     origin = document.where((key,)) + (" and command line" if mixed else "")
-    return Part(key, name, constructor, {o.name: o.default for o in takes} | given, origin)
+    origins = {option: document.where((key, option)) for option in given}
+    return Part(key, name, constructor, {o.name: o.default for o in takes.values()} | given, origin, origins)
 
 
 def _renamed(document: Document, key: str, section: Section, name: str) -> bool:
@@ -183,81 +192,86 @@ def _renamed(document: Document, key: str, section: Section, name: str) -> bool:
 def _choose(
     document: Document, key: str, section: Section, table: Mapping[str, Constructor], name: Any
 ) -> tuple[str, Constructor]:
-    at = document.where((key, "name"))
+    written = _name_key(document, key)
     name = section.default if name is None else name
     if name is None:
-        missing = f"{key}.name" if isinstance(document.values.get(key), dict) else key
-        raise wrong(at, f"'{missing}' is missing; choose one of {', '.join(table)}")
+        raise document.error(written, "missing", _one_of(table))
     if not isinstance(name, str):
-        raise wrong(at, f"'{key}.name' is {show(name)}; it must be one of {', '.join(table)}")
+        raise document.error(written, show(name), _one_of(table))
     if name in table:
         return name, table[name]
     try:
         found = section.others(name) if section.others else None
     except InputError as error:
-        raise InputError(f"{at}: {error}") from error
+        raise error.at(document.where(written)) from error
     if found is not None:
         return name, found
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name):
-        if not document.trusted and document.line((key, "name")) != COMMAND_LINE:
-            raise wrong(at, f"'{key}.name' names code to import ({name}); pass --trust to allow it")
-        return name, _import(at, key, name)
-    raise _unknown(at, key, name, table)
+        if not document.trusted and document.line(written) != COMMAND_LINE:
+            raise document.error(written, f"names code to import ({name})", hint="pass --trust to allow it")
+        return name, _import(document, written, name)
+    raise _unknown(document, written, table, name)
 
 
-def _unknown(at: str, key: str, name: str, table: Collection[str]) -> InputError:
-    return wrong(at, f"unknown {key} '{name}'; {did_you_mean(name, table, 'choose one of ' + ', '.join(table))}")
+def _name_key(document: Document, key: str) -> Key:
+    """Where the name of a part is written: `loss.name`, or `loss` in the short form."""
+    return (key, "name") if isinstance(document.values.get(key), dict) else (key,)
+
+
+def _one_of(names: Collection[str]) -> str:
+    return f"must be one of {', '.join(names)}" if names else "takes no options"
+
+
+def _unknown(document: Document, key: Key, names: Collection[str], name: str = "") -> InputError:
+    """An unknown key, or an unknown name of a part: suggests the closest of `names`, or lists them."""
+    got = f"unknown name {name!r}" if name else "unknown key"
+    return document.error(key, got, hint=did_you_mean(name or key[-1], names, _one_of(names)))
 
 
 def check_name(document: Document, key: str, table: Collection[str]) -> None:
-    """Refuse a part whose name is not in its table, before the parts themselves are imported.
+    """Refuse an unknown part before the modules of the parts are imported.
 
     Raises:
-        InputError: it names neither a part of the table nor code to import.
+        InputError: the name is neither in the table nor code to import.
     """
+    written = _name_key(document, key)
     given = document.values.get(key)
     name = given.get("name") if isinstance(given, dict) else given
     if isinstance(name, str) and name not in table and ":" not in name:
-        raise _unknown(document.where((key, "name")), key, name, table)
+        raise _unknown(document, written, table, name)
 
 
-def _import(at: str, key: str, name: str) -> Constructor:
-    path, _, attribute = name.partition(":")
-    said = f"'{key}.name' is '{name}'"
+def _import(document: Document, key: Key, name: str) -> Constructor:
     try:
         found = import_by_name(name)
-    except ModuleNotFoundError as error:
-        raise wrong(at, f"{said}; there is no module '{error.name}'") from None
-    except AttributeError as error:
-        raise wrong(at, f"{said}; {error}") from None
-    except Exception as error:  # whatever the user's module does when it is imported
-        raise wrong(at, f"{said}; importing '{path}' failed: {type(error).__name__}: {error}") from None
+    except Exception as error:  # whatever the user's module raises when it is imported
+        problem = f"{type(error).__name__}: {error}"
+        raise document.error(key, f"{name} cannot be imported ({one_line(problem)})") from None
     if not callable(found):
-        raise wrong(at, f"{said}; it must name something to call, and '{attribute}' is a {type(found).__name__}")
+        raise document.error(key, f"{name} is of type {type(found).__name__}", "must be a class or a function")
     constructor: Constructor = found
     return constructor
 
 
-def _checked(document: Document, key: tuple[str, ...], option: Option, value: Any) -> Any:
+def _checked(document: Document, key: Key, option: Option, value: Any) -> Any:
     try:
         return check(option, value)
     except ValidationError:
-        at = document.where(key)
-        raise wrong(at, f"'{'.'.join(key)}' is {show(value)}; it must be {words(option.type)}") from None
+        raise document.error(key, show(value), f"must be {words(option.type)}") from None
 
 
 def resolved(config: Config) -> dict[str, Any]:
-    """The whole config, defaults filled in, as plain values: paths are text and tuples lists.
+    """The whole config with its defaults as plain values: paths are text, tuples are lists.
 
-    A default that YAML cannot say (an object) is left out: whoever reads the config back gets the same default.
+    A default that YAML cannot hold (an object) is omitted: whoever reads the config back gets the same default.
     """
-    values: dict[str, Any] = {}
-    for key, part in config.parts.items():
-        values[key] = {"name": part.name} if part.name else {}
-        values[key] |= _said(part.options)
-    return values | _said(config.values)
+    sections = {
+        key: ({"name": part.name} if part.name else {}) | _plain_values(part.options)
+        for key, part in config.parts.items()
+    }
+    return sections | _plain_values(config.values)
 
 
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     texts = {name: plain(value) for name, value in values.items()}
     return {name: json.loads(text) for name, text in texts.items() if text is not None}

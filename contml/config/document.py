@@ -1,4 +1,4 @@
-"""YAML in and out: a file and its overrides become plain values and the line of every key."""
+"""Read and write YAML: a file and its overrides become plain values and the line of every key."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic_core import to_jsonable_python
 
 from contml._support.errors import InputError
 
-#: Where a value stands: ("loss", "margin").
+#: The path of a value: ("loss", "margin").
 Key: TypeAlias = tuple[str, ...]
 
-COMMAND_LINE = 0  # the "line" of what was given as an override
+COMMAND_LINE = 0  # the line number of overrides
+COMMAND_LINE_NAME = "command line"
 TAG = "tag:yaml.org,2002:"
 
 # Plain scalars as in the core schema of YAML 1.2, not 1.1: 1e-3 is a number, 010 is ten, no / on / 1:30 are text.
@@ -34,20 +35,20 @@ SCALARS = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Used to compose nodes only: values are made of them in `_value`."""
+    """Only composes nodes: `_value` turns them into values."""
 
 
 _Loader.yaml_implicit_resolvers = {}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Keeps the resolvers of YAML 1.1 too: text that either version would take for something else is quoted."""
+    """Also keeps the resolvers of YAML 1.1: text that either version would read as something else is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        # Outside double quotes PyYAML takes some unprintable characters (U+0085) for line breaks.
+        # Outside double quotes PyYAML reads some unprintable characters (U+0085) as line breaks.
         return self.represent_scalar(TAG + "str", data, style=None if data.isprintable() else '"')
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
@@ -62,11 +63,11 @@ for _tag, (_pattern, _first) in SCALARS.items():
 
 @dataclass(frozen=True)
 class Document:
-    """A config as it was written, overrides laid over it.
+    """A config as it was written, with its overrides applied.
 
     Args:
-        name: what errors call the file.
-        values: plain values, file and overrides together.
+        name: the name of the file in errors.
+        values: plain values of file and overrides together.
         lines: the line of every key; `COMMAND_LINE` for overrides.
         file: the values of the file alone.
         trusted: whether names in the file may import code.
@@ -83,52 +84,48 @@ class Document:
         return next((self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), None)
 
     def where(self, key: Key = ()) -> str:
-        """The origin of a key, as errors begin with it."""
+        """The origin of a key, as errors report it: file and line, or the command line."""
         line = self.line(key)
-        return self.name if line is None else "command line" if line == COMMAND_LINE else f"{self.name}:{line}"
+        return self.name if line is None else COMMAND_LINE_NAME if line == COMMAND_LINE else f"{self.name}:{line}"
+
+    def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
+        """The error of a key, with its origin."""
+        return InputError(_dotted(key), got, allowed, hint, self.where(key))
 
 
 def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, trusted: bool = True) -> Document:
-    """A YAML file and overrides such as `loss.margin=0.1`; nothing is validated but the writing.
+    """Read a YAML file and overrides such as `loss.margin=0.1`; only the syntax is checked.
 
-    `loss=triplet_margin` replaces the whole section; of two overrides of one key the last holds, and an override of a
-    section comes before those of its options, whatever their order.
+    `loss=triplet_margin` replaces the whole section. If a key is overridden twice, the last one holds. An override of a
+    section comes before those of its options, in whatever order they are given.
 
     Args:
         path: the file.
         overrides: `KEY=VALUE`, the value in YAML.
-        name: what errors call the file; default its path.
-        trusted: False for somebody else's config: its names may not import code.
+        name: the name of the file in errors; default its path.
+        trusted: False for a config from somebody else: its names may not import code.
     """
     name = str(path) if name is None else name
     try:
         raw = path.read_bytes()
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise wrong(f"{name}:{raw[: error.start].count(10) + 1}", "not UTF-8 text; save the file as UTF-8") from None
-    except FileNotFoundError:
-        raise wrong(name, "there is no such file") from None
+        line = raw[: error.start].count(10) + 1
+        raise InputError("config", "not UTF-8 text", hint="save the file as UTF-8", origin=f"{name}:{line}") from None
     except OSError as error:
-        raise wrong(name, f"the file cannot be read: {error.strerror}") from None
+        raise InputError(name, f"cannot be read ({error.strerror})") from None
     lines: dict[Key, int] = {}
     values = _parse(text, lambda line: f"{name}:{line}", (), lines)
-    if values is None:
-        raise wrong(f"{name}:1", "the file is empty; a config is a mapping such as 'seed: 0'")
     if not isinstance(values, dict):
-        raise wrong(f"{name}:1", f"the file holds {show(values)}; a config is a mapping such as 'seed: 0'")
-    merged = copy.deepcopy(values)
-    for override in sorted(map(_split, overrides), key=lambda override: len(override.key)):
-        _lay(merged, lines, override)
-    return Document(name, merged, lines, values, trusted)
+        got = "empty" if values is None else show(values)
+        raise InputError("config", got, "must be a mapping such as 'seed: 0'", origin=f"{name}:1")
+    return Document(name, _with_overrides(values, lines, overrides), lines, values, trusted)
 
 
 def from_overrides(overrides: Sequence[str]) -> Document:
     """Overrides such as `loss.margin=0.1` by themselves, without a file."""
-    values: dict[str, Any] = {}
     lines: dict[Key, int] = {}
-    for override in sorted(map(_split, overrides), key=lambda override: len(override.key)):
-        _lay(values, lines, override)
-    return Document("command line", values, lines)
+    return Document(COMMAND_LINE_NAME, _with_overrides({}, lines, overrides), lines)
 
 
 def _parse(text: str, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None) -> Any:
@@ -139,22 +136,23 @@ def _parse(text: str, where: Callable[[int], str], key: Key, lines: dict[Key, in
         mark = error.problem_mark or error.context_mark
         at = where(mark.line + 1 if mark else 1)
         if "'\\t'" in str(error.problem):
-            raise wrong(at, "a tab where YAML wants spaces; indent with spaces") from None
+            raise InputError("indentation", "a tab", hint="indent with spaces", origin=at) from None
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        raise wrong(at, f"not valid YAML: {problem}") from None
+        raise InputError("YAML syntax", problem, origin=at) from None
     except yaml.reader.ReaderError as error:
-        raise wrong(where(text.count("\n", 0, error.position) + 1), f"not valid YAML: {error.reason}") from None
+        at = where(text.count("\n", 0, error.position) + 1)
+        raise InputError("YAML syntax", str(error.reason), origin=at) from None
     except RecursionError:
-        raise wrong(where(1), "not a config: nested too deeply") from None
+        raise InputError("config", "nested too deeply", origin=where(1)) from None
 
 
 def _value(
     node: yaml.Node, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None, seen: set[int]
 ) -> Any:
-    """The value of a node: made here, not by a Constructor, so that nothing but plain values can come of it."""
-    at = where(node.start_mark.line + 1)
+    """The value of a node: built here, not by a YAML constructor, so that only plain values can result."""
+    subject, at = _dotted(key), where(node.start_mark.line + 1)
     if id(node) in seen:
-        raise wrong(at, f"an alias (*) stands for '{'.'.join(key)}'; write the value out")
+        raise InputError(subject, "an alias (*)", hint="write the value out", origin=at)
     seen.add(id(node))
     kind = node.tag.removeprefix(TAG)
     if isinstance(node, yaml.MappingNode) and kind == "map":
@@ -163,10 +161,11 @@ def _value(
         for name, value in node.value:
             here = name.start_mark.line + 1
             if not isinstance(name, yaml.ScalarNode):
-                raise wrong(where(here), "a key must be text")
+                raise InputError("key", f"a {name.id}", "must be text", origin=where(here))
             inner = (*key, name.value)
             if name.value in mapping:
-                raise wrong(where(here), f"'{'.'.join(inner)}' is given twice, first in line {first[name.value]}")
+                got = f"appears twice, first in line {first[name.value]}"
+                raise InputError(_dotted(inner), got, hint="remove one", origin=where(here))
             first[name.value] = here
             lines[inner] = here if line is None else line
             mapping[name.value] = _value(value, where, inner, lines, line, seen)
@@ -178,48 +177,46 @@ def _value(
         if kind == "str":
             return text
         if not re.fullmatch(SCALARS[kind][0], text):  # an explicit tag, such as !!int many
-            raise wrong(at, f"{text!r} is not of the kind its tag says ({kind})")
+            raise InputError(subject, repr(text), f"must be of type {kind}, as its tag says", origin=at)
         if kind == "float":
             return float(re.sub(r"\.(?=[a-z])", "", text.lower()))
         if kind == "int":
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
         return None if kind == "null" else text.lower() == "true"
-    raise wrong(
-        at, f"the tag {node.tag!r} is not allowed; a config holds numbers, text, true, false, null, lists, mappings"
-    )
+    allowed = "must be a number, text, true, false, null, a list or a mapping"
+    raise InputError(subject, f"tag {node.tag!r}", allowed, origin=at)
 
 
-class _Override(NamedTuple):
-    text: str
-    key: Key
-    value: Any
-    lines: dict[Key, int]
+def _with_overrides(values: Mapping[str, Any], lines: dict[Key, int], overrides: Sequence[str]) -> dict[str, Any]:
+    """The values of a file with overrides applied; `lines` is updated."""
+    merged = copy.deepcopy(dict(values))
+    for key, text in sorted(map(_split, overrides), key=lambda override: len(override[0])):
+        _override(merged, lines, key, text)
+    return merged
 
 
-def _split(text: str) -> _Override:
-    match = re.fullmatch(r"([^\s.=]+(?:\.[^\s.=]+)*)=(.*)", text, re.DOTALL)
+def _split(override: str) -> tuple[Key, str]:
+    match = re.fullmatch(r"([^\s.=]+(?:\.[^\s.=]+)*)=(.*)", override, re.DOTALL)
     if match is None:
-        raise wrong("command line", f"{text!r} is no override; write KEY=VALUE, such as loss.margin=0.1")
-    key = tuple(match[1].split("."))
-    lines = {key: COMMAND_LINE}
-    value = _parse(match[2], lambda _: f"command line: {text!r}", key, lines, COMMAND_LINE)
-    return _Override(text, key, value, lines)
+        raise InputError(repr(override), allowed="must be KEY=VALUE, such as loss.margin=0.1", origin=COMMAND_LINE_NAME)
+    return tuple(match[1].split(".")), match[2]
 
 
-def _lay(values: dict[str, Any], lines: dict[Key, int], override: _Override) -> None:
-    """Lays an override over the values and lines of a file."""
-    text, key, value, new = override
+def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str) -> None:
+    new = {key: COMMAND_LINE}
+    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {_dotted(key)}={one_line(text)}", key, new, COMMAND_LINE)
     place = values
     for n, step in enumerate(key[:-1], start=1):
         inner = place.get(step)
-        if isinstance(inner, str) and n == 1:  # `loss: log_ratio` in short
+        if isinstance(inner, str) and n == 1:  # the short form `loss: log_ratio`
             inner = {"name": inner}
             lines[(step, "name")] = lines[(step,)]
         if inner is None:
             inner = {}
             lines.setdefault(key[:n], COMMAND_LINE)
         if not isinstance(inner, dict):
-            raise wrong("command line", f"{text!r} sets an option of '{'.'.join(key[:n])}', which is {show(inner)}")
+            got = f"{_dotted(key[:n])} is {show(inner)}, which has no options"
+            raise InputError(_dotted(key), got, origin=COMMAND_LINE_NAME)
         place[step] = inner
         place = inner
     for old in [old for old in lines if old[: len(key)] == key]:
@@ -228,8 +225,17 @@ def _lay(values: dict[str, Any], lines: dict[Key, int], override: _Override) -> 
     lines.update(new)
 
 
+def _dotted(key: Key) -> str:
+    return one_line(".".join(key))
+
+
+def one_line(text: object) -> str:
+    """A text on one line."""
+    return " ".join(str(text).splitlines())
+
+
 def show(value: Any) -> str:
-    """A value as errors quote it."""
+    """A value as errors show it."""
     text = repr(value) if isinstance(value, str) else _text(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -238,18 +244,13 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def wrong(at: str, message: str) -> InputError:
-    """The error of this room: origin and message in one line."""
-    return InputError(" ".join(f"{at}: {message}".splitlines()))
-
-
 def dump(values: Mapping[str, Any]) -> str:
     """YAML text that reads back to equal values."""
     return yaml.dump(to_jsonable_python(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What differs from config `a` to config `b`, one line a key: `loss.margin: 0.1 -> 0.2`."""
+    """The differences from config `a` to config `b`, one line per key: `loss.margin: 0.1 -> 0.2`."""
     old, new = _flat(a), _flat(b)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys]

@@ -1,4 +1,4 @@
-"""The schema of a part is its constructor's signature: names, types, defaults; the docstring has the help."""
+"""The schema of a part is the signature of its constructor: names, types, defaults. The docstring has the help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Option:
 
 
 def options(part: Constructor) -> list[Option]:
-    """What a config may set of a part: the positional arguments of its constructor."""
+    """The options of a part that a config may set: the positional arguments of its constructor."""
     help_of = _help(part)
     return [
         Option(
@@ -46,7 +46,7 @@ def options(part: Constructor) -> list[Option]:
 
 
 def further_option(part: Constructor) -> Option | None:
-    """What a config may set under names of its own choice: `**figures: float`. Arguments of no said type take none."""
+    """The type of options under any name, as in `**metrics: float`; None if the constructor takes none."""
     help_of = _help(part)
     for p in inspect.signature(part, eval_str=True).parameters.values():
         if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any):
@@ -55,7 +55,7 @@ def further_option(part: Constructor) -> Option | None:
 
 
 def data_arguments(part: Constructor) -> dict[str, bool]:
-    """What only the data can tell a part: its keyword-only arguments, and whether each is required."""
+    """The arguments of a part that are filled from the data (keyword-only), and whether each is required."""
     parameters = inspect.signature(part).parameters.values()
     return {p.name: p.default is EMPTY for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -66,13 +66,13 @@ def summary(part: Constructor) -> str:
 
 
 def details(part: Constructor) -> str:
-    """What a part's docstring says between its first line and its sections."""
+    """The text of a part's docstring between its first line and its sections."""
     body = inspect.cleandoc(part.__doc__ or "").partition("\n")[2]
     return re.split(r"^(?:Args|Arguments|Raises|Returns):", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
 def _help(part: Constructor) -> dict[str, str]:
-    """The texts of the Google-style `Args:` sections of a function, or of a class, its bases and their `__init__`."""
+    """The help of each argument, from `Args:` in the docstring of a function, or of a class, its bases, `__init__`."""
     texts: dict[str, str] = {}
     classes = reversed(part.__mro__) if isinstance(part, type) else ()
     sources = [source for c in classes for source in (c, vars(c).get("__init__"))] or [part]
@@ -90,24 +90,24 @@ def _help(part: Constructor) -> dict[str, str]:
 
 
 def check(option: Option, value: Any) -> Any:
-    """The value as the option's type; ValidationError where it is of another."""
+    """The value converted to the option's type; raises ValidationError if it has another type."""
     if not option.required and plain(option.default) == json.dumps(value):
-        return option.default  # a default written out, whatever its annotation says
-    # Strict JSON is the right measure for YAML: a list is a tuple, text is a path, but "0.1" and true are no numbers.
+        return option.default  # a default written out, whatever its annotation
+    # Strict JSON fits YAML: a list may be a tuple and text a path, but "0.1" and true are not numbers.
     kind = ConfigDict(strict=True, arbitrary_types_allowed=True)
     model = create_model("Value", __config__=kind, value=(option.type, ...))
     return model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
 
 
 def words(kind: Any, many: bool = False) -> str:
-    """A type in words: what a value must be."""
-    one = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
-    several = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or false", Path: "paths"}
+    """A type in words, for errors."""
+    nouns = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
+    plurals = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
     origin, inner = get_origin(kind), get_args(kind)
     if kind in (None, type(None)):
         return "null"
-    if isinstance(kind, type) and kind in one:
-        return several[kind] if many else one[kind]
+    if isinstance(kind, type) and kind in nouns:
+        return plurals.get(kind, nouns[kind]) if many else nouns[kind]
     if origin is Literal:
         return ("one of " if len(inner) > 1 else "") + ", ".join(str(choice) for choice in inner)
     if origin in (Union, types.UnionType):
@@ -123,7 +123,7 @@ def words(kind: Any, many: bool = False) -> str:
 
 
 def plain(value: Any) -> str | None:
-    """A value as JSON; None where no config can say it."""
+    """A value as JSON; None if a config cannot hold it."""
     try:
         return json.dumps(to_jsonable_python(value))
     except (PydanticSerializationError, ValueError):

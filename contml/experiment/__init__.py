@@ -1,4 +1,4 @@
-"""A config made real: task, labels, model, sampler, loss and trainer put together; runs of it."""
+"""Experiments: build the parts of a config, train, evaluate, check."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         train as train,
     )
 
-#: The module of each name; the imports above say the same to type checkers.
+#: The module of each name. The imports above are for type checkers.
 _MODULES = {
     "contml.experiment.building": ("Experiment",),
     "contml.experiment.checking": ("check",),

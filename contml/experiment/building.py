@@ -1,4 +1,4 @@
-"""A config made real: task, labels, model, sampler, loss, trainer put together."""
+"""Build the parts of a config: task, labels, model, sampler, loss, trainer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from contml._support.errors import InputError
 from contml.config import Config, Document, Part, data_arguments, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images
@@ -26,7 +25,7 @@ from contml.training import Trainer
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated config, its name, and its document for the origin of errors. `task` is its data if read already."""
+    """A validated config, its name, and its document for the origin of errors. `task`: its data if already read."""
 
     name: str
     config: Config
@@ -45,14 +44,12 @@ class Experiment:
         return task if features is None else with_features(task, features)
 
     def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel:
-        """The model of a task; weights=False leaves out those that the config names, since others will be loaded."""
+        """The model of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
         part = self.config.parts["model"]
         backbone = str(part.options["backbone"])
         if not self.document.trusted and ":" in backbone and not backbone.startswith("timm:"):
-            raise InputError(
-                f"{self.document.where(('model', 'backbone'))}: 'model.backbone' names code to import ({backbone}); "
-                "pass --trust to allow it"
-            )
+            got = f"names code to import ({backbone})"
+            raise self.document.error(("model", "backbone"), got, hint="pass --trust to allow it")
         torch.manual_seed(self.config.values["seed"])
         options = part.options if weights else {**part.options, "weights": "none"}
         model: EmbeddingModel = replace(part, options=options).build(feature_dim=task.train.feature_dim)
@@ -68,36 +65,34 @@ class Experiment:
     def build_trainer(
         self, task: Task, run: Run | None = None, *, weights: bool = True, quiet: bool = False
     ) -> Trainer:
-        """Everything that trains, put together; weights=False where a checkpoint will bring them."""
+        """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
         parts, seed = self.config.parts, self.config.values["seed"]
         model, images = self.build_model(task, weights), self.build_images()
         if task.train.feature_dim is None:
             model.check_size(images.crop)
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        own = train.labels.to(device)
-        silent = quiet or not first_process()  # each searches for neighbours, one shows how far it is
-        labels: LabelSpace = parts["binarize"].build(space=own, quiet=silent) if "binarize" in parts else own
-        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": silent}
+        root = train.labels.to(device)
+        quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
+        labels: LabelSpace = parts["binarize"].build(space=root, quiet=quiet_search) if "binarize" in parts else root
+        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:
             data["num_classes"] = int(labels.class_ids.max()) + 1
         else:
-            for part in (parts["loss"], parts["step"]):  # before they ask for a number of classes
+            for part in (parts["loss"], parts["step"]):  # refused before num_classes is found missing
                 if data_arguments(part.constructor).get("num_classes"):
                     self._check_requirement(part, "classes", labels.kind)
         loss = self._build_loss(data, model.parts if model.levels else [])
         self._check_requirement(parts["loss"], loss.requires, labels.kind)
-        # Neighbours are found among the labels themselves, not among the labels as 0 / 1.
-        sampler = parts["sampler"].build(**{**data, "labels": own if labels.class_ids is None else labels})
+        # Neighbours are searched by the graded labels, not by the binarized ones.
+        sampler = parts["sampler"].build(**{**data, "labels": root if labels.class_ids is None else labels})
         data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
         step = parts["step"].build(**data)
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
         if start >= steps > 0:
-            raise InputError(
-                f"{self.document.where(('memory', 'start'))}: 'memory.start' is {start}, but the training has {steps} "
-                "steps: the memory would never be used; set a smaller start"
-            )
+            allowed = f"must be below {steps}, the number of training steps"
+            raise self.document.error(("memory", "start"), str(start), allowed)
         return Trainer(
             model,
             step,
@@ -117,35 +112,29 @@ class Experiment:
         )
 
     def _check_requirement(self, part: Part, requires: Requirement, kind: LabelKind) -> None:
-        """`check_requirement`, with the line of the config and in its words."""
-        binarize = "'labels: {name: threshold, threshold: ...}' or 'labels: {name: nearest, k: ...}'"
-        try:
-            check_requirement(f"{part.section} '{part.name}'", requires, kind, binarize)
-        except InputError as error:
-            raise InputError(f"{part.origin}: {error}") from None
+        binarize = "'binarize: {name: threshold, threshold: ...}' or 'binarize: {name: nearest, k: ...}'"
+        with part.errors():
+            check_requirement(f"{part.section} {part.name}", requires, kind, binarize)
 
     def _build_loss(self, data: dict[str, Any], levels: list[int]) -> Loss:
+        """The loss; `levels`: the dimensions of each level of a multi-level embedding."""
         parts = self.config.parts
-        if levels:  # how long the part of each in an embedding is
-            if parts["step"].name != "embedding":
-                raise InputError(
-                    f"{self.document.where(('model', 'levels'))}: 'model.levels' has a loss for each level, and step "
-                    f"'{parts['step'].name}' takes one for the whole embedding; leave out one of them"
-                )
-            losses: list[Any] = [self._build_loss({**data, "embedding_dim": part}, []) for part in levels]
+        if levels:
+            if (step := parts["step"].name) != "embedding":
+                got = f"one loss per level, but step {step} takes one loss for the whole embedding"
+                raise self.document.error(("model", "levels"), got, hint="omit one of them")
+            losses: list[Any] = [self._build_loss({**data, "embedding_dim": dim}, []) for dim in levels]
             return LevelLosses(losses, levels)
         if "miner" in parts:
             data = {**data, "miner": parts["miner"].build(**data)}
         loss: Loss = parts["loss"].build(**data)
-        try:
+        with parts["loss"].errors():
             check_loss(loss)
-        except InputError as error:
-            raise InputError(f"{parts['loss'].origin}: {error}") from None
         return parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
 
 
 def first_process() -> bool:
-    """Whether this is the one of several training processes that speaks; told before these know of each other."""
+    """Whether this is the main one of several training processes, known before they are connected."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -153,19 +142,17 @@ def experiment(document: Document, name: str) -> Experiment:
     """The experiment of a document.
 
     Raises:
-        InputError: something in it is wrong: one line that points at it.
+        InputError: an error in the config, with file and line.
     """
     config = validate(document, schema())
     seed = config.values["seed"]
     if not 0 <= seed < 2**32:
-        raise InputError(f"{document.where(('seed',))}: seed is {seed}; it must be 0 to {2**32 - 1}")
+        raise document.error(("seed",), str(seed), f"must be 0 to {2**32 - 1}")
     if "published" in config.parts:
         config.parts["published"].build()
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         names = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
-        raise InputError(
-            f"{document.where(('miner',))}: the loss '{loss.name}' takes no miner; leave out 'miner', or choose one "
-            f"of {names}"
-        )
+        got, hint = f"loss {loss.name} takes no miner", f"omit miner, or choose one of the losses {names}"
+        raise document.error(("miner",), got, hint=hint)
     return Experiment(name, config, document)

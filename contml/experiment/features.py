@@ -19,34 +19,34 @@ from contml.data.split import Split
 from contml.evaluation.embed import embed
 from contml.experiment.building import Experiment
 
-#: Images of a part; a run that was stopped loses at most so many.
+#: Images per part; an interrupted run loses at most this many.
 _PART = 512
 
 
 class Extracted(NamedTuple):
-    """What was written."""
+    """The size of the file that was written."""
 
     items: int
     dim: int
-    resumed: int  # images whose features were on disk from a run that was stopped
+    resumed: int  # images whose features were on disk from an interrupted run
 
 
 def extract_features(experiment: Experiment, out: Path, progress: Callable[[int], None] = lambda _: None) -> Extracted:
-    """Write the features of the backbone for every image of an experiment's splits: centre crops, no head.
+    """Write the backbone features of every image of an experiment's splits: centre crops, no head.
 
-    Parts are kept beside the file until all are there, so that a run that was stopped goes on where it was. `progress`
-    gets the number of images finished so far.
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped.
+    `progress` is called with the number of images finished so far.
 
     Raises:
         InputError: the file cannot be written there, or an image cannot be read.
     """
     check_format(out)
     if out.exists():
-        raise InputError(f"{out} exists already; name another file")
+        raise InputError(str(out), "exists already", hint="choose another file")
     task = experiment.build_task()
     splits = {"train": task.train, "test": task.test} | ({"val": task.val} if task.val is not None else {})
     if task.train.feature_dim is not None:
-        raise InputError("these data are features already; leave out images.features")
+        raise InputError("images.features", "the data are features already", hint="omit it")
     model = experiment.build_model(task)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = experiment.build_images()
@@ -72,10 +72,10 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
         images.close()
     names = [name for split in splits.values() for name in split.names]
     of_split = [name for name, split in splits.items() for _ in range(len(split))]
-    whole = np.concatenate(values)
-    write_features(out, names, of_split, whole)
+    features = np.concatenate(values)
+    write_features(out, names, of_split, features)
     shutil.rmtree(parts.parent, ignore_errors=True)
-    return Extracted(len(whole), whole.shape[1], resumed)
+    return Extracted(len(features), features.shape[1], resumed)
 
 
 class _Backbone(torch.nn.Module):
@@ -91,16 +91,16 @@ class _Backbone(torch.nn.Module):
 
 
 def _features(backbone: torch.nn.Module, split: Split, images: Any, rows: range, device: torch.device) -> Floats:
-    found, missing = embed(backbone, split, images, rows, device=device)
+    features, missing = embed(backbone, split, images, rows, device=device)
     if len(missing):
         name = split.name(int(missing[0]))
-        raise InputError(f"{name}: cannot be decoded ({len(missing)} such images); fix or remove it, then go on")
-    values: Floats = found[list(rows)].numpy()
+        raise InputError(name, f"cannot be decoded ({len(missing)} such images)", hint="replace or remove it")
+    values: Floats = features[list(rows)].numpy()
     return values
 
 
 def _key(experiment: Experiment, splits: dict[str, Split]) -> str:
-    """A hash of the images and of all that their features depend on: parts of another run are not mixed in."""
+    """A hash of all that the features depend on: parts from different settings are not mixed."""
     values = experiment.values
     content = [values["task"], values["model"], values["seed"], {name: list(s.names) for name, s in splits.items()}]
     content.append({key: values["images"][key] for key in ("resize", "crop")})

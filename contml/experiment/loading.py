@@ -1,4 +1,4 @@
-"""Experiments by the name of a config, by a file, by a table of one's own, by a run folder.
+"""Load an experiment from the name of a config, a file, your own table, or a run folder.
 
 Mistyped names are found before torch is imported.
 """
@@ -19,15 +19,15 @@ from contml.runs import Run, open_run
 if TYPE_CHECKING:
     from contml.experiment.building import Experiment
 
-#: The config of a table of one's own where none is named; the task comes from an entry point.
+#: The config of your own table if none is named; the task comes from an entry point.
 _TABLE = "table/default"
 
 
 def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment of a config that comes with contml, by name, or of a YAML file, by path.
+    """Load the experiment of a config that comes with contml, by name, or of a YAML file, by path.
 
     Raises:
-        InputError: there is no such config, or something in it is wrong: one line that points at it.
+        InputError: there is no such config, or it has an error.
     """
     path = Path(config)
     if path.suffix in (".yaml", ".yml") or path.is_file():
@@ -42,25 +42,26 @@ def load_table(
     config: str | None = None,
     overrides: Sequence[str] = (),
 ) -> Experiment:
-    """The experiment of a table of one's own: where no config is named, that which suits its labels and its size.
+    """Load the experiment of your own table. If no config is named, one that suits its labels and size is chosen.
 
     Args:
         data: a CSV or Parquet file.
-        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` whose kind is guessed.
+        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` (the kind is guessed).
         image: the column of images.
         config: a config of the task that reads tables.
-        overrides: changes to the config, which come after all these.
+        overrides: changes to the config; they override the arguments above.
 
     Raises:
-        InputError: something is wrong in the table or in what is said of it: one line that points at it.
+        InputError: an error in the table, in the labels or in the config.
     """
     given = [f"task.data={_quoted(str(data))}"]
     if labels:
         named = [label.rpartition("=") if "=" in label else (label, "", "auto") for label in labels]
         kinds = {name.strip(): kind for name, _, kind in named}
         if len(kinds) < len(named):
-            twice = [name.strip() for name, *_ in named]
-            raise InputError(f"--label names '{next(n for n in twice if twice.count(n) > 1)}' twice; give each once")
+            names = [name.strip() for name, *_ in named]
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise InputError("--label", f"{repeated} appears twice", hint="give each label once")
         given.append(f"task.labels={_quoted(kinds)}")
     if image is not None:
         given.append(f"task.image={_quoted(image)}")
@@ -70,10 +71,10 @@ def load_table(
     task = experiment.build_task()
     if config is None:
         assert task.suggested is not None  # of a table
-        suited, changes = task.suggested[0], list(task.suggested[1])
+        suggested, changes = task.suggested
         if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
             changes = [change for change in changes if not change.startswith("sampler")]
-        experiment = load(suited, [*given, *changes, *overrides])
+        experiment = load(suggested, [*given, *changes, *overrides])
     return replace(experiment, task=task)
 
 
@@ -82,7 +83,7 @@ def _quoted(value: Any) -> str:
 
 
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
-    """The experiment of a run folder; names of code to import are honoured only with trust."""
+    """Load the experiment of a run folder; its config may import code only with `trust`."""
     run = open_run(folder)
     return _experiment(read(run.config, trusted=trust), run.name), run
 

@@ -1,4 +1,4 @@
-"""The configs and tasks that are installed, by name; nothing here imports torch."""
+"""The installed configs and tasks, by name. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contml._support.errors import InputError, did_you_mean
 
 
 class TaskTable(Mapping[str, Callable[..., Any]]):
-    """Every installed task by its name `folder/name`, imported when it is looked up.
+    """Every installed task by its name `folder/name`; a task is imported when it is looked up.
 
     Args:
         packages: the table of each task package, by folder.
@@ -41,14 +41,14 @@ def task_table() -> TaskTable:
 
 
 def data_task() -> str:
-    """The task that reads a table of one's own (`--data`): the name in the entry-point group `contml.data_task`.
+    """The task that reads your own table (`--data`): the name in the entry-point group `contml.data_task`.
 
     Raises:
-        InputError: there is none, since the installed package is older than the code.
+        InputError: there is none, because the installed package is older than the code.
     """
     entries = entry_points(group="contml.data_task")
     if not entries:
-        raise InputError("no installed task reads a table; install contml again: pip install contml (or -e .)")
+        raise InputError("--data", "no installed task reads a table", hint="install contml again")
     return next(iter(entries)).name
 
 
@@ -68,15 +68,12 @@ def config_path(name: str) -> Path:
     """The file of a config that comes with contml.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is no config of this name.
     """
     names = config_names()
     if name not in names:
-        hint = did_you_mean(name, names)
-        raise InputError(
-            f"no config '{name}'; {hint}{' ' if hint else ''}'contml list configs' shows them, and a path to a YAML "
-            "file works as well"
-        )
+        others = "see 'contml list configs', or give the path of a YAML file"
+        raise InputError(name, "no such config", hint=did_you_mean(name, names, others))
     return Path(str(files("contml.configs") / f"{name}.yaml"))
 
 
@@ -84,6 +81,6 @@ def config_text(name: str) -> str:
     """The text of a config that comes with contml.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is no config of this name.
     """
     return config_path(name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a config holds."""
+"""The schema of a config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training
 
 
 def schema() -> dict[str, Section | Scalar]:
-    """What a config holds, in reading order."""
+    """The sections and values of a config, in order."""
     return {
         "task": Section(task_table()),
         "binarize": Section(BINARY_LABELS, required=False),

@@ -1,4 +1,4 @@
-"""Checkpoints: all state of a training in one safetensors file, written atomically; nothing in it executes code.
+"""Checkpoints: the whole state of a training in one safetensors file, written atomically. Loading runs no code.
 
 Tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata.
 """
@@ -19,19 +19,19 @@ from contml._support.files import write
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
-    """A model's weights alone."""
+    """Write the weights of a model."""
     write(path, lambda temporary: save_file(_plain(state), temporary))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """What `save_weights` wrote."""
+    """Read the weights that `save_weights` wrote."""
     return _read(path)[0]
 
 
 def save_state(
     path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimizer: Mapping[str, Any], numbers: Any
 ) -> None:
-    """Tensors by part ("model", "step"), an optimiser's `state_dict()`, and anything that is JSON."""
+    """Write tensors by part ("model", "step"), the `state_dict()` of an optimizer, and JSON values."""
     flat = {f"{part}.{name}": tensor for part, state in tensors.items() for name, tensor in state.items()}
     rest: dict[str, dict[str, Any]] = {}
     for parameter, state in optimizer["state"].items():
@@ -45,14 +45,14 @@ def save_state(
 
 
 def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], Any]:
-    """What `save_state` wrote: tensors by part, the optimiser's `state_dict()`, the numbers.
+    """Read what `save_state` wrote: tensors by part, the optimizer's `state_dict()`, the numbers.
 
     Raises:
-        InputError: the file is cut short or no checkpoint.
+        InputError: the file is incomplete or not a checkpoint.
     """
     flat, metadata = _read(path)
     if "contml" not in metadata:
-        raise InputError(f"{path}: holds weights, not the state of a training")
+        raise InputError(str(path), "holds weights", "must be the state of a training")
     saved = json.loads(metadata["contml"])
     tensors: dict[str, dict[str, Tensor]] = {}
     state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
@@ -71,11 +71,11 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except FileNotFoundError:
-        raise InputError(f"{path}: no such checkpoint") from None
+        raise InputError(str(path), "no such checkpoint") from None
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a readable checkpoint ({error}); it may be cut short") from None
+        raise InputError(str(path), f"not a readable checkpoint ({error})", hint="it may be incomplete") from None
 
 
 def _plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    # Copies: weights that share memory (tied layers) are refused by the format.
+    # Copies, because the format refuses weights that share memory (tied layers).
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}

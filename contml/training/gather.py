@@ -1,4 +1,4 @@
-"""Several processes as one: every process sees the embeddings of the whole batch and computes the whole loss."""
+"""Several processes train as one: each has the embeddings of the whole batch and computes the whole loss."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def world() -> tuple[int, int]:
 def gather_rows(x: Tensor) -> Tensor:
     """The rows `[b, ...]` of every process, in order of rank; the gradient reaches this process's own rows.
 
-    Data parallelism averages the gradients of the processes' parameters, where the gradient of one loss over the whole
-    batch is their sum: so this process's rows get the gradient times the number of processes. Parameters of the loss
-    get the same, whole gradient on every process and are left alone.
+    Data parallelism averages the gradients of the processes, but the gradient of one loss over the whole batch is their
+    sum. So the gradient of this process's rows is multiplied by the number of processes. The parameters of the loss
+    have the same, whole gradient on every process and are not changed.
     """
     rank, processes = world()
     if processes == 1:
@@ -41,7 +41,7 @@ def gather_rows(x: Tensor) -> Tensor:
 
 
 class _Times(torch.autograd.Function):
-    """The same values, bit for bit on every process; the gradient times a number."""
+    """Identity, bit for bit; the gradient is multiplied by a factor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules of torch, by their names in a config."""
+"""Optimizers and learning-rate schedules of torch, by their names in a config."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from torch import optim
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, StepLR
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_at_least, check_positive
 
-#: What learns, as torch's optimizers take it: `params`, the `name` ("backbone", "head", "loss", those of a step), and
-#: what the group sets for itself.
+#: Parameter groups as in torch: `params`, `name` ("backbone", "head", "loss", others of a step), options of the group.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
 
 
@@ -25,20 +24,19 @@ def sgd(
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
-    """Stochastic gradient descent with momentum; the defaults are those of the log-ratio paper.
+    """Stochastic gradient descent with momentum. The defaults are those of the log-ratio paper.
 
     Args:
-        lr: learning rate of the backbone, and of all that has none of its own.
+        lr: learning rate of the backbone, and of every group without its own.
         momentum: momentum.
-        weight_decay: L2 penalty; not on the loss's parameters.
-        head_lr: learning rate of the embedding head.
-        loss_lr: learning rate of the loss's parameters (proxies, boundaries).
+        weight_decay: L2 penalty; 0 for the parameters of the loss.
+        head_lr: learning rate of the embedding head; default `lr`.
+        loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
     """
     if not 0 <= momentum < 1:
-        raise InputError(f"momentum is {momentum}; it must be at least 0 and below 1")
-    return optim.SGD(
-        _rates(groups, lr, head_lr, loss_lr, weight_decay), lr=lr, momentum=momentum, weight_decay=weight_decay
-    )
+        raise InputError("momentum", str(momentum), "must be at least 0 and below 1")
+    groups = _with_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    return optim.SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
 def adam(
@@ -53,13 +51,14 @@ def adam(
     """Adam.
 
     Args:
-        lr: learning rate of the backbone, and of all that has none of its own.
-        weight_decay: L2 penalty; not on the loss's parameters.
+        lr: learning rate of the backbone, and of every group without its own.
+        weight_decay: L2 penalty; 0 for the parameters of the loss.
         epsilon: added to the denominator.
-        head_lr: learning rate of the embedding head.
-        loss_lr: learning rate of the loss's parameters (proxies, boundaries).
+        head_lr: learning rate of the embedding head; default `lr`.
+        loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
     """
-    return optim.Adam(_rates(groups, lr, head_lr, loss_lr, weight_decay), lr=lr, weight_decay=weight_decay, eps=epsilon)
+    groups = _with_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    return optim.Adam(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
 def adamw(
@@ -74,33 +73,31 @@ def adamw(
     """Adam with decoupled weight decay.
 
     Args:
-        lr: learning rate of the backbone, and of all that has none of its own.
-        weight_decay: decoupled weight decay; not on the loss's parameters.
+        lr: learning rate of the backbone, and of every group without its own.
+        weight_decay: decoupled weight decay; 0 for the parameters of the loss.
         epsilon: added to the denominator.
-        head_lr: learning rate of the embedding head.
-        loss_lr: learning rate of the loss's parameters (proxies, boundaries).
+        head_lr: learning rate of the embedding head; default `lr`.
+        loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
     """
-    return optim.AdamW(
-        _rates(groups, lr, head_lr, loss_lr, weight_decay), lr=lr, weight_decay=weight_decay, eps=epsilon
-    )
+    groups = _with_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    return optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
-def _rates(
+def _with_rates(
     groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, weight_decay: float
-) -> list[dict[str, Any]]:
-    rates = {"backbone": lr, "head": lr if head_lr is None else head_lr, "loss": lr if loss_lr is None else loss_lr}
-    for rate in rates.values():
-        check_at_least(0, **{"a learning rate": rate})
-    check_at_least(0, weight_decay=weight_decay)
+) -> ParameterGroups:
+    """The groups with their learning rates; groups without parameters are dropped."""
+    given = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
+    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in given.items()}, weight_decay=weight_decay)
     return [
-        {"lr": rates.get(group["name"], lr), **group}
+        {"lr": given.get(group["name"], lr), **group}
         for group in groups
-        if group["params"] or group["name"] == "backbone"  # torch wants a group, even where nothing learns
+        if group["params"] or group["name"] == "backbone"  # torch needs a group, even if nothing is trained
     ]
 
 
 def constant(*, optimizer: optim.Optimizer) -> LRScheduler:
-    """The learning rates as they are."""
+    """Constant learning rates."""
     return LambdaLR(optimizer, lambda _: 1.0)
 
 
@@ -108,25 +105,25 @@ def inverse(decay: float = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
     """`lr / (1 + decay * step)`, the schedule of the log-ratio paper's code.
 
     Args:
-        decay: how fast it falls, per step.
+        decay: decay per step.
     """
     return LambdaLR(optimizer, lambda step: 1 / (1 + decay * step))
 
 
 def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int) -> LRScheduler:
-    """Times `factor` after every so many epochs.
+    """Multiply the learning rates by `factor` every `epochs` epochs.
 
     Args:
-        epochs: after how many epochs.
-        factor: what the learning rates are multiplied by.
+        epochs: number of epochs between two changes.
+        factor: factor of the learning rates.
     """
-    if epochs < 1 or not factor > 0:
-        raise InputError(f"epochs is {epochs} and factor is {factor}; these must be at least 1 and above 0")
+    check_at_least(1, epochs=epochs)
+    check_positive(factor=factor)
     return StepLR(optimizer, step_size=epochs * steps_per_epoch, gamma=factor)
 
 
 def cosine(*, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
-    """Half a cosine from the learning rates to 0 over the whole training."""
+    """Cosine decay of the learning rates to 0 over the whole training."""
     return CosineAnnealingLR(optimizer, T_max=max(1, total_steps))
 
 

@@ -1,4 +1,4 @@
-"""How a training goes: its length, precision, clipping, checkpoints."""
+"""Options of a training: length, precision, clipping, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from contml._support.validation import check_at_least
 
 @dataclass(frozen=True)
 class Training:
-    """How long to train, in what precision, and what to keep.
+    """Length, precision, clipping and checkpoints of a training.
 
     Args:
-        epochs: how many epochs of the sampler; 0 evaluates the model as it is.
-        evaluate_every: evaluate after every so many epochs, before the first and after the last.
-        precision: "auto" is bfloat16 on a device that has it, else float32; the loss is in float32 always.
-        clip_norm: clip the norm of all gradients together; networks with a learning rate of their own are left alone.
-        clip_value: clip each gradient's entries, likewise.
-        checkpoint_minutes: save the state at least this often, beside the end of each epoch.
+        epochs: number of epochs of the sampler; 0 evaluates the untrained model.
+        evaluate_every: number of epochs between evaluations; the model is also evaluated before the first epoch and
+            after the last.
+        precision: "auto" is bfloat16 on a device that supports it, else float32; the loss is always in float32.
+        clip_norm: maximum norm of all gradients together; networks with their own learning rate are not clipped.
+        clip_value: maximum absolute value of a gradient entry; networks with their own learning rate are not clipped.
+        checkpoint_minutes: maximum time between checkpoints; the state is also saved after each epoch.
     """
 
     epochs: int = 30
@@ -32,6 +33,6 @@ class Training:
     def __post_init__(self) -> None:
         check_at_least(0, epochs=self.epochs)
         check_at_least(1, evaluate_every=self.evaluate_every)
-        for name, value in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
-            if value is not None and not value > 0:
-                raise InputError(f"{name} is {value}; it must be above 0, or null")
+        for name in ("clip_norm", "clip_value"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise InputError(name, str(value), "must be above 0, or null")

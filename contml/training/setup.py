@@ -1,4 +1,4 @@
-"""What a trainer is made of: the accelerator, and what of the model learns."""
+"""The accelerator of a trainer, and the parameter groups of a model."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 
 def accelerator(precision: str) -> Accelerator:
-    """The accelerator of a training in this precision.
+    """The accelerator for a precision.
 
     Raises:
-        InputError: the device does not have it.
+        InputError: the device does not support it.
     """
-    from accelerate import Accelerator  # here: it takes a while to import
+    from accelerate import Accelerator  # here: the import is slow
     from accelerate.state import AcceleratorState
 
     cuda = torch.cuda.is_available()
     if precision == "auto":
         precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32"
     mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
-    # One process may train several times, each in its own precision; a user's own accelerator is left alone.
+    # One process may train several times in different precisions. An accelerator of the user is not changed.
     if AcceleratorState._shared_state.get("_mixed_precision", mixed) != mixed:
         AcceleratorState._reset_state()
     try:
-        # Label distances are computed in float64, which Apple's GPUs lack: CUDA or the CPU.
+        # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
         return Accelerator(mixed_precision=mixed, cpu=not cuda, step_scheduler_with_optimizer=False)
     except ValueError as error:
-        raise InputError(f"precision {precision} does not work here ({error}); take float32") from None
+        raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:
-    """The parameters of a model that learn: "backbone", and "head", which the model lists in `head_parameters()`."""
+    """The trainable parameters of a model: "backbone", and "head", which the model lists in `head_parameters()`."""
     list_head: Any = getattr(model, "head_parameters", list)
     head = [p for p in list_head() if p.requires_grad]
     of_head = {id(p) for p in head}

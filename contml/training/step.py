@@ -1,4 +1,4 @@
-"""What happens in a training step: a batch of images becomes a loss."""
+"""Training steps: from a batch of images to a loss."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from contml.training.gather import gather_rows
 
 
 class TrainingStep(nn.Module):
-    """Base of the training steps: it owns the loss, and whatever else learns beside the model.
+    """Base class of training steps. It owns the loss, and any other network that is trained beside the model.
 
-    A subclass writes `forward`; one with networks of its own says in `parameter_groups` how they learn. A checkpoint
-    holds the state of the model, the step and the optimizer.
+    A subclass defines `forward`, and `parameter_groups` if it has networks of its own. A checkpoint holds the state of
+    the model, the step and the optimizer.
 
     Args:
-        loss: a loss of `contml.losses`, or one of the same contract.
+        loss: a loss of `contml.losses`, or another `contml.contracts.Loss`.
     """
 
     loss: Any
@@ -31,7 +31,7 @@ class TrainingStep(nn.Module):
 
     @property
     def requires(self) -> Requirement:
-        """What it needs of labels: what its loss needs."""
+        """The kind of labels that it needs: that of its loss."""
         requires: Requirement = self.loss.requires
         return requires
 
@@ -41,13 +41,13 @@ class TrainingStep(nn.Module):
         Args:
             model: images to embeddings.
             images: this process's images `[b, 3, H, W]`.
-            labels: the labels of the whole batch, of all processes.
-            anchors: positions `[A]` of the anchors in the whole batch; None: all items.
+            labels: the labels of the whole batch, over all processes.
+            anchors: positions `[A]` of the anchors in the whole batch; default all items.
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, model, images, labels, anchors)")
 
     def check(self, model: nn.Module, labels: LabelSpace) -> None:  # noqa: ARG002
-        """Refuse a model or labels that it cannot train on, before the first step.
+        """Check, before the first step, that it can train this model on these labels.
 
         Raises:
             InputError: it cannot.
@@ -55,20 +55,20 @@ class TrainingStep(nn.Module):
         check_requirement(type(self.loss).__name__, self.requires, labels.kind)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What learns beside the model, for the optimizer: `name`, `params`, whatever else the group sets.
+        """The parameter groups that are trained beside the model: `name`, `params`, and options of the group.
 
-        The group "loss" learns at the optimizer's `loss_lr`. A group with an `lr` of its own is not clipped.
+        The group "loss" has the learning rate `loss_lr` of the optimizer. A group with its own `lr` is not clipped.
         """
-        # A boundary or a proxy has no reason to shrink to 0.
+        # No weight decay: proxies and boundaries should not shrink to 0.
         return [{"name": "loss", "params": list(self.loss.parameters()), "weight_decay": 0.0}]
 
     def logs(self) -> dict[str, float]:
-        """Numbers of the last step, for the metrics."""
+        """Values of the last step, for metrics.jsonl."""
         return {}
 
 
 class EmbeddingStep(TrainingStep):
-    """The default step: embed the images, gather the embeddings of all processes, call the loss."""
+    """The default step: embed the images, gather the embeddings of all processes, compute the loss."""
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch."""

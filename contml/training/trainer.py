@@ -1,4 +1,4 @@
-"""The trainer: batch, embeddings, label distances, loss, step; evaluation, checkpoint, resume."""
+"""The trainer: training steps, evaluation, checkpoints, resume."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ from contml.training.options import Training
 from contml.training.setup import accelerator, model_groups
 from contml.training.step import TrainingStep
 
-#: Training rows in metrics.jsonl, at most about: enough for any plot.
+#: Approximate maximum of training rows in metrics.jsonl.
 _ROWS = 2000
-#: K of the figures in an evaluation row.
+#: K of the metrics in an evaluation row.
 _ROW_K = (1, 10, 100)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped by a signal; its state is saved."""
+    """Training was stopped by a signal. Its state is saved."""
 
 
 class Trainer:
     """Trains an embedding so that its distances follow label distances.
 
     Args:
-        model: images uint8 `[B, 3, H, W]` to embeddings `[B, d]`; with `head_parameters()`, those may learn at their
-            own rate.
-        step: what happens in a step, as `EmbeddingStep(loss=...)`; it owns the loss. Its parameters are trained
-            with the model, its state is saved.
+        model: images uint8 `[B, 3, H, W]` to embeddings `[B, d]`. If it has `head_parameters()`, these may have their
+            own learning rate.
+        step: the training step, such as `EmbeddingStep(loss=...)`. Its parameters are trained with the model, and its
+            state is saved.
         split: images and labels to train on.
-        sampler: which rows make a batch.
-        images: how images become batches.
+        sampler: chooses the rows of each batch.
+        images: turns images into batches.
         options: epochs, precision, clipping, checkpoints.
-        optimizer: makes an optimiser of the parameter groups; default SGD as in the log-ratio paper.
-        schedule: makes a schedule of (optimiser, steps an epoch, all steps); default `lr / (1 + 1e-4 step)`.
+        optimizer: returns an optimizer for parameter groups; default SGD as in the log-ratio paper.
+        schedule: returns a schedule from (optimizer, steps per epoch, total steps); default `lr / (1 + 1e-4 step)`.
         test: the split to evaluate on.
-        run: the run folder that keeps metrics and checkpoints; None keeps nothing.
-        labels: the labels as the loss sees them, where these are the split's as 0 / 1; default the split's own.
-        config: plain values that are kept with the state, so that a resumed training can be held to them.
+        run: the run folder for metrics and checkpoints; default None writes nothing.
+        labels: the labels for the loss if they are not those of the split, such as binarized labels.
+        config: plain values that are saved with the state.
         quiet: show no progress.
 
     Raises:
-        InputError: the loss needs another kind of label than these are.
+        InputError: the loss does not accept this kind of labels.
     """
 
     def __init__(
@@ -94,23 +94,25 @@ class Trainer:
         groups = [*model_groups(model), *step.parameter_groups()]
         for group in groups:
             group["params"] = [p for p in group["params"] if p.requires_grad]
-        made = optimizer(groups) if optimizer else sgd(groups=groups)
-        self.model, self.optimizer = self.accelerator.prepare(model, made)
+        bare_optimizer = optimizer(groups) if optimizer else sgd(groups=groups)
+        self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)
         self.total = self.options.epochs * self.steps
-        self.schedule = schedule(made, self.steps, self.total) if schedule else inverse(optimizer=made)
+        self.schedule = (
+            schedule(bare_optimizer, self.steps, self.total) if schedule else inverse(optimizer=bare_optimizer)
+        )
         self.parameters = [p for group in groups if "lr" not in group for p in group["params"]]
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0
-        self.best = math.nan  # the headline figure of the best evaluation so far
+        self.best = math.nan  # the headline metric of the best evaluation so far
         self.result: tuple[Evaluation, Ranking] | None = None
         self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
         self.config = dict(config or {})
         self._stop = ""
         self._finite = torch.ones((), dtype=torch.bool, device=self.device)
-        self._left_out = 0
-        self._begun = False  # the untrained model is evaluated, and a first state is saved
-        self._saved = time.monotonic()
+        self._reported_broken = 0
+        self._started = False  # whether the untrained model was evaluated and a first state saved
+        self._save_time = time.monotonic()
 
     @property
     def done(self) -> int:
@@ -119,16 +121,16 @@ class Trainer:
 
     @property
     def bare_model(self) -> nn.Module:
-        """The model without what the accelerator wrapped round it."""
+        """The model without the wrapper of the accelerator."""
         model: nn.Module = self.accelerator.unwrap_model(self.model)
         return model
 
     def fit(self) -> None:
-        """Train to the end, from the state that this trainer is in.
+        """Train from the current state to the end.
 
         Raises:
-            InputError: the loss is not finite, or an image is broken and these are to fail.
-            Interrupted: SIGINT or SIGTERM came; the state is saved, if there is a run folder.
+            InputError: the loss is not finite, or an image is broken and broken images are not skipped.
+            Interrupted: SIGINT or SIGTERM was received. The state is saved if there is a run folder.
         """
         self._stop = ""
         for split in (self.split, self.test):
@@ -139,11 +141,11 @@ class Trainer:
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
         ):
             self._report_excluded(progress)
-            if not self._begun:
+            if not self._started:
                 self._evaluate(progress)
-                self._begun = True
+                self._started = True
                 self.save()
-                self._stop_if_asked()
+                self._stop_if_requested()
             while self.epoch < self.options.epochs:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
@@ -153,16 +155,16 @@ class Trainer:
                 self.save()
                 self._report_broken(progress)
                 if not last:
-                    self._stop_if_asked()
+                    self._stop_if_requested()
         self.images.close()
 
     def train_step(self, batch: Batch) -> Tensor:
-        """One step on a batch: forward, backward, clip, update. The loss, detached.
+        """One step on a batch: forward, backward, clip, update. Returns the loss, detached.
 
-        A batch of which fewer than two images could be read has nothing to compare: its loss is 0, and no weight moves.
+        If fewer than two images of the batch can be read, the loss is 0 and no weight changes.
         """
-        # Dropout and the like draw from the step's own seed: a resumed run needs no generator's state, and the caller's
-        # generator is left alone.
+        # Dropout draws from a seed of the step: no generator state needs to be saved, and the caller's generator is
+        # not changed.
         seed = np.random.SeedSequence([self.sampler.seed, self.done, world()[0]]).generate_state(1)[0]
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(seed))
@@ -179,9 +181,8 @@ class Trainer:
         images = batch.images.to(self.device)
         loss: Tensor = self.training_step(self.model, images, self.labels[rows], anchors)
         if not loss.requires_grad:
-            raise InputError(
-                "nothing learns: neither model nor loss has a parameter; 0 epochs evaluate the model as it is"
-            )
+            got = "neither the model nor the loss has a trainable parameter"
+            raise InputError("model", got, hint="set training.epochs=0 to evaluate it without training")
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
         if self.options.clip_norm is not None:
@@ -194,9 +195,9 @@ class Trainer:
         return loss.detach()
 
     def evaluate(self) -> tuple[Evaluation, Ranking]:
-        """Embed the test split, each process its share, and hold the ranking to the labels."""
+        """Embed the test split, each process its share, and evaluate the ranking."""
         if self.test is None:
-            raise InputError("there is no test split to evaluate on")
+            raise InputError("test", "missing", hint="give the trainer a test split")
         rank, processes = world()
         rows = torch.arange(rank, len(self.test), processes)
         embeddings, missing = embed(self.model, self.test, self.images, rows, device=self.device)
@@ -207,25 +208,16 @@ class Trainer:
             embeddings = torch.stack([part[0] for part in parts]).sum(0)
             missing = torch.cat([part[1] for part in parts])
         self.missing = missing
-        labels = self.test.labels.to(self.device)
-        return evaluate(
-            embeddings,
-            labels,
-            self.test.queries,
-            self.test.gallery,
-            missing=missing,
-            recall_at=self.test.recall_at,
-            groups=self.test.groups,
-        )
+        return evaluate_split(embeddings, missing, self.test, self.device)
 
     def save(self) -> None:
-        """Write the state from which `resume` goes on, and the weights as `last`.
+        """Write the state for `resume`, and the weights as `last`.
 
         Raises:
-            InputError: a loss was not finite since the last time: such weights never replace good ones.
+            InputError: a loss was not finite since the last call. Such weights never replace good ones.
         """
-        self._check()
-        self._saved = time.monotonic()
+        self._check_finite()
+        self._save_time = time.monotonic()
         if self.run is None or not self.accelerator.is_main_process:
             return
         model = self.bare_model.state_dict()
@@ -244,9 +236,9 @@ class Trainer:
         save_weights(self.run.checkpoints / "last.safetensors", model)
 
     def resume(self) -> None:
-        """Go on from the run folder's saved state, or from the beginning where it has none yet."""
+        """Continue from the saved state of the run folder, or from the beginning if there is none."""
         if self.run is None:
-            raise InputError("there is no run folder to resume from")
+            raise InputError("run", "missing", hint="give the trainer a run folder")
         path = self.run.checkpoints / "state.safetensors"
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
@@ -257,9 +249,9 @@ class Trainer:
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
             self.epoch, self.step, self.best = numbers["epoch"], numbers["step"], numbers["best"]
-            self._begun = True
+            self._started = True
         if self.accelerator.is_main_process:
-            # A state from before the evaluation at the end of an epoch: that row will be written again.
+            # If the state was saved before the evaluation at the end of an epoch, that row will be written again.
             self.run.rewind(self.done if path.exists() else -1, evaluated=self.step < self.steps)
 
     def _train_epoch(self, progress: TrainingProgress) -> None:
@@ -273,49 +265,47 @@ class Trainer:
             loss = self.train_step(batch)
             self.step += 1
             if self.done % every == 0 or self.step == self.steps:
-                self._check()
+                self._check_finite()
                 value = loss.item()
                 logs = self.training_step.logs()
                 self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
-            if time.monotonic() - self._saved > 60 * self.options.checkpoint_minutes:
+            if time.monotonic() - self._save_time > 60 * self.options.checkpoint_minutes:
                 self.save()
-            if self._asked_to_stop():
+            if self._stop_requested():
                 self.save()
-                self._stop_if_asked()
+                self._stop_if_requested()
 
-    def _asked_to_stop(self) -> bool:
-        # Several processes stop after the same step, or one would wait for the others for ever.
+    def _stop_requested(self) -> bool:
+        # All processes stop after the same step; otherwise one would wait for the others forever.
         if world()[1] > 1:
-            asked = torch.tensor([float(bool(self._stop))], device=self.device)
-            if float(self.accelerator.reduce(asked, "sum")) > 0:
+            requested = torch.tensor([float(bool(self._stop))], device=self.device)
+            if float(self.accelerator.reduce(requested, "sum")) > 0:
                 self._stop = self._stop or "another process"
         return bool(self._stop)
 
-    def _stop_if_asked(self) -> None:
-        if self._asked_to_stop():
+    def _stop_if_requested(self) -> None:
+        if self._stop_requested():
             where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
             raise Interrupted(f"stopped by {self._stop} {where}")
 
-    def _check(self) -> None:
+    def _check_finite(self) -> None:
         if not bool(self._finite):
-            raise InputError(
-                f"the loss was not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged; "
-                "lower the learning rate or clip the gradients (a run's last checkpoint is from before)"
-            )
+            got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"
+            raise InputError("loss", got, hint="lower the learning rate or clip the gradients")
 
     def _report_excluded(self, progress: TrainingProgress) -> None:
         for name, split in (("training", self.split), ("test", self.test)):
             if split is not None and split.excluded:
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
-                progress.line(f"{name} items left out: {reasons}; {len(split):,} are there")
+                progress.line(f"{name} items excluded: {reasons}; {len(split):,} remain")
 
     def _report_broken(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)
-        if broken > self._left_out:
-            self._left_out = broken
+        if broken > self._reported_broken:
+            self._reported_broken = broken
             name, cause = next(iter(self.images.left_out.items()))
-            progress.line(f"{broken} broken images left out so far; the first: {name} ({cause})")
+            progress.line(f"{broken} broken images skipped so far; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         if self.test is None:
@@ -329,10 +319,10 @@ class Trainer:
         self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
         name, k = evaluation.headline
         curve = evaluation.curves[name]
-        value, by_chance = curve.model[k - 1], curve.random[k - 1]
-        share = f", {value / by_chance:.1%} of a random ranking's" if by_chance and curve.better == "lower" else ""
+        value, random = curve.model[k - 1], curve.random[k - 1]
+        share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
         progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share}")
-        # Nothing compares with NaN: the first evaluation is the best so far.
+        # Every comparison with NaN is False: the first evaluation is the best so far.
         if not (value >= self.best if curve.better == "lower" else value <= self.best):
             self.best = value
             if self.run is not None and self.accelerator.is_main_process:
@@ -348,14 +338,29 @@ class Trainer:
             yield
             return
 
-        def ask_to_stop(number: int, _frame: FrameType | None) -> None:
-            if self._stop:  # the second time is meant
+        def request_stop(number: int, _frame: FrameType | None) -> None:
+            if self._stop:  # the second signal stops at once
                 raise KeyboardInterrupt
             self._stop = signal.Signals(number).name
 
-        before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def evaluate_split(
+    embeddings: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
+) -> tuple[Evaluation, Ranking]:
+    """Evaluate the embeddings `[N, d]` of a split; `missing`: rows whose image cannot be read."""
+    return evaluate(
+        embeddings,
+        split.labels.to(device),
+        split.queries,
+        split.gallery,
+        missing=missing,
+        recall_at=split.recall_at,
+        groups=split.groups,
+    )

@@ -1,4 +1,4 @@
-"""The command line as a user types it: what it prints, and the one line that a mistake gives."""
+"""The command line as a user types it: its output, and one line per mistake."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_train_evaluate_report(contml, tmp_path):
 
     (folder / "report.html").unlink()
     status, _, err = contml("report", folder, "--pair", "1", "2")
-    assert (status, err) == (2, "contml: pose/synthetic: this task explains no pair; leave --pair out\n")
+    assert status == 2
+    assert err.startswith("contml: --pair: task pose/synthetic ")
     status, out, _ = contml("report", folder)
     assert status == 0
     assert (folder / "report.html").exists()
@@ -59,14 +60,14 @@ def test_train_evaluate_report(contml, tmp_path):
     assert status == 0, err
 
 
-def test_ones_own_files(contml, tmp_path):
+def test_own_files(contml, tmp_path):
     pose_files(tmp_path / "own")
     status, out, err = contml("train", "pose/synthetic", *OWN)
     assert status == 0, err
     assert "3 queries, 7 in the gallery" in out
 
 
-def test_ones_own_files_in_json_with_a_split_by_file(contml, tmp_path):
+def test_own_files_in_json_with_a_split_by_file(contml, tmp_path):
     values = pose_files(tmp_path / "own")
     people = [
         {"name": str(n), "joints": j.tolist(), "visible": v.astype(int).tolist()}
@@ -106,82 +107,111 @@ def test_check_and_list_and_copy(contml, tmp_path):
     assert status == 0, err
 
 
-def test_a_loss_of_ones_own_by_import_string(contml, tmp_path):
-    (tmp_path / "my_losses.py").write_text(
+OWN_CODE = {
+    "loss": (
+        "own_loss:Mine",
         "from contml.losses import LogRatioLoss\n\n\nclass Mine(LogRatioLoss):\n"
-        '    """Mine."""\n\n    def __init__(self, weight: float = 1.0):\n        super().__init__()\n'
-    )
-    status, _, err = contml("train", "pose/synthetic", *TINY, "loss=my_losses:Mine", "loss.weight=2.0")
+        '    """Mine."""\n\n    def __init__(self, weight: float = 1.0):\n        super().__init__()\n',
+        ["loss=own_loss:Mine", "loss.weight=2.0"],
+    ),
+    "model.backbone": (
+        "own_backbone:tiny",
+        "from torch import nn\n\n\ndef tiny():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())\n",
+        ["model.backbone=own_backbone:tiny"],
+    ),
+}
+
+
+@pytest.mark.parametrize("key", OWN_CODE)
+def test_own_code_needs_trust_in_a_run_folder(contml, tmp_path, key):
+    name, code, changes = OWN_CODE[key]
+    (tmp_path / f"{name.split(':')[0]}.py").write_text(code)
+    status, _, err = contml("train", "pose/synthetic", *TINY, *changes)
     assert status == 0, err
     folder = next((tmp_path / "runs/pose/synthetic").iterdir())
     status, _, err = contml("evaluate", folder)
     assert status == 2
-    assert "'loss.name' names code to import (my_losses:Mine); pass --trust to allow it" in err
-    assert contml("evaluate", folder, "--trust")[0] == 0
-
-
-def test_a_backbone_of_ones_own_needs_trust_in_a_run_folder(contml, tmp_path):
-    (tmp_path / "my_backbone.py").write_text(
-        "from torch import nn\n\n\ndef tiny():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())\n"
-    )
-    status, _, err = contml("train", "pose/synthetic", *TINY, "model.backbone=my_backbone:tiny")
-    assert status == 0, err
-    folder = next((tmp_path / "runs/pose/synthetic").iterdir())
-    status, _, err = contml("evaluate", folder)
-    assert status == 2
-    assert "'model.backbone' names code to import (my_backbone:tiny); pass --trust to allow it" in err
+    for text in ("config.yaml:", key, name, "--trust"):
+        assert text in err
     assert contml("evaluate", folder, "--trust")[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "texts"),
     [
-        ("loss.sqared=true", "command line: unknown key 'loss.sqared'; did you mean 'squared'?"),
-        ("los.squared=true", "command line: unknown key 'los'; did you mean 'loss'?"),
-        ("loss=logratio", "command line: unknown loss 'logratio'; did you mean 'log_ratio'?"),
-        ("sampler.batch_size=many", "'sampler.batch_size' is 'many'; it must be a whole number"),
-        ("sampler.batch_size=1", "sampler: batch_size is 1; a batch compares items, so it needs at least 2"),
-        ("sampler.batch_size=5000", "sampler: batch_size is 5000, but the data set has 40 items"),
-        ("sampler.neighbours=40", "sampler: 2 anchors with 40 neighbours each are 82 items, more than batch_size 10"),
-        ("loss=triplet_margin", "set a threshold with 'labels: {name: threshold, threshold: ...}'"),
-        ("loss=proxy_anchor", "loss 'proxy_anchor' needs classes, but the labels are graded"),
-        ("loss.num_classes=3", "unknown key 'loss.num_classes'"),
-        ("model.backbone=resnet19", "resnet18"),
-        ("model.weights=missing.safetensors", "missing.safetensors"),
-        ("images.crop=900", "crop is 900; it must be 1 to resize"),
-        ("optimizer.lr=fast", "'optimizer.lr' is 'fast'; it must be a number"),
-        ("seed", "KEY=VALUE"),
-        ("seed=-1", "command line: seed is -1; it must be 0 to 4294967295"),
-        ("task.figures_seed=-1", "figures_seed is -1"),
-        ("optimizer.weight_decay=-1.0", "optimizer: weight_decay is -1.0; it must be at least 0"),
-        ("schedule={name: step, epochs: 0}", "schedule: epochs is 0 and factor is 0.5; these must be at least 1"),
-        (
-            "loss={name: margin, per_class: true}",
-            "per_class=True learns a boundary for each class, so labels must be classes",
-        ),
-        ("model.backbone=os:nothing", "backbone 'os:nothing' cannot be imported"),
+        ("loss.sqared=true", ["command line: loss.sqared: unknown key", "'squared'"]),
+        ("los.squared=true", ["command line: los: unknown key", "'loss'"]),
+        ("loss=logratio", ["command line: loss: unknown name 'logratio'", "'log_ratio'"]),
+        ("sampler.batch_size=many", ["sampler.batch_size: 'many'", "a whole number"]),
+        ("sampler.batch_size=1", ["batch_size", "1", "at least 2"]),
+        ("sampler.batch_size=5000", ["batch_size", "5000", "40"]),
+        ("sampler.neighbours=40", ["neighbours", "40", "82", "batch_size", "10"]),
+        ("loss=triplet_margin", ["triplet_margin", "graded", "'binarize: {name: threshold, threshold: ...}'"]),
+        ("loss=proxy_anchor", ["proxy_anchor", "classes", "graded"]),
+        ("loss.num_classes=3", ["loss.num_classes: unknown key"]),
+        ("model.backbone=resnet19", ["resnet19", "resnet18"]),
+        ("model.weights=missing.safetensors", ["missing.safetensors"]),
+        ("images.crop=900", ["crop", "900"]),
+        ("optimizer.lr=fast", ["optimizer.lr: 'fast'", "a number"]),
+        ("seed", ["'seed'", "KEY=VALUE"]),
+        ("seed=-1", ["command line: seed: -1", "0 to 4294967295"]),
+        ("task.figures_seed=-1", ["figures_seed", "-1"]),
+        ("optimizer.weight_decay=-1.0", ["weight_decay", "-1.0", "at least 0"]),
+        ("optimizer={name: sgd, momentum: 1}", ["optimizer.momentum: 1", "below 1"]),
+        ("schedule={name: step, epochs: 0}", ["epochs", "0", "at least 1"]),
+        ("loss={name: margin, per_class: true}", ["per_class", "classes"]),
+        ("model.backbone=os:nothing", ["os:nothing"]),
     ],
 )
-def test_a_mistake_in_a_config_is_one_line(refused, change, message):
-    if change == "seed":
-        assert "seed" in refused("check", "pose/synthetic", *TINY, change)
-        return
-    assert message in refused("check", "pose/synthetic", *TINY, change)
+def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
+    line = refused("check", "pose/synthetic", *TINY, change)
+    for text in texts:
+        assert text in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["evaluate", "run", "--jsn"], ["--jsn", "--json"]),
+        (["evaluate"], ["RUN"]),
+        (["evaluate", "run", "--checkpoint", "first"], ["--checkpoint", "first", "last", "best"]),
+        (["prepare", "classes/cub", "own", "--size", "big"], ["--size", "integer"]),
+        (["evalute", "run"], ["evalute", "evaluate"]),
+        (["list", "loses"], ["'loses'", "losses"]),
+        (["train"], ["CONFIG", "contml list configs"]),
+        (["train", "pose/synthetics"], ["pose/synthetics", "'pose/synthetic'"]),
+        (["train", "missing.yaml"], ["missing.yaml"]),
+        (["train", "pose/synthetic", "--label", "age"], ["--label", "--data"]),
+        (["train", "--data", "missing.csv"], ["missing.csv"]),
+        (["copy", "pose/syntetic", "x.yaml"], ["pose/syntetic", "'pose/synthetic'"]),
+        (["weights", "raw", "--output", "a.svg"], ["--output", "a.svg", ".png"]),
+        (["evaluate", "nowhere"], ["nowhere", "contml train"]),
+        (["train", "--resume", "nowhere"], ["nowhere", "contml train"]),
+        (["report", "empty"], ["empty", "config.yaml"]),
+        (["train", "pose/synthetic", "--resume", "empty"], ["--resume", "pose/synthetic"]),
+    ],
+)
+def test_a_mistake_in_the_arguments_is_one_line(refused, tmp_path, arguments, texts):
+    (tmp_path / "empty").mkdir()
+    line = refused(*arguments)
+    for text in texts:
+        assert text in line
 
 
 def test_a_sampler_of_classes_on_poses(refused):
     changes = [*[c for c in TINY if not c.startswith("sampler")], "sampler={name: classes, classes: 3, instances: 2}"]
-    assert "sampler: the sampler takes classes x instances, but the labels are no classes" in refused(
-        "check", "pose/synthetic", *changes
-    )
+    assert "classes" in refused("check", "pose/synthetic", *changes)
 
 
 def test_more_neighbours_than_items(refused):
     changes = ["sampler.neighbours=8", "sampler.anchors_per_batch=1", "task.train=8", "sampler.batch_size=9"]
-    assert "batch_size is 9, but the data set has 8 items" in refused("check", "pose/synthetic", *TINY, *changes)
-    nearest = ["labels=nearest", "labels.k=40", "loss=triplet_margin"]
+    line = refused("check", "pose/synthetic", *TINY, *changes)
+    assert "batch_size" in line
+    assert "8 items" in line
+    nearest = ["binarize=nearest", "binarize.k=40", "loss=triplet_margin"]
     line = refused("check", "pose/synthetic", *TINY, *nearest)
-    assert "labels: k is 40, but there are 39 items to choose neighbours from; k must be 1 to 39" in line
+    assert "40" in line
+    assert "39" in line
 
 
 def test_a_mistake_in_a_file_points_at_its_line(contml, refused, tmp_path):
@@ -189,61 +219,67 @@ def test_a_mistake_in_a_file_points_at_its_line(contml, refused, tmp_path):
     text = (tmp_path / "mine.yaml").read_text()
     number = next(n for n, line in enumerate(text.splitlines(), 1) if "squared: true" in line)
     (tmp_path / "mine.yaml").write_text(text.replace("squared: true", "sqared: true"))
-    assert f"mine.yaml:{number}: unknown key 'loss.sqared'; did you mean 'squared'?" in refused("check", "mine.yaml")
+    line = refused("check", "mine.yaml")
+    assert f"mine.yaml:{number}: loss.sqared: unknown key" in line
+    assert "'squared'" in line
     assert "mine.yaml" in refused("copy", "pose/synthetic", "mine.yaml")
-    assert "no config 'pose/syntetic'" in refused("copy", "pose/syntetic", "x.yaml")
 
 
 def test_missing_and_bad_data(refused, contml, tmp_path):
-    assert "root=own: no such folder" in refused("check", "pose/synthetic", *OWN)
+    def line(*changes):
+        return refused("check", "pose/synthetic", *OWN, *changes)
+
+    assert "own" in line()
     values = pose_files(tmp_path / "own", hidden=(4,))
-    line = refused("check", "pose/synthetic", *OWN)
-    assert "person04.jpg: 7 of 14 joints are visible (1 such items); a pose needs more than half" in line
+    assert "person04.jpg: 7 of 14 joints" in line()
     status, out, err = contml("check", "pose/synthetic", *OWN, "task.hidden=drop")
     assert status == 0, err
     assert "19" in out
     values["visible"][:] = True
     values["joints"][5, 3] = np.nan
     np.savez(tmp_path / "own/joints.npz", **values)
-    line = refused("check", "pose/synthetic", *OWN)
-    assert "joint 3 (left_hip) of person05.jpg is not a number; mark it 0 in 'visible'" in line
+    wrong_joint = line()
+    assert "joint 3 (left_hip)" in wrong_joint
+    assert "person05.jpg" in wrong_joint
     values["joints"][5, 3] = 1
     np.savez(tmp_path / "own/joints.npz", **values)
     (tmp_path / "own/images/person02.jpg").rename(tmp_path / "elsewhere.jpg")
-    assert "person02.jpg: no such image (1 of 30 images of joints.npz are missing)" in refused(
-        "check", "pose/synthetic", *OWN
-    )
+    missing_image = line()
+    assert "person02.jpg" in missing_image
+    assert "1 of 30" in missing_image
     (tmp_path / "own/joints.npz").write_bytes(b"PK\x03\x04 cut short")
-    assert "joints.npz: not a readable .npz file" in refused("check", "pose/synthetic", *OWN)
-    assert "no such file; set joints to the name of the file" in refused(
-        "check", "pose/synthetic", *OWN, "task.joints=none.npz"
-    )
+    assert "joints.npz" in line()
+    missing_file = line("task.joints=none.npz")
+    assert "none.npz" in missing_file
+    assert "no such file" in missing_file
 
 
 @pytest.mark.parametrize(
-    ("people", "message"),
+    ("people", "texts"),
     [
-        ([5], "has no list 'people' of {name, joints, visible, split}"),
-        ([{"name": "a.jpg", "joints": None, "split": "train"}], "joints of a person are a list of [x, y]"),
-        ([{"name": "a.jpg", "joints": [[1.0], [1.0, 2.0]], "split": "train"}], "not every item has the same form"),
-        ([{"name": "a.jpg", "split": "train"}], "has no 'joints'; it needs names and joints"),
+        ([5], ["people"]),
+        ([{"name": "a.jpg", "joints": None, "split": "train"}], ["[x, y]"]),
+        ([{"name": "a.jpg", "joints": [[1.0], [1.0, 2.0]], "split": "train"}], ["joints.json"]),
+        ([{"name": "a.jpg", "split": "train"}], ["joints"]),
         (
             [{"name": "a.jpg", "joints": [[1, 2]] * 3, "split": "training"}],
-            "a.jpg has split 'training'; it must be one of train, test, query",
+            ["a.jpg", "'training'", "train, test, query"],
         ),
         (
             [{"name": "a.jpg", "joints": [[1, 2]]}, {"name": "b.jpg", "joints": [[1, 2]] * 2}],
-            "people have [1, 2] joints; give each the same joints",
+            ["[1, 2]"],
         ),
     ],
 )
-def test_joints_in_another_form(refused, tmp_path, people, message):
+def test_joints_in_another_form(refused, tmp_path, people, texts):
     (tmp_path / "own").mkdir()
     (tmp_path / "own/joints.json").write_text(json.dumps({"people": people}))
-    assert message in refused("check", "pose/synthetic", *OWN, "task.joints=joints.json")
+    line = refused("check", "pose/synthetic", *OWN, "task.joints=joints.json")
+    for text in texts:
+        assert text in line
 
 
-def test_a_truncated_jpeg_is_named_with_the_choice_to_skip(refused, contml, tmp_path):
+def test_a_truncated_jpeg_is_reported_or_skipped(contml, tmp_path):
     pose_files(tmp_path / "own")
     for number in (1, 23):  # one to train on, one to evaluate
         path = tmp_path / f"own/images/person{number:02}.jpg"
@@ -251,22 +287,11 @@ def test_a_truncated_jpeg_is_named_with_the_choice_to_skip(refused, contml, tmp_
     status, _, err = contml("train", "pose/synthetic", *OWN)
     assert status == 2
     assert "person23.jpg: cannot be decoded" in err
-    assert "leave out broken images (broken: skip)" in err
+    assert "skip" in err
     assert "Traceback" not in err
     status, out, err = contml("train", "pose/synthetic", *OWN, "images.broken=skip")
     assert status == 0, err
-    assert "1 images could not be read and were left out" in out
-
-
-def test_commands_on_what_is_no_run(refused, contml, tmp_path):
-    assert "nowhere: no such run folder" in refused("evaluate", "nowhere")
-    (tmp_path / "empty").mkdir()
-    assert "empty: not a run folder, it has no config.yaml" in refused("report", "empty")
-    assert "--resume goes on with empty as it is" in refused("train", "pose/synthetic", "--resume", "empty")
-    assert "nowhere: no such run folder" in refused("train", "--resume", "nowhere")
-    assert "name a config: 'contml train pose/synthetic'" in refused("train")
-    assert "there is no list of 'loses'" in refused("list", "loses")
-    assert "no config 'pose/synthetics'" in refused("train", "pose/synthetics")
+    assert "1 images could not be read" in out
 
 
 def test_a_run_without_embeddings_or_with_foreign_weights(contml, refused, tmp_path):
@@ -276,14 +301,16 @@ def test_a_run_without_embeddings_or_with_foreign_weights(contml, refused, tmp_p
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["model"]["dim"] = 9
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    assert "last.safetensors: does not fit the model" in refused("evaluate", folder)
+    line = refused("evaluate", folder)
+    assert "last.safetensors: " in line
+    assert "size mismatch" in line
     (folder / "checkpoints/last.safetensors").unlink()
     assert "last.safetensors: no such checkpoint" in refused("evaluate", folder)
     (folder / "embeddings/test.safetensors").unlink()
-    assert "has no embeddings yet; run 'contml evaluate" in refused("report", folder)
+    assert f"contml evaluate {folder}" in refused("report", folder)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_saves_and_reports_how_to_continue(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "contml.cli", "train", "pose/synthetic", *TINY, "training.epochs=5000"],
         cwd=tmp_path,
@@ -300,7 +327,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     last = errors.strip().splitlines()[-1]
     assert last.startswith("contml: stopped by SIGINT")
     folder = next(tmp_path.glob("runs/*/*/*"))
-    assert last.endswith(f"go on with: contml train --resume {folder.relative_to(tmp_path)}")
+    assert last.endswith(f"contml train --resume {folder.relative_to(tmp_path)}")
     assert "Traceback" not in errors
 
 
@@ -311,7 +338,10 @@ def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     (tmp_path / "own").rename(tmp_path / "data")
     folder = next((tmp_path / "elsewhere/pose/synthetic").iterdir())
-    assert "root=own: no such folder" in contml("evaluate", folder)[2]
+    status, _, err = contml("evaluate", folder)
+    assert status == 2
+    assert "config.yaml:" in err
+    assert "own" in err
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("root: own", "root: data"))
     assert contml("evaluate", folder)[0] == 0
@@ -333,7 +363,9 @@ def test_resume_needs_no_file_of_weights(contml, tmp_path):
 
 
 def test_help_of_everything(contml):
-    for command in ([], ["train"], ["evaluate"], ["report"], ["check"], ["list"], ["copy"]):
+    commands = ("train", "evaluate", "report", "compare", "check", "features", "prepare", "list", "copy", "weights")
+    for command in ([], *([command] for command in commands)):
         status, out, _ = contml(*command, "--help")
         assert status == 0
         assert "Usage" in out
+    assert contml()[:2] == contml("--help")[:2]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from hypothesis import given, strategies as st
+from support.refusals import refuses
 
 from contml import InputError
 from contml.config import (
@@ -65,7 +66,9 @@ class Triplet:
             margin: by how much.
         """
         if margin <= 0:
-            raise InputError(f"margin must be > 0, not {margin:g}")
+            raise InputError("margin", f"{margin:g}", "must be above 0")
+        if bounds[0] > bounds[1]:
+            raise InputError("interval", f"{bounds}")
         self.margin, self.num_classes = margin, num_classes
 
 
@@ -137,11 +140,10 @@ def check(load):
 
 @pytest.fixture
 def fails(check):
-    def fails(text, message, *overrides, **kwargs) -> None:
-        with pytest.raises(InputError) as caught:
+    def fails(text, *fields, overrides=(), **kwargs) -> None:
+        """fields: origin, subject, got, allowed, hint."""
+        with refuses(**dict(zip(("origin", "subject", "got", "allowed", "hint"), fields, strict=False))):
             check(text, *overrides, **kwargs)
-        assert str(caught.value) == message
-        assert "\n" not in message
 
     return fails
 
@@ -184,39 +186,39 @@ def test_keys_are_text(load):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "line", "fields"),
     [
-        ("", ":1: the file is empty; a config is a mapping such as 'seed: 0'"),
-        ("# only a comment\n", ":1: the file is empty; a config is a mapping such as 'seed: 0'"),
-        ("- 1\n- 2", ":1: the file holds [1, 2]; a config is a mapping such as 'seed: 0'"),
-        ("word", ":1: the file holds 'word'; a config is a mapping such as 'seed: 0'"),
-        ("a: 1\nb:\n\tc: 1", ":3: a tab where YAML wants spaces; indent with spaces"),
-        ("a: 1\nb: [1\nc: 2", ":3: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"),
-        ("a: 1\nb: x: y", ":2: not valid YAML: mapping values are not allowed here"),
-        ("a: 1\n---\nb: 1", ":2: not valid YAML: expected a single document in the stream, but found another document"),
-        ("a: 1\nb: \x07", ":2: not valid YAML: special characters are not allowed"),
-        (b"a: 1\nb: \xff", ":2: not UTF-8 text; save the file as UTF-8"),
-        ("a:\n  b: 1\n  c: 1\n  b: 2", ":4: 'a.b' is given twice, first in line 2"),
-        ("a: &x [1]\nb: *x", ":1: an alias (*) stands for 'b'; write the value out"),
-        ("a: &x [*x]", ":1: an alias (*) stands for 'a.0'; write the value out"),
-        ("? [a]\n: 1", ":1: a key must be text"),
-        ("a: !!int many", ":1: 'many' is not of the kind its tag says (int)"),
-        ("a: " + "[" * 1000, ":1: not a config: nested too deeply"),
+        ("", 1, ("config", "empty", "seed: 0")),
+        ("# only a comment\n", 1, ("config", "empty", "seed: 0")),
+        ("- 1\n- 2", 1, ("config", "[1, 2]", "seed: 0")),
+        ("word", 1, ("config", "'word'", "seed: 0")),
+        ("a: 1\nb:\n\tc: 1", 3, ("indentation", "tab", "", "spaces")),
+        ("a: 1\nb: [1\nc: 2", 3, ("YAML syntax", "expected ',' or ']', but got ':'")),
+        ("a: 1\nb: x: y", 2, ("YAML syntax", "mapping values are not allowed here")),
+        ("a: 1\n---\nb: 1", 2, ("YAML syntax", "expected a single document")),
+        ("a: 1\nb: \x07", 2, ("YAML syntax", "special characters are not allowed")),
+        (b"a: 1\nb: \xff", 2, ("config", "not UTF-8", "", "UTF-8")),
+        ("a:\n  b: 1\n  c: 1\n  b: 2", 4, ("a.b", "twice, first in line 2")),
+        ("a: &x [1]\nb: *x", 1, ("b", "alias", "", "write the value out")),
+        ("a: &x [*x]", 1, ("a.0", "alias", "", "write the value out")),
+        ("? [a]\n: 1", 1, ("key", "sequence", "text")),
+        ("a: !!int many", 1, ("a", "'many'", "int")),
+        ("a: " + "[" * 1000, 1, ("config", "nested too deeply")),
         (
             "a: !!python/object/apply:os.system [true]",
-            ":1: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not allowed; "
-            "a config holds numbers, text, true, false, null, lists, mappings",
+            1,
+            ("a", "'tag:yaml.org,2002:python/object/apply:os.system'", "number, text, true, false, null"),
         ),
     ],
 )
-def test_bad_files(fails, text, message):
-    fails(text, NAME + message)
+def test_bad_files(fails, text, line, fields):
+    fails(text, f"{NAME}:{line}", *fields)
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match=r"^x\.yaml: there is no such file$"):
+    with refuses("x.yaml", got="No such file"):
         read(tmp_path / "x.yaml", name="x.yaml")
-    with pytest.raises(InputError, match=rf"^{re.escape(str(tmp_path))}: the file cannot be read: Is a directory$"):
+    with refuses(str(tmp_path), got="Is a directory"):
         read(tmp_path)
 
 
@@ -229,17 +231,21 @@ def test_byte_order_mark(load):
 
 @pytest.mark.parametrize("override", ["margin", "=3", "loss..x=1", ".x=1", "loss.=1", "a b=1", ""])
 def test_malformed_overrides(fails, override):
-    form = f"command line: {override!r} is no override; write KEY=VALUE, such as loss.margin=0.1"
-    fails(GOOD, form, override)
+    fails(GOOD, "command line", repr(override), "", "KEY=VALUE", overrides=[override])
 
 
-def test_bad_override_values(fails):
-    fails(GOOD, "command line: 'seed=[1': not valid YAML: while parsing a flow sequence, "
-          "expected ',' or ']', but got '<stream end>'", "seed=[1")  # fmt: skip
-    fails(GOOD, "command line: 'seed.x=1' sets an option of 'seed', which is 1", "seed.x=1")
-    fails(GOOD, "command line: unknown key 'loss.sqared'; did you mean 'squared'?", "loss.sqared=1")
-    fails(GOOD, "command line: 'sampler.batch_size' is 'many'; it must be a whole number", "sampler.batch_size=many")
-    fails(GOOD, "command line: unknown key 'los'; did you mean 'loss'?", "los=log_ratio")
+@pytest.mark.parametrize(
+    ("override", "fields"),
+    [
+        ("seed=[1", ("YAML syntax", "expected ',' or ']', but got '<stream end>'")),
+        ("seed.x=1", ("seed.x", "seed is 1")),
+        ("loss.sqared=1", ("loss.sqared", "unknown key", "", "'squared'")),
+        ("sampler.batch_size=many", ("sampler.batch_size", "'many'", "a whole number")),
+        ("los=log_ratio", ("los", "unknown key", "", "'loss'")),
+    ],
+)
+def test_bad_override_values(fails, override, fields):
+    fails(GOOD, "command line", *fields, overrides=[override])
 
 
 def test_overrides(check):
@@ -294,60 +300,70 @@ def test_options_leave_out_star_arguments_and_read_inherited_help():
 # ---------------------------------------------------------------- validation
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (GOOD.replace("squared", "sqared"), ":7: unknown key 'loss.sqared'; did you mean 'squared'?"),
-        (GOOD.replace("squared", "foo"), ":7: unknown key 'loss.foo'; 'log_ratio' takes squared, strict"),
-        (GOOD.replace("log_ratio", "logratio"), ":6: unknown loss 'logratio'; did you mean 'log_ratio'?"),
-        (GOOD.replace("log_ratio", "q"), ":6: unknown loss 'q'; choose one of log_ratio, triplet_margin, harder"),
-        (GOOD.replace("4", "many"), ":9: 'sampler.batch_size' is 'many'; it must be a whole number"),
-        (GOOD.replace("4", "true"), ":9: 'sampler.batch_size' is true; it must be a whole number"),
-        (GOOD.replace("4", "4.0"), ":9: 'sampler.batch_size' is 4.0; it must be a whole number"),
-        (GOOD.replace("4", ""), ":9: 'sampler.batch_size' is null; it must be a whole number"),
-        (GOOD.replace("batch_size: 4", "neighbours: 4"), ":8: 'sampler.batch_size' is missing; 'dense' needs it"),
-        ("loss: log_ratio", ": 'sampler.batch_size' is missing; 'dense' needs it"),
-        ("seed: 0", ": 'loss' is missing; choose one of log_ratio, triplet_margin, harder"),
-        ("loss: {squared: true}", ":1: 'loss.name' is missing; choose one of log_ratio, triplet_margin, harder"),
-        ("loss: {name: 3}", ":1: 'loss.name' is 3; it must be one of log_ratio, triplet_margin, harder"),
-        ("loss: [a]", ":1: 'loss' is [\"a\"]; it must be the name of a loss, or a mapping with 'name'"),
-        ("trainer: fast", ":1: 'trainer' is 'fast'; it must be a mapping of its options"),
-        ("trainer: {x: 1}", ":1: unknown key 'trainer.x'; 'trainer' takes epochs, out, lr, device, fill"),
-        ("los:\n", ":1: unknown key 'los'; did you mean 'loss'?"),
-        ("q: 1", ":1: unknown key 'q'; a config takes seed, loss, sampler, miner, trainer"),
-        ("seed: '1'", ":1: 'seed' is '1'; it must be a whole number"),
-        ("loss:\n  dim: 3\n  name: log_ratio", ":2: 'loss.dim' is filled from the data; remove it"),
-        ("trainer: {epochs: many}\nloss: q", ":1: 'trainer.epochs' is 'many'; it must be a whole number"),
-        ("trainer: {device: cpu}", ":1: 'trainer.device' is 'cpu'; it must be of type Device"),
-        ("trainer: {out: 3}", ":1: 'trainer.out' is 3; it must be a path"),
-        ("trainer: {lr: true}", ":1: 'trainer.lr' is true; it must be a number or text"),
-        ("sampler: {neighbours: x}", ":1: 'sampler.neighbours' is 'x'; it must be a whole number or null"),
-        ("sampler: {weights: [1, a]}", ":1: 'sampler.weights' is [1, \"a\"]; it must be a list of whole numbers"),
-        ("miner: {name: named}", ":1: miner 'named' has an argument called 'name', which chooses the part; rename it"),
-        ('"a\\nb": 1', ":1: unknown key 'a b'; a config takes seed, loss, sampler, miner, trainer"),
-    ],
-)
-def test_messages(fails, text, message):
-    fails(text, NAME + message)
+NAMES = "log_ratio, triplet_margin, harder"
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("text", "line", "fields"),
     [
-        ("margin: '0.1'", "'loss.margin' is '0.1'; it must be a number"),
-        ("margin: false", "'loss.margin' is false; it must be a number"),
-        ("mining: hrad", "'loss.mining' is 'hrad'; it must be one of all, hard"),
-        ("bounds: [1]", "'loss.bounds' is [1]; it must be a list of 2 numbers"),
-        ("bounds: x", "'loss.bounds' is 'x'; it must be a list of 2 numbers"),
-        ("num_classes: 3", "'loss.num_classes' is filled from the data; remove it"),
+        (GOOD.replace("squared", "sqared"), 7, ("loss.sqared", "unknown key", "", "'squared'")),
+        (GOOD.replace("squared", "foo"), 7, ("loss.foo", "unknown key", "", "squared, strict")),
+        (GOOD.replace("log_ratio", "logratio"), 6, ("loss.name", "'logratio'", "", "'log_ratio'")),
+        (GOOD.replace("log_ratio", "q"), 6, ("loss.name", "'q'", "", NAMES)),
+        (GOOD.replace("4", "many"), 9, ("sampler.batch_size", "'many'", "a whole number")),
+        (GOOD.replace("4", "true"), 9, ("sampler.batch_size", "true", "a whole number")),
+        (GOOD.replace("4", "4.0"), 9, ("sampler.batch_size", "4.0", "a whole number")),
+        (GOOD.replace("4", ""), 9, ("sampler.batch_size", "null", "a whole number")),
+        (GOOD.replace("batch_size: 4", "neighbours: 4"), 8, ("sampler.batch_size", "missing", "a whole number")),
+        ("loss: log_ratio", None, ("sampler.batch_size", "missing", "a whole number")),
+        ("seed: 0", None, ("loss", "missing", NAMES)),
+        ("loss: {squared: true}", 1, ("loss.name", "missing", NAMES)),
+        ("loss: {name: 3}", 1, ("loss.name", "3", NAMES)),
+        ("loss: [a]", 1, ("loss", '["a"]', "a mapping with 'name'")),
+        ("trainer: fast", 1, ("trainer", "'fast'", "a mapping")),
+        ("trainer: {x: 1}", 1, ("trainer.x", "unknown key", "", "epochs, out, lr, device, fill")),
+        ("los:\n", 1, ("los", "unknown key", "", "'loss'")),
+        ("q: 1", 1, ("q", "unknown key", "", "seed, loss, sampler, miner, trainer")),
+        ("seed: '1'", 1, ("seed", "'1'", "a whole number")),
+        ("loss:\n  dim: 3\n  name: log_ratio", 2, ("loss.dim", "filled from the data", "", "remove it")),
+        ("trainer: {epochs: many}\nloss: q", 1, ("trainer.epochs", "'many'", "a whole number")),
+        ("trainer: {device: cpu}", 1, ("trainer.device", "'cpu'", "Device")),
+        ("trainer: {out: 3}", 1, ("trainer.out", "3", "a path")),
+        ("trainer: {lr: true}", 1, ("trainer.lr", "true", "a number or text")),
+        ("sampler: {neighbours: x}", 1, ("sampler.neighbours", "'x'", "a whole number or null")),
+        ("sampler: {weights: [1, a]}", 1, ("sampler.weights", '[1, "a"]', "a list of whole numbers")),
+        ("miner: {name: named}", 1, ("miner.name", "named has an argument 'name'", "", "rename it")),
+        ('"a\\nb": 1', 1, ("a b", "unknown key", "", "seed, loss, sampler, miner, trainer")),
     ],
 )
-def test_types(fails, option, words):
-    fails(f"loss:\n  name: triplet_margin\n  {option}", f"{NAME}:3: {words}")
+def test_messages(fails, text, line, fields):
+    fails(text, NAME if line is None else f"{NAME}:{line}", *fields)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("margin: '0.1'", "'0.1'", "a number"),
+        ("margin: false", "false", "a number"),
+        ("mining: hrad", "'hrad'", "one of all, hard"),
+        ("bounds: [1]", "[1]", "a list of 2 numbers"),
+        ("bounds: x", "'x'", "a list of 2 numbers"),
+        ("num_classes: 3", "filled from the data", ""),
+    ],
+)
+def test_types(fails, option, value, allowed):
+    key = option.split(":")[0]
+    fails(f"loss:\n  name: triplet_margin\n  {option}", f"{NAME}:3", f"loss.{key}", value, allowed)
+
+
+def test_the_whole_line(check):
+    with pytest.raises(InputError) as caught:
+        check(GOOD.replace("squared", "sqared"))
+    assert str(caught.value) == f"{NAME}:7: loss.sqared: unknown key; did you mean 'squared'?"
 
 
 def test_required_scalar(fails, check):
-    fails("{}", f"{NAME}: 'seed' is missing; it must be a whole number", schema={"seed": Scalar(int)})
+    fails("{}", NAME, "seed", "missing", "a whole number", schema={"seed": Scalar(int)})
     assert check("out: a/b", schema={"out": Scalar(Path | None, None)}).values == {"out": Path("a/b")}
 
 
@@ -375,41 +391,40 @@ def test_import_strings(check, fails):
     text = f"loss:\n  name: {__name__}:Harder\n  margin: 1\nsampler: {{batch_size: 4}}"
     config = check(text)
     assert (config.parts["loss"].constructor, config.parts["loss"].name) == (Harder, f"{__name__}:Harder")
-    trust = f"{NAME}:2: 'loss.name' names code to import ({__name__}:Harder); pass --trust to allow it"
-    fails(text, trust, trusted=False)
+    fails(text, f"{NAME}:2", "loss.name", f"{__name__}:Harder", "", "--trust", trusted=False)
     assert check(text, f"loss.name={__name__}:Triplet", trusted=False).parts["loss"].constructor is Triplet
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("no_such_package.x:Y", "there is no module 'no_such_package'"),
+        ("no_such_package.x:Y", "No module named 'no_such_package'"),
         ("json:Nothing", "module 'json' has no attribute 'Nothing'"),
-        (f"{__name__}:NOT_CALLABLE", "it must name something to call, and 'NOT_CALLABLE' is a int"),
+        (f"{__name__}:NOT_CALLABLE", "int"),
     ],
 )
 def test_bad_import_strings(fails, name, problem):
-    fails(f"loss: {name}", f"{NAME}:1: 'loss.name' is '{name}'; {problem}")
+    fails(f"loss: {name}", f"{NAME}:1", "loss", name)
+    fails(f"loss: {name}", f"{NAME}:1", "loss", problem)
 
 
 def test_modules_that_fail(fails, tmp_path, monkeypatch):
     (tmp_path / "contml_broken_module.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    problem = "importing 'contml_broken_module' failed: ZeroDivisionError: division by zero"
-    fails("loss: contml_broken_module:X", f"{NAME}:1: 'loss.name' is 'contml_broken_module:X'; {problem}")
+    fails("loss: contml_broken_module:X", f"{NAME}:1", "loss", "ZeroDivisionError: division by zero")
 
 
 def test_other_names(check, fails):
     def others(name):
         if name == "pml:broken":
-            raise InputError("pml is not installed")
+            raise InputError("pml", "not installed")
         return Harder if name.startswith("pml:") else None
 
     schema = {"loss": Section(LOSSES, others=others)}
     part = check("loss: {name: pml:Harder, margin: 2}", schema=schema, trusted=False).parts["loss"]
     assert (part.name, part.constructor, part.options["margin"]) == ("pml:Harder", Harder, 2.0)
-    fails("loss: haarder", f"{NAME}:1: unknown loss 'haarder'; did you mean 'harder'?", schema=schema)
-    fails("loss: pml:broken", f"{NAME}:1: pml is not installed", schema=schema)
+    fails("loss: haarder", f"{NAME}:1", "loss", "'haarder'", "", "'harder'", schema=schema)
+    fails("loss: pml:broken", f"{NAME}:1", "pml", "not installed", schema=schema)
 
 
 # ---------------------------------------------------------------- building
@@ -425,16 +440,17 @@ def test_build(check):
         check(GOOD, "loss=triplet_margin").parts["loss"].build(dim=8)
 
 
-def test_build_says_where_a_bad_option_stands(check):
+def test_build_reports_where_a_bad_option_is_written(check):
     text = "\n\n\n\n\nloss:\n  name: triplet_margin\n  margin: {}\nsampler: {{batch_size: 4}}"
     for part, origin in [
-        (check(text.format(-1)), f"{NAME}:6"),
-        (check(text.format(1), "loss.margin=-1"), f"{NAME}:6 and command line"),
+        (check(text.format(-1)), f"{NAME}:8"),
+        (check(text.format(1), "loss.margin=-1"), "command line"),
         (check(text.format(1), "loss={name: triplet_margin, margin: -1}"), "command line"),
     ]:
-        with pytest.raises(InputError) as caught:
+        with refuses("loss.margin", got="-1", origin=origin):
             part.parts["loss"].build(num_classes=2)
-        assert str(caught.value) == f"{origin}: loss: margin must be > 0, not -1"
+    with refuses("interval", got="(2.0, 1.0)", origin=f"{NAME}:6 and command line"):
+        check(text.format(1), "loss.bounds=[2, 1]").parts["loss"].build(num_classes=2)
 
 
 # ---------------------------------------------------------------- writing back

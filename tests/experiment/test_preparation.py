@@ -1,4 +1,4 @@
-"""`contml prepare`: what it finds of a data set, and the one line about what is wrong with it."""
+"""`contml prepare`: the facts about a data set, and one line per mistake."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_a_data_set_of_classes(contml, tmp_path):
     assert "images per class" in out
     assert "5 to 5" in out
     assert ["cannot", "be", "decoded", "0", "0"] in lines
-    assert out.splitlines()[-1] == "classes/csv: all 60 images are there and can be decoded"
+    assert out.splitlines()[-1].startswith("classes/csv: all 60 images ")
 
 
-def test_queries_gallery_and_what_was_left_out(contml, tmp_path):
+def test_queries_gallery_and_excluded_images(contml, tmp_path):
     write_inshop(tmp_path / "own")
     next((tmp_path / "own/Img/img").glob("MEN/*/id_00000012/*_4_front.jpg")).unlink()
     status, out, err = contml("prepare", "classes/inshop", tmp_path / "own", "task.missing=drop", "--workers", "1")
@@ -38,7 +38,7 @@ def test_queries_gallery_and_what_was_left_out(contml, tmp_path):
     lines = [line.split() for line in out.splitlines()]
     assert ["queries", "8"] in lines
     assert ["gallery", "11"] in lines
-    assert ["left", "out:", "without", "an", "image", "file", "1"] in lines
+    assert ["excluded:", "without", "an", "image", "file", "1"] in lines
     assert "all 59 images" in out
 
 
@@ -49,11 +49,11 @@ def test_any_task(contml, tmp_path):
     )
     assert status == 0, err
     assert ["images", "19", "10"] in [line.split() for line in out.splitlines()]
-    assert "left out: with too few visible joints" in out
+    assert "excluded: with too few visible joints" in out
     write_csv(tmp_path / "captions")
     status, out, err = contml("prepare", "captions/files", "captions", "--size", "32")
     assert status == 0, err
-    assert "images are there and can be decoded" in out
+    assert "captions/files: all 60 images " in out
 
 
 def test_broken_images_are_named_and_fail(contml, tmp_path):
@@ -68,11 +68,10 @@ def test_broken_images_are_named_and_fail(contml, tmp_path):
     assert "all 60 images" not in out
     lines = err.strip().splitlines()
     assert lines[0].startswith("own/images/009_2.png: cannot be decoded (")
-    assert (
-        lines[1] == "own/images/010_0.png: cannot be decoded (not an image, or of a format that Pillow does not know)"
-    )
+    assert lines[1].startswith("own/images/010_0.png: cannot be decoded (")
     assert lines[-1].startswith("contml: own/images/000_1.png: cannot be decoded (")
-    assert lines[-1].endswith("), one of 3 of the 60 images; get them again, or train with images.broken=skip")
+    assert "3 of 60 images" in lines[-1]
+    assert "images.broken=skip" in lines[-1]
     assert len(lines) == 3
     status, out, err = contml("prepare", "classes/csv", "own", *TABLE, "--json")
     assert status == 2
@@ -98,16 +97,17 @@ def test_a_cache_of_resized_images(contml, tmp_path):
     (tmp_path / "own/images/000_1.png").write_bytes(b"")
     status, _, err = contml(*arguments)
     assert status == 2
-    assert "own/images/000_1.png: cannot be decoded (empty file), one of 1 of the 60 images" in err
+    assert "own/images/000_1.png: cannot be decoded (" in err
+    assert "1 of 60 images" in err
 
 
 def test_boxes_in_a_cache(tmp_path):
     root = write_cub(tmp_path)
     options = ["task.missing=drop", "task.crop_boxes=true"]
     found = prepare("classes/cub", root, options, size=32, cache=tmp_path / "kept")
-    assert (found.images, found.broken, found.kept) == (60, [], 60 * 32 * 32 * 3)
+    assert (found.images, found.broken, found.cache_bytes) == (60, [], 60 * 32 * 32 * 3)
     both = prepare("classes/cub", root, options[:1], size=32, cache=tmp_path / "kept")
-    assert both.kept == 2 * found.kept  # whole images are others than those cut to their boxes
+    assert both.cache_bytes == 2 * found.cache_bytes  # whole images and cropped ones are kept separately
 
 
 def test_help(contml):
@@ -127,34 +127,26 @@ def test_json(contml, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "texts"),
     [
-        (("classes/cup", "own"), "unknown task 'classes/cup'; did you mean 'classes/cub'?"),
-        (("x", "own"), "unknown task 'x'; see 'contml list tasks'"),
-        (("classes/raw_vthm_cub", "own"), "'classes/raw_vthm_cub' is a config; its task is classes/cub"),
-        (("classes/synthetic", "own"), "classes/synthetic reads no files: there is nothing to prepare"),
-        (("classes/cub", "none"), "root=none: no such folder; give the folder of CUB-200-2011"),
-        (
-            ("classes/cub", "own"),
-            "images.txt: lists 40 train images of 8 classes (without 9, 10, 11, ...); the published data set has 5,864",
-        ),
-        (("classes/cub", "own", "task.mising=drop"), "unknown key 'task.mising'; did you mean 'missing'?"),
-        (
-            ("classes/cub", "own", "missing=drop"),
-            "'missing=drop' is no option of the task; options are given as task.",
-        ),
-        (("classes/cub", "own", "task.missing=maybe"), "'task.missing' is 'maybe'; it must be one of refuse, drop"),
-        (("classes/sop", "own"), "has no Ebay_train.txt; give the folder of Stanford Online Products"),
-        (("pose/files", "own"), "joints"),
+        (("classes/cup", "own"), ["classes/cup: no such task", "'classes/cub'"]),
+        (("x", "own"), ["x: no such task", "contml list tasks"]),
+        (("classes/raw_vthm_cub", "own"), ["classes/raw_vthm_cub: a config", "classes/cub"]),
+        (("classes/synthetic", "own"), ["classes/synthetic: reads no files"]),
+        (("classes/cub", "none"), ["none", "CUB-200-2011"]),
+        (("classes/cub", "own"), ["images.txt", "40 train images of 8 classes", "9, 10, 11", "5,864"]),
+        (("classes/cub", "own", "task.mising=drop"), ["command line: task.mising: unknown key", "'missing'"]),
+        (("classes/cub", "own", "missing=drop"), ["'missing=drop'", "task.KEY=VALUE"]),
+        (("classes/cub", "own", "task.missing=maybe"), ["task.missing: 'maybe'", "refuse, drop"]),
+        (("classes/sop", "own"), ["Ebay_train.txt", "Stanford Online Products"]),
+        (("pose/files", "own"), ["joints"]),
     ],
 )
-def test_mistakes(contml, tmp_path, arguments, message):
+def test_mistakes(refused, tmp_path, arguments, texts):
     write_cub(tmp_path / "own")
-    status, out, err = contml("prepare", *arguments)
-    assert (status, out) == (2, "")
-    (line,) = err.strip().splitlines()
-    assert line.startswith("contml: ")
-    assert message in line
+    line = refused("prepare", *arguments)
+    for text in texts:
+        assert text in line
 
 
 def test_a_folder_whose_name_looks_like_a_number(contml, tmp_path):

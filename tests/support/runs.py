@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contml.experiment import load
 
 CONFIG = """
@@ -26,3 +28,17 @@ def from_text(folder, classes, parts, *overrides):
 
 class Killed(BaseException):
     """Stands for SIGKILL: nothing of ours may catch it."""
+
+
+def kill_at(trainer, epoch, step):
+    """Train until the batch of this epoch and step is needed, and stop as if killed."""
+    batch = trainer.sampler.batch
+
+    def batch_or_die(*position):
+        if position == (epoch, step):
+            raise Killed
+        return batch(*position)
+
+    trainer.sampler.batch = batch_or_die
+    with pytest.raises(Killed):
+        trainer.fit()
