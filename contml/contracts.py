@@ -1,8 +1,8 @@
-"""Types and protocols that the packages of contml promise each other: read this first.
+"""Types and protocols that connect the packages of contml: read this first.
 
-A *label space* (`contml.labels.LabelSpace`) holds labels and answers the label distances between any of its rows; a
-batch of labels is a label space too. A *loss* reads embeddings and label distances. A *training step* turns a batch of
-images into a loss. A *sampler* says which rows make a batch. A *split* (`contml.data.Split`) is images, their label
+A *label space* (`contml.labels.LabelSpace`) holds labels and gives the label distances between any of its rows; a
+batch of labels is a label space too. A *loss* takes embeddings and labels. A *training step* computes the loss of a
+batch of images. A *sampler* chooses the rows of each batch. A *split* (`contml.data.Split`) is images, their label
 space, queries and gallery; a *task* is a training and a test split. Class labels are the special case of label
 distances 0 and 1.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from contml.labels.base import LabelSpace
 
-#: Row numbers: a tensor, a list, a slice or a range; `None` means all of them.
+#: Row numbers: a tensor, a list, a slice or a range; None means all rows.
 Rows: TypeAlias = "Tensor | list[int] | range | slice | None"
 
-#: What label distances are. "graded": numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 that come from a class
-#: id for each item.
+#: The kind of label distances. "graded": numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1, from the class ids
+#: of the items.
 LabelKind: TypeAlias = Literal["graded", "binary", "classes"]
 
-#: What a loss needs of labels: one of the kinds, or "any". Classes are binary too; "graded" takes neither.
+#: The kind of labels that a loss needs, or "any". "binary" accepts classes too; "graded" accepts neither.
 Requirement: TypeAlias = Literal["any", "graded", "binary", "classes"]
 
 
@@ -33,7 +33,7 @@ class Loss(Protocol):
     """`loss(embeddings, labels, anchors=None) -> scalar`, a `torch.nn.Module`.
 
     embeddings `[B, d]`. labels: a label space of the B items; or a tensor: integer classes `[B]`, numbers `[B]`, or
-    label distances `[A, B]`, one row for each anchor. anchors `[A]`: positions in the batch; default all items.
+    label distances `[A, B]` with one row per anchor. anchors `[A]`: positions in the batch; default all items.
     """
 
     requires: Requirement
@@ -45,9 +45,9 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Batches as lists of rows, a pure function of `(seed, epoch, step)`: a run resumes on the very next batch.
+    """Batches as lists of rows, a pure function of `(seed, epoch, step)`: a run resumes with exactly the next batch.
 
-    The first `anchors` rows of a batch are its anchors; None means that every row is one.
+    The first `anchors` rows of a batch are its anchors; None: all rows.
     """
 
     anchors: int | None

@@ -1,7 +1,7 @@
-"""Miners: which pairs of an anchor count, and how much. Any pair loss whose maths permits takes one.
+"""Miners: which pairs of an anchor count, and how much; most pair losses take one.
 
-A miner reads the similarities of some anchors to all items and gives a weight to each pair: 0 is mined away. Nothing
-here is differentiated.
+A miner reads the similarities of some anchors to all items and gives each pair a weight; 0 leaves it out. Weights have
+no gradient.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
+from contml._support.validation import check_at_least
 
-#: Of a random number and of a probability: their product fits 64 bits.
+#: Bits of a random number and of a probability: their product fits 64 bits.
 _BITS = 31
 
 
@@ -23,9 +24,13 @@ _BITS = 31
 class Candidates:
     """The pairs of some anchors that a miner chooses from.
 
-    similarity `[A, B]`: larger is nearer; cosine where embeddings are on the unit sphere, else a dot product or a
-    negated distance. positive, negative `[A, B]` bool: the valid pairs, an anchor with itself in neither. anchors
-    `[A]`: the anchors' places in the batch. dim: the embedding dimension.
+    Attributes:
+        similarity: `[A, B]`, larger is nearer: the cosine where embeddings are normalized, else the dot product or the
+            negated distance.
+        positive: the valid positive pairs `[A, B]`, bool; an anchor with itself is not one.
+        negative: the valid negative pairs `[A, B]`, bool.
+        anchors: the positions of the anchors in the batch `[A]`.
+        dim: the embedding dimension.
     """
 
     similarity: Tensor
@@ -36,9 +41,9 @@ class Candidates:
 
 
 class Miner(nn.Module):
-    """Base of the miners: a subclass writes `weights`, row by row, so that blocks of anchors change nothing.
+    """Base of the miners: a subclass writes `weights`, in which each row depends on no other row.
 
-    `sphere`: it needs similarities that are cosines.
+    `sphere`: whether the similarities must be cosines.
     """
 
     sphere: bool = False
@@ -48,10 +53,10 @@ class Miner(nn.Module):
         return options_of(self)
 
     def begin(self) -> None:
-        """A new call of the loss begins, before its first block."""
+        """Called at the start of each call of the loss, before its first block."""
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """Weights `[A, B]` >= 0; those of pairs that are neither positive nor negative are not read."""
+        """Weights `[A, B]` >= 0; those of pairs that are neither positive nor negative are ignored."""
         raise NotImplementedError(f"{type(self).__name__} has no weights(self, candidates)")
 
     @torch.no_grad()
@@ -61,7 +66,7 @@ class Miner(nn.Module):
 
 
 class All(Miner):
-    """Every pair counts, with weight 1: the same as no miner."""
+    """Every pair has weight 1: the same as no miner."""
 
     def weights(self, candidates: Candidates) -> Tensor:
         """1 for all."""
@@ -69,40 +74,39 @@ class All(Miner):
 
 
 class VTHM(Miner):
-    """Violating triplet hard mining: pairs that a triplet would find too close to the other side, equal weights.
+    """Violating triplet hard mining: keeps the pairs that violate a triplet, or nearly do, with weight 1.
 
         negatives with s_an > min_P s - epsilon,   positives with s_ap < max_N s + epsilon
 
-    An anchor without positives or without negatives keeps nothing: the least of no similarities is +inf, the largest
-    -inf, and no pair passes.
+    An anchor without positives or without negatives keeps no pair.
 
     Args:
-        epsilon: how far a pair may be from violating, at least 0.
+        epsilon: how far a pair may be from violating a triplet, at least 0.
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:
         super().__init__()
-        if not 0 <= epsilon < float("inf"):
-            raise InputError(f"epsilon is {epsilon}; it must be at least 0")
+        check_at_least(0, epsilon=epsilon)
         self.epsilon = epsilon
 
     def weights(self, candidates: Candidates) -> Tensor:
         """1 for the pairs that are kept."""
         s, positive, negative = candidates.similarity, candidates.positive, candidates.negative
+        # Over no pairs the minimum is +inf and the maximum -inf, so that no pair passes.
         least = s.masked_fill(~positive, torch.inf).amin(1, keepdim=True)  # [A,1]
         most = s.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
         return ((s > least - self.epsilon) & negative) | ((s < most + self.epsilon) & positive)
 
 
 class SemiHard(Miner):
-    """A negative for each positive: the nearest of those that are farther from the anchor than the positive is.
+    """For each positive, the nearest of the negatives that are farther from the anchor than the positive.
 
         n(a, p) = argmax_n s_an   over   s_an < s_ap
 
     Schroff, Kalenichenko, Philbin: "FaceNet: A Unified Embedding for Face Recognition and Clustering", CVPR 2015,
-    section 3.2. All positives have weight 1, as all of them are used there; the weight of a negative is the number of
-    positives that chose it, so that a pair loss sees it as often as the paper's triplets list it. Of negatives that are
-    equally near the first in the batch is chosen. A positive that is farther than every negative chooses none.
+    section 3.2. All positives have weight 1, as in the paper; the weight of a negative is the number of positives that
+    choose it, which is how often it appears in the paper's triplets. Of equally near negatives the first in the batch
+    is chosen. A positive that is farther than every negative chooses none.
     """
 
     def weights(self, candidates: Candidates) -> Tensor:
@@ -110,19 +114,19 @@ class SemiHard(Miner):
         distance, positive = -candidates.similarity.contiguous(), candidates.positive
         # In stable order, so that the first entry above a distance is the first of its equals in the batch.
         ordered, order = distance.masked_fill(~candidates.negative, torch.inf).sort(dim=1, stable=True)
-        place = torch.searchsorted(ordered, distance, right=True)  # [A,B]
-        found = positive & (place < candidates.negative.sum(1, keepdim=True))
-        chosen = order.gather(1, place.clamp(max=place.shape[1] - 1))
+        position = torch.searchsorted(ordered, distance, right=True)  # [A,B]
+        has_choice = positive & (position < candidates.negative.sum(1, keepdim=True))
+        chosen = order.gather(1, position.clamp(max=position.shape[1] - 1))
         weights = positive.to(distance.dtype)
-        return weights.scatter_add_(1, chosen, found.to(distance.dtype))
+        return weights.scatter_add_(1, chosen, has_choice.to(distance.dtype))
 
 
 class Hardest(Miner):
     """The farthest positive and the nearest negative of each anchor.
 
     Hermans, Beyer, Leibe: "In Defense of the Triplet Loss for Person Re-Identification", 2017, Eq. 5 ("batch hard").
-    Each is chosen for itself: an anchor without positives keeps its nearest negative, and the other way round. Of items
-    that are equally near the first in the batch is chosen.
+    An anchor without positives still keeps its nearest negative, and an anchor without negatives its farthest positive.
+    Of equally near items the first in the batch is chosen.
     """
 
     def weights(self, candidates: Candidates) -> Tensor:
@@ -135,23 +139,23 @@ class Hardest(Miner):
 
 
 class DistanceWeighted(Miner):
-    """Negatives drawn so that all distances are as likely, where they would otherwise be those of a random sphere.
+    """Random negatives with weights that make all distances equally likely, if embeddings are uniform on the sphere.
 
         P(n | a) ~ min(lambda, 1 / q(d_an)),   log q(d) = (n - 2) log d + (n - 3) / 2 log(1 - d^2 / 4)
 
     Wu, Manmatha, Smola, Kraehenbuehl: "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq. 4-5; n is the
-    embedding dimension, d a Euclidean distance of unit vectors. As in the authors' code, lambda is said as a distance
-    below which all are alike, and none is drawn that is so far that no loss is left. An anchor draws as often as it has
-    positives, with replacement: positives have weight 1, negatives the number of times they were drawn. An anchor
-    whose negatives are all beyond `upper` draws none (the authors' code draws any item then).
+    embedding dimension, d a Euclidean distance of unit vectors. As in the authors' code, lambda is given as a distance
+    (`cutoff`), and negatives so far away that their loss is 0 (beyond `upper`) are not drawn. An anchor draws as many
+    negatives as it has positives, with replacement: positives have weight 1, negatives the number of times they were
+    drawn. An anchor whose negatives are all beyond `upper` draws none (the authors' code draws any item then).
 
     A draw depends on the seed, on the number of training calls so far, which is in the state of the module, and on the
-    anchor's place in the batch; not on blocks, nor on PyTorch's generators. In eval mode the last draw is repeated.
+    anchor's position in the batch; not on blocks, nor on PyTorch's generators. In eval mode the last draw is repeated.
 
     Args:
-        cutoff: distances below it are taken as this distance.
+        cutoff: smaller distances count as this distance.
         upper: negatives beyond this distance are not drawn; at most 2.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     sphere = True
@@ -160,40 +164,38 @@ class DistanceWeighted(Miner):
     def __init__(self, cutoff: float = 0.5, upper: float = 1.4, *, seed: int = 0) -> None:
         super().__init__()
         if not 0 < cutoff < upper <= 2:
-            raise InputError(
-                f"cutoff is {cutoff} and upper {upper}; they are distances of unit vectors: 0 < cutoff < upper <= 2"
-            )
+            raise InputError("cutoff, upper", f"{cutoff}, {upper}", "must be 0 < cutoff < upper <= 2")
         self.cutoff, self.upper, self.seed = cutoff, upper, seed
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def begin(self) -> None:
-        """Draw anew, if training."""
+        """Counts the call, in training, so that it has a new draw."""
         if self.training:
             self.calls += 1
 
     def weights(self, candidates: Candidates) -> Tensor:
         """1 for positives, the number of draws for negatives."""
         share = self._shares(candidates).cumsum(1)  # [A,B]
-        total, wanted = share[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
-        draws = torch.arange(int(wanted.max()) if len(wanted) else 0, device=share.device)
-        ticket = (self._random(candidates.anchors[:, None], draws) * total) >> _BITS  # [A,D] in [0, total)
-        drawn = torch.searchsorted(share, ticket, right=True).clamp(max=share.shape[1] - 1)
+        total, number = share[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
+        draws = torch.arange(int(number.max()) if len(number) else 0, device=share.device)
+        random = (self._random(candidates.anchors[:, None], draws) * total) >> _BITS  # [A,D] in [0, total)
+        drawn = torch.searchsorted(share, random, right=True).clamp(max=share.shape[1] - 1)
         weights = candidates.positive.to(candidates.similarity.dtype)
-        return weights.scatter_add_(1, drawn, ((draws < wanted) & (total > 0)).to(weights.dtype))
+        return weights.scatter_add_(1, drawn, ((draws < number) & (total > 0)).to(weights.dtype))
 
     def _shares(self, candidates: Candidates) -> Tensor:
-        """Probabilities `[A, B]` as whole numbers, which sum to about 2^31 an anchor.
+        """Probabilities `[A, B]` as whole numbers, which sum to about 2^31 per anchor.
 
-        Their running sums are exact on every device, so that no item of probability 0 is ever drawn.
+        Their cumulative sums are exact on every device, so that no item of probability 0 is ever drawn.
         """
         n = candidates.dim
         squared = (2 - 2 * candidates.similarity.contiguous()).clamp_(min=0)
         beyond = ~candidates.negative | (squared > self.upper**2)
         squared.clamp_(self.cutoff**2, self.upper**2)
-        # Antipodes, if upper is 2, would have log 0.
+        # Avoids log 0 at antipodes, if upper is 2.
         rest = (1 - squared / 4).clamp_(min=torch.finfo(squared.dtype).tiny)
         log_share = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(beyond, -torch.inf)
-        # Softmax of nothing is NaN.
+        # The softmax of a row of -inf is NaN.
         share = log_share.softmax(1).masked_fill_(beyond, 0)
         return (share * (1 << _BITS)).round_().long()
 
@@ -216,7 +218,7 @@ def _shifted(x: Tensor, bits: int) -> Tensor:
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """Every bit of an int64 made to depend on every other: the finaliser of splitmix64, products modulo 2^64."""
+    """The finaliser of splitmix64, modulo 2^64: every bit of the result depends on every bit of x."""
     for bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ _shifted(x, bits)) * _signed(factor)
     return x ^ _shifted(x, 31)

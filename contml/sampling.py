@@ -1,4 +1,4 @@
-"""Batch samplers: pure functions of (seed, epoch, step), so that a run resumes on the very next batch."""
+"""Batch samplers: pure functions of (seed, epoch, step), so that a run resumes with exactly the next batch."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
 from contml.labels.base import LabelSpace
 
-#: Streams of random numbers, so that an epoch's order and a batch's fill never share one.
+#: Separate streams of random numbers for the order of an epoch and for filling a batch.
 _ORDER, _FILL = 1, 2
 
 
 class BatchSampler:
-    """Base of the samplers: iterating yields the batches from the state `(epoch, step)` on, one epoch at most."""
+    """Base of the samplers: iterating yields the remaining batches of the epoch, from the state `(epoch, step)` on."""
 
     anchors: int | None = None
 
     def __init__(self, items: int, batch_size: int, seed: int) -> None:
         if batch_size < 2:
-            raise InputError(f"batch_size is {batch_size}; a batch compares items, so it needs at least 2")
+            raise InputError("batch_size", str(batch_size), "must be at least 2", "a batch compares items")
         if batch_size > items:
-            raise InputError(f"batch_size is {batch_size}, but the data set has {items} items; it can be at most that")
+            raise InputError("batch_size", str(batch_size), f"must be at most {items}, the number of items")
         self.items, self.batch_size, self.seed = items, batch_size, seed
         self.epoch, self.step = 0, 0
 
@@ -49,11 +49,11 @@ class BatchSampler:
         self.epoch, self.step = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Where it stands: the next batch's epoch and step, and the seed."""
+        """The epoch and step of the next batch, and the seed."""
         return {"seed": self.seed, "epoch": self.epoch, "step": self.step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from `state_dict`."""
+        """Continue from the state of `state_dict`."""
         self.seed, self.epoch, self.step = state["seed"], state["epoch"], state["step"]
 
     def _random(self, stream: int, *key: int) -> np.random.Generator:
@@ -61,11 +61,11 @@ class BatchSampler:
 
 
 class UniformSampler(BatchSampler):
-    """Every item once an epoch, in random order; an incomplete last batch is left out.
+    """Every item once per epoch, in random order; an incomplete last batch is omitted.
 
     Args:
-        batch_size: items a batch.
-        batches: batches an epoch; default every item once.
+        batch_size: items per batch.
+        batches: batches per epoch; default every item once.
     """
 
     def __init__(self, batch_size: int = 150, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
@@ -77,7 +77,7 @@ class UniformSampler(BatchSampler):
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch."""
-        # Further batches than the items fill go on with another order.
+        # More batches than the items fill continue with another order.
         turn, part = divmod(step, self.items // self.batch_size)
         order = self._random(_ORDER, epoch, turn).permutation(self.items)
         rows: list[int] = order[part * self.batch_size : (part + 1) * self.batch_size].tolist()
@@ -85,19 +85,19 @@ class UniformSampler(BatchSampler):
 
 
 class DenseSampler(BatchSampler):
-    """Anchors, the k nearest of each by label distance, and a uniform rest without replacement.
+    """Anchors, the k nearest items of each by label distance, and random other items without replacement.
 
-    The paper has one anchor a batch and 5 neighbours: every item is the anchor once an epoch, so that an epoch is as
-    many images as the batch size times the data set. 25 anchors fill a batch of 150 with groups of 6. Neighbours come
-    from the exact k nearest of the whole data set, found once.
+    The paper has one anchor per batch and 5 neighbours: every item is the anchor once per epoch, so that the number of
+    images in an epoch is the batch size times the number of items. 25 anchors fill a batch of 150 with groups of 6.
+    Neighbours are the exact k nearest in the whole data set, computed once.
 
     Args:
-        batch_size: items a batch.
-        anchors_per_batch: how many anchors, at the head of the batch.
-        neighbours: how many nearest by label distance each anchor brings along.
-        all_anchors: let every row of the batch be an anchor for the loss, not only those that brought neighbours.
-        batches: batches an epoch; default every item once an anchor.
-        cache: a folder that keeps the neighbours, for the next run on these labels; none: found anew.
+        batch_size: items per batch.
+        anchors_per_batch: the number of anchors, which are the first items of the batch.
+        neighbours: the number of nearest items by label distance that are added for each anchor.
+        all_anchors: use every item of the batch as an anchor of the loss, not only the first ones.
+        batches: batches per epoch; default every item is an anchor once.
+        cache: a folder that keeps the neighbours for the next run on these labels; None: they are computed again.
     """
 
     def __init__(
@@ -117,16 +117,14 @@ class DenseSampler(BatchSampler):
         check_at_least(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
         grouped = anchors_per_batch * (1 + neighbours)
         if grouped > batch_size:
-            raise InputError(
-                f"{anchors_per_batch} anchors with {neighbours} neighbours each are {grouped} items, "
-                f"more than batch_size {batch_size}; take fewer or a larger batch"
-            )
+            allowed = f"must be at least {grouped}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
+            raise InputError("batch_size", str(batch_size), allowed)
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
         self.batches = _optional(batches)
         with nullcontext() if quiet else progress_bar(len(labels)) as progress:
-            found = labels.nearest(neighbours, progress=progress, cache=cache)
-        self.neighbours = found.rows.cpu().numpy()  # [N,k]
+            nearest = labels.nearest(neighbours, progress=progress, cache=cache)
+        self.neighbours = nearest.rows.cpu().numpy()  # [N,k]
 
     def __len__(self) -> int:
         return self.batches or -(-self.items // self.anchors_per_batch)
@@ -139,26 +137,26 @@ class DenseSampler(BatchSampler):
         anchors = order[part * a : (part + 1) * a]
         if len(anchors) < a:  # the last batch of a turn is filled from its start
             anchors = np.concatenate((anchors, order[: a - len(anchors)]))
-        # dict keeps the first of each row in order: a neighbour may be an anchor, or be shared by two.
+        # A dict keeps each row once, in order: a neighbour may be an anchor, or a neighbour of two.
         rows = dict.fromkeys(anchors.tolist())
         rows.update(dict.fromkeys(self.neighbours[anchors].ravel().tolist()))
         missing = self.batch_size - len(rows)
-        # As many again as are in the batch already are enough, whatever is drawn twice.
+        # batch_size candidates are always enough, even if all rows of the batch are among them.
         candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
         rest = [row for row in candidates.tolist() if row not in rows][:missing]
         return [*rows, *rest]
 
 
 class ClassSampler(BatchSampler):
-    """Classes x instances: a batch is `instances` random items of each of several random classes.
+    """Classes x instances: a batch has `instances` random items of each of `classes` random classes.
 
-    Classes come in random order, each once before any comes again (save for those that do not fill a batch). A class
-    with fewer items than `instances` gives some of them twice.
+    Classes are in random order; each is used once before any is used again, except for those that do not fill a batch.
+    If a class has fewer than `instances` items, items appear twice.
 
     Args:
-        classes: classes a batch.
-        instances: items a class.
-        batches: batches an epoch; default as many as the data set fills.
+        classes: classes per batch.
+        instances: items per class.
+        batches: batches per epoch; default as many as the data set fills.
     """
 
     def __init__(
@@ -168,14 +166,12 @@ class ClassSampler(BatchSampler):
         super().__init__(len(labels), classes * instances, seed)
         ids = labels.class_ids
         if ids is None:
-            raise InputError(
-                "the sampler takes classes x instances, but the labels are no classes; "
-                "use ClassLabels, or the dense or the uniform sampler"
-            )
+            hint = "use ClassLabels, or the dense or the uniform sampler"
+            raise InputError("ClassSampler", f"{labels.kind} labels", "needs classes", hint)
         self.members = [np.flatnonzero(ids.cpu().numpy() == c) for c in range(int(ids.max()) + 1)]
         self.members = [rows for rows in self.members if len(rows)]
         if classes > len(self.members):
-            raise InputError(f"classes is {classes}, but the data set has {len(self.members)} classes")
+            raise InputError("classes", str(classes), f"must be at most {len(self.members)}, the number of classes")
         self.classes, self.instances = classes, instances
         self.batches = _optional(batches)
 

@@ -1,6 +1,6 @@
-"""Label spaces: packed labels that answer label distances, and label spaces as 0 / 1.
+"""Label spaces: packed labels with the label distances between any of them, and label spaces as 0 / 1.
 
-A label space of your own is a `LabelSpace` with one method, `distances`.
+A new label space is a subclass of `LabelSpace` with one method, `distances`.
 """
 
 from contml.labels.base import LabelSpace, nearest
@@ -16,7 +16,7 @@ from contml.labels.sets import MultiHotLabels, TagLabels
 from contml.labels.vectors import VectorLabels
 from contml.labels.weighted import WeightedLabels
 
-#: Label spaces that a program builds from its own data.
+#: Label spaces that a program builds from its data.
 LABELS = {
     "classes": ClassLabels,
     "vectors": VectorLabels,
@@ -32,7 +32,7 @@ LABELS = {
     "precomputed": PrecomputedLabels,
 }
 
-#: Label spaces as 0 / 1: how class losses train on continuous labels, and the only place of thresholds.
+#: Label spaces as 0 / 1, with which class losses train on continuous labels; thresholds are nowhere else.
 BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,24 +18,24 @@ from contml.contracts import LabelKind, Rows
 from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
-#: Attributes that say nothing about label distances: they are no part of a fingerprint.
+#: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_CONTENT = ("unit", "rows", "_root")
 
 
 class LabelSpace(ABC):
     """Packed labels of some items, one row for each, and the label distances between any of them.
 
-    `labels[rows]` are some of the items: a batch or a subset, which is a label space too. Indexing again composes;
-    `rows` says where the items are in the *root*, the space that was built from the labels of a data set. A new label
-    space packs its labels in the constructor and writes one method, `distances`.
+    `labels[rows]` is a batch or a subset of the items, and a label space too. Indexing again composes; `rows` are row
+    numbers in the *root*, the space that was built from the labels of a data set. A new label space packs its labels in
+    the constructor and writes one method, `distances`.
 
     Args:
-        packed: the labels by name, one row for each item: tensors `[N, ...]`, or label spaces. They are attributes of
-            these names, and are moved and indexed together.
+        packed: the labels by name, one row for each item: tensors `[N, ...]`, or label spaces. They become attributes
+            of these names, and are moved and indexed together.
 
     Attributes:
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
-        unit: in words, what a label distance of 1 is.
+        unit: what a label distance of 1 means, in words.
         class_ids: the class of each item `[N]`, where labels are classes.
         rows: row numbers in the root `[N]`; None where labels were made from a bare tensor, as a loss does.
     """
@@ -48,20 +49,20 @@ class LabelSpace(ABC):
     def __init__(self, **packed: Tensor | LabelSpace) -> None:
         lengths = {name: len(part) for name, part in packed.items()}
         if len(set(lengths.values())) != 1:
-            raise InputError(f"the packed labels have {lengths} items; give each the same number of rows")
+            raise InputError("packed labels", f"{lengths} items", "must all have the same number of items")
         for name, part in packed.items():
             if isinstance(part, Tensor) and part.is_floating_point() and not bool(part.isfinite().all()):
-                row = int((~part.isfinite()).flatten(1 if part.ndim > 1 else 0).nonzero()[0, 0])
-                raise InputError(f"{name} of item {row} is not finite; labels are finite numbers")
+                row = int((~part.isfinite()).nonzero()[0, 0])
+                raise InputError(f"{name} of item {row}", "not finite", "must be finite numbers")
         self._packed = tuple(packed)
         self.__dict__.update(packed)
         self.rows = torch.arange(len(self), device=self.device)
 
     @abstractmethod
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Exact label distances `[X, Y]` of the items of x to those of y: what a new label space writes.
+        """Exact label distances `[X, Y]` of the items of x to those of y: the method that a new label space writes.
 
-        x and y are parts of one space; where both have the same items, y is x. The result may be of any float dtype.
+        x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype.
         """
 
     def __len__(self) -> int:
@@ -69,18 +70,22 @@ class LabelSpace(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the packed labels are."""
+        """The device of the packed labels."""
         device: torch.device = self.__dict__[self._packed[0]].device
         return device
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels on another device."""
+        """The same labels on another device.
+
+        Move a label space before indexing it. Of `labels[rows].to(device)` only the batch is moved: its `root` stays
+        where it is, since it may be large, and is shared with other batches.
+        """
         moved = self._map(lambda part: part.to(device))
         moved.rows = None if self.rows is None else self.rows.to(device)
         return moved
 
     def __getitem__(self, rows: Rows) -> Self:
-        """These items as a label space: a batch, or a subset. `rows` of the result count in the root."""
+        """These items as a label space: a batch, or a subset. `rows` of the result are row numbers in the root."""
         return self._part(as_rows(rows, len(self), self.device))
 
     @property
@@ -89,13 +94,13 @@ class LabelSpace(ABC):
         return self if self._root is None else self._root
 
     def as_root(self) -> Self:
-        """The same items as a root of their own: `rows` start from 0. The labels of a split are a root."""
+        """The same items as a new root: `rows` start at 0. The labels of a split are a root."""
         root = copy.copy(self)
         root.rows, root._root = torch.arange(len(self), device=self.device), None
         return root
 
     def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:
-        """Label distances `[R, C]` of rows to columns (default all), in float32, computed in `memory` bytes at a time.
+        """Label distances `[R, C]` of rows to columns (default all), in float32, in blocks of at most `memory` bytes.
 
         Raises:
             InputError: a row does not exist, or a label distance is negative or not a number.
@@ -122,34 +127,32 @@ class LabelSpace(ABC):
         progress: Callable[[int], None] | None = None,
         cache: Path | str | None = None,
     ) -> Neighbours:
-        """The exact k nearest items by label distance of each of `rows`, among `among` (default all), never itself.
+        """The exact k nearest items of each of `rows` by label distance, among the rows `among`, without itself.
 
-        Never an N x N matrix in memory. Ties of the float32 label distances go to the lower row.
+        The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row.
 
         Args:
-            k: how many.
-            rows: whose neighbours are wanted.
-            among: rows that may be neighbours.
+            k: the number of neighbours.
+            rows: the rows to find neighbours of; default all.
+            among: the rows that may be neighbours; default all.
             memory: bytes that a block of label distances may take with its temporaries.
             progress: called with the number of rows finished so far; `progress_bar` shows it.
-            cache: a folder where the result is kept under a key of the labels' content and the options of their
-                distance; an interrupted search goes on where it stopped.
+            cache: a folder that keeps the result under a key of the labels' content and the options of their distance;
+                an interrupted search continues where it stopped.
 
         Raises:
-            InputError: k is not in 1 ... number of candidates, a label distance is negative or not a number, or the
-                cache cannot be used: a file of it is damaged, or the folder cannot be written.
+            InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, or the
+                cache cannot be used: one of its files is damaged, or the folder cannot be written.
         """
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         others = len(c) - int(torch.isin(r, c).any())
         if not 1 <= k <= others:
-            raise InputError(
-                f"k is {k}, but there are {others} items to choose neighbours from; k must be 1 to {others}"
-            )
+            raise InputError("k", str(k), f"must be 1 to {others}, the number of items that may be neighbours")
 
         def search(part: Tensor, report: Callable[[int], None] | None) -> Neighbours:
-            found = Neighbours(*self._nearest(k, part, c, memory, report))
-            checked(found.distances)
-            return found
+            neighbours = Neighbours(*self._nearest(k, part, c, memory, report))
+            checked(neighbours.distances)
+            return neighbours
 
         if cache is None:
             return search(r, progress)
@@ -158,11 +161,11 @@ class LabelSpace(ABC):
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
 
-        Every attribute counts but `unit` and `rows`. A subclass whose distance depends on more than its attributes
-        writes its own.
+        It covers every attribute except `unit` and `rows`. A subclass whose distance depends on more than its
+        attributes overrides it.
 
         Raises:
-            InputError: an attribute is of a type that has no content to hash.
+            InputError: an attribute is of a type that cannot be hashed by content.
         """
         content = {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
         parts = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
@@ -173,7 +176,7 @@ class LabelSpace(ABC):
         return f"{type(self).__name__}({len(self):,}{part} items; {self._contents()})"
 
     def _contents(self) -> str:
-        """What the labels are, in a few words, for `repr`."""
+        """A few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
 
     def _part(self, index: Tensor) -> Self:
@@ -183,13 +186,13 @@ class LabelSpace(ABC):
         return part
 
     def _select(self, index: Tensor) -> Self:
-        """The packed labels of these rows `[R]`, which exist."""
+        """The packed labels of these rows `[R]`, which are valid."""
         return self._map(lambda part: part[index])
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        """What `nearest` finds, for rows that exist; a space that knows a faster way than blocks overrides it.
+        """The result of `nearest`, for valid rows; a space with a faster method than blocks overrides it.
 
         rows `[R]`; among `[C]` ascending; a row is not its own neighbour.
         """
@@ -203,3 +206,15 @@ class LabelSpace(ABC):
 
 #: `nearest(labels, k)`: the method as a function.
 nearest = LabelSpace.nearest
+
+
+def as_numbers(name: str, values: Any, allowed: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """`values` as a float64 array.
+
+    Raises:
+        InputError: they are not numbers in an array.
+    """
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(name, f"not an array of numbers ({error})", f"must be {allowed}") from None

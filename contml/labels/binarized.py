@@ -1,4 +1,4 @@
-"""A label space as 0 / 1, by a threshold or by nearest neighbours: how losses for 0 / 1 train on graded labels."""
+"""A label space as 0 / 1, by a threshold or by nearest neighbours, for losses that need labels of 0 and 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ThresholdLabels(LabelSpace):
     """A label space as 0 / 1: items nearer than a threshold are positives.
 
     Args:
-        threshold: label distance below which an item is a positive (0), in the space's unit; all others are
+        threshold: items at a smaller label distance, in the unit of the space, are positives (0); all others are
             negatives (1).
     """
 
@@ -30,7 +30,7 @@ class ThresholdLabels(LabelSpace):
 
     def __init__(self, threshold: float, *, space: LabelSpace) -> None:
         if not threshold > 0:
-            raise InputError(f"threshold is {threshold}; it must be above 0, or no item has a positive")
+            raise InputError("threshold", str(threshold), "must be above 0, or no item has a positive")
         super().__init__(space=space)
         self.threshold = threshold
         self.unit = f"{threshold:g} or more ({space.unit})"
@@ -46,12 +46,13 @@ class ThresholdLabels(LabelSpace):
 class NearestLabels(LabelSpace):
     """A label space as 0 / 1: the k nearest items of each are its positives.
 
-    A relation that is **not symmetric**: an item may be among another's k nearest and not the other way round; row a
-    has the positives of a. A subset keeps the neighbours found in the whole.
+    The label distances are **not symmetric**: i may be among the k nearest of j, but j not among those of i. Row a
+    holds the positives of a. A subset keeps the neighbours of the whole space.
 
     Args:
-        k: how many of an item's nearest by label distance are its positives (0), beside itself; all others are 1.
-        cache: a folder that keeps what was found, for the next run on these labels; none: found anew.
+        k: the number of nearest items by label distance that are positives (0), besides the item itself; all others
+            are 1.
+        cache: a folder that keeps the neighbours for the next run on these labels; None: they are computed again.
     """
 
     kind: LabelKind = "binary"
@@ -61,7 +62,7 @@ class NearestLabels(LabelSpace):
         super().__init__(positions=torch.arange(len(space), device=space.device))
         self.k = k
         with nullcontext() if quiet else progress_bar(len(space)) as progress:
-            self.neighbours = space.nearest(k, progress=progress, cache=cache).rows  # [N,k] of the whole
+            self.neighbours = space.nearest(k, progress=progress, cache=cache).rows  # [N,k] of the whole space
         self.unit = f"not among the {k} nearest"
 
     def distances(self, x: Self, y: Self) -> Tensor:

@@ -24,7 +24,7 @@ class ClassLabels(LabelSpace):
         labels: the class of each item: integers that need not be consecutive, or strings.
 
     Attributes:
-        names: the classes in order, of which `class_ids` are positions; empty where only ids were given.
+        names: the sorted classes, which `class_ids` index; empty if only ids were given.
     """
 
     kind: LabelKind = "classes"
@@ -33,15 +33,14 @@ class ClassLabels(LabelSpace):
 
     def __init__(self, labels: Tensor | Sequence[Hashable]) -> None:
         if isinstance(labels, Tensor) and (labels.ndim != 1 or labels.is_floating_point()):
-            raise InputError(
-                f"classes are {labels.dtype} {list(labels.shape)}; give a whole number or a string for each item"
-            )
+            got = f"{labels.dtype} {list(labels.shape)}"
+            raise InputError("classes", got, "must be an integer or a string for each item")
         values = labels.tolist() if isinstance(labels, Tensor) else [_plain(label) for label in labels]
         for row, value in enumerate(values):
             if value is None or value != value:
-                raise InputError(f"the class of item {row} is {value}; give each item a class")
+                raise InputError(f"class of item {row}", str(value), hint="give each item a class")
         if not values:
-            raise InputError("there are no labels; give each item a class")
+            raise InputError("classes", "no labels", hint="give each item a class")
         self.names: list[Any] = sorted(set(values), key=lambda value: (str(type(value)), value))
         position = {name: number for number, name in enumerate(self.names)}
         device = labels.device if isinstance(labels, Tensor) else "cpu"
@@ -49,7 +48,7 @@ class ClassLabels(LabelSpace):
 
     @classmethod
     def from_ids(cls, class_ids: Tensor) -> Self:
-        """Integer class ids `[N]` as they are: not renumbered, without row numbers, nothing copied or looked at."""
+        """Class labels of integer ids `[N]`: not renumbered, without row numbers, without a copy or a check."""
         labels = cls.__new__(cls)
         labels.class_ids, labels._packed, labels.names, labels.rows = class_ids, ("class_ids",), [], None
         return labels
@@ -58,9 +57,11 @@ class ClassLabels(LabelSpace):
         """0 or 1, `[X, Y]`."""
         return class_distance(x.class_ids, y.class_ids)
 
-    def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:  # noqa: ARG002
-        """0 or 1, `[R, C]` in float32: nothing to check, and no temporaries."""
-        ids = self.class_ids
+    def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:
+        """0 or 1, `[R, C]` in float32."""
+        if type(self).distances is not ClassLabels.distances:
+            return super().pairwise(rows, cols, memory=memory)
+        ids = self.class_ids  # needs no check and no temporaries
         r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))
         return class_distance(r, c)
 
@@ -69,5 +70,5 @@ class ClassLabels(LabelSpace):
 
 
 def _plain(label: Any) -> Any:
-    """A number of numpy or torch as Python's own: equal ones are then one class."""
+    """A number of numpy or torch as a Python number, so that equal numbers are one class."""
     return label.item() if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0) else label

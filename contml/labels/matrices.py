@@ -1,4 +1,4 @@
-"""Label spaces of label distances that are given as a matrix: a file on disk, or a tensor for one batch."""
+"""Label spaces of a matrix of label distances: a file on disk, or a tensor for one batch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from contml.distances.cache import fingerprint
 from contml.distances.search import MEMORY, checked
 from contml.labels.base import LabelSpace
 
-#: Rows of a precomputed matrix looked at when it is opened.
+#: Number of rows of a precomputed matrix that are checked when it is opened.
 _SAMPLE = 64
 
 
 class PrecomputedLabels(LabelSpace):
-    """A matrix of label distances on disk, memory-mapped: the pages of the blocks that are asked for are read.
+    """A matrix of label distances on disk, memory-mapped: only the blocks that are needed are read.
 
     Args:
         path: a `.npy` file of `[N, N]` numbers >= 0, symmetric, 0 on the diagonal.
-        unit: what a label distance of 1 is, in words.
+        unit: what a label distance of 1 means, in words.
     """
 
     positions: Tensor
@@ -37,33 +37,28 @@ class PrecomputedLabels(LabelSpace):
         try:
             self._matrix = np.lib.format.open_memmap(self.path, mode="r")
         except FileNotFoundError:
-            raise InputError(f"{path}: no such file; give the .npy file of a matrix of label distances") from None
+            hint = "give the .npy file of a matrix of label distances"
+            raise InputError(str(path), "no such file", hint=hint) from None
         except (ValueError, EOFError, OSError) as error:
-            raise InputError(f"{path}: not a readable .npy matrix ({error})") from None
-        if (
-            self._matrix.ndim != 2
-            or self._matrix.shape[0] != self._matrix.shape[1]
-            or self._matrix.dtype.kind not in "fiu"
-        ):
-            raise InputError(
-                f"{path}: {self._matrix.dtype} of shape {list(self._matrix.shape)}; "
-                "label distances are a square matrix of numbers"
-            )
+            raise InputError(str(path), f"not a readable .npy matrix ({error})") from None
+        shape, dtype = self._matrix.shape, self._matrix.dtype
+        if len(shape) != 2 or shape[0] != shape[1] or dtype.kind not in "fiu":
+            raise InputError(str(path), f"{dtype} {list(shape)}", "must be a square matrix of numbers")
         super().__init__(positions=torch.arange(len(self._matrix)))
         self._check()
 
     def _check(self) -> None:
-        # The whole matrix may be larger than memory: the diagonal and some rows are looked at, and every block that is
-        # read later is checked for NaN and negative numbers by `pairwise` and `nearest`.
+        # The matrix may be larger than memory: only the diagonal and some rows are checked here. `pairwise` and
+        # `nearest` check every block that they read for NaN and negative numbers.
         n = len(self._matrix)
         if n and np.abs(np.asarray(self._matrix.diagonal(), dtype=np.float64)).max() != 0:
-            raise InputError(f"{self.path}: the diagonal is not 0; an item's label distance to itself is 0")
-        some = np.linspace(0, n - 1, min(n, _SAMPLE), dtype=np.int64)
-        corner = self._matrix[np.ix_(some, some)]  # a whole column would read a page of every row
-        apart = ~np.isclose(corner, corner.T, rtol=1e-5, atol=1e-6, equal_nan=True)
-        if apart.any():
-            i, j = (int(some[k]) for k in np.argwhere(apart)[0])
-            raise InputError(f"{self.path}: entries [{i}, {j}] and [{j}, {i}] differ; label distances are symmetric")
+            raise InputError(str(self.path), "the diagonal is not 0", "must be 0 from each item to itself")
+        sample = np.linspace(0, n - 1, min(n, _SAMPLE), dtype=np.int64)
+        corner = self._matrix[np.ix_(sample, sample)]  # a whole column would read a page of every row
+        different = ~np.isclose(corner, corner.T, rtol=1e-5, atol=1e-6, equal_nan=True)
+        if different.any():
+            i, j = (int(sample[k]) for k in np.argwhere(different)[0])
+            raise InputError(str(self.path), f"entries [{i}, {j}] and [{j}, {i}] differ", "must be symmetric")
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Entries `[X, Y]` of the matrix, read from the file."""
@@ -82,7 +77,7 @@ class PrecomputedLabels(LabelSpace):
 class MatrixLabels(LabelSpace):
     """A matrix of label distances `[A, B]` of a batch: row a has the label distances of anchor a to all items.
 
-    What a loss makes of a matrix: it has no row numbers and is not indexed.
+    A loss converts a matrix to it. It has no row numbers and cannot be indexed.
 
     Args:
         matrix: `[A, B]` numbers >= 0.
@@ -92,8 +87,8 @@ class MatrixLabels(LabelSpace):
 
     def __init__(self, matrix: Tensor, anchors: Tensor | None = None, kind: LabelKind = "graded") -> None:
         if matrix.ndim != 2 or len(matrix) != (matrix.shape[1] if anchors is None else len(anchors)):
-            wanted = "items, or anchors" if anchors is None else f"{len(anchors)} anchors"
-            raise InputError(f"label distances are {list(matrix.shape)}; give a row for each of the {wanted}")
+            rows = "item, or give anchors" if anchors is None else f"of the {len(anchors)} anchors"
+            raise InputError("label distances", str(list(matrix.shape)), f"must have a row for each {rows}")
         self.matrix = checked(matrix if matrix.dtype == torch.float64 else matrix.float())
         self.anchors, self.kind, self.rows = anchors, kind, None
 
@@ -102,7 +97,7 @@ class MatrixLabels(LabelSpace):
 
     @property
     def device(self) -> torch.device:
-        """Where the matrix is."""
+        """The device of the matrix."""
         return self.matrix.device
 
     def to(self, device: torch.device | str) -> Self:
@@ -114,14 +109,15 @@ class MatrixLabels(LabelSpace):
 
     def __getitem__(self, rows: Rows) -> Self:
         """Refused: the rows of a matrix are anchors, and its columns items."""
-        raise InputError("a matrix of label distances cannot be indexed; give a label space, such as VectorLabels")
+        hint = "give a label space, such as VectorLabels"
+        raise InputError("matrix of label distances", "indexed", "cannot be indexed by items", hint)
 
     def distances(self, x: Self, y: Self) -> Tensor:  # noqa: ARG002
-        """The whole matrix: it has no parts."""
+        """The whole matrix: it cannot be indexed."""
         return x.matrix
 
     def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:  # noqa: ARG002
-        """Label distances `[R, B]` of these anchors, given by their positions in the batch, in the matrix's dtype.
+        """Label distances `[R, B]` of anchors given by their positions in the batch, in the dtype of the matrix.
 
         Raises:
             InputError: a row is not an anchor.
@@ -136,7 +132,10 @@ class MatrixLabels(LabelSpace):
         row_of = torch.full((len(self),), -1, device=self.device)
         row_of[self.anchors] = torch.arange(len(self.anchors), device=self.device)
         if bool((row_of[index] < 0).any()):
-            raise InputError("the matrix of label distances has rows for the anchors of the batch alone")
+            missing = int(index[row_of[index] < 0][0])
+            raise InputError(
+                "matrix of label distances", f"no row for item {missing}", "must be asked for anchors only"
+            )
         return row_of[index]
 
     def _contents(self) -> str:

@@ -13,16 +13,16 @@ from contml._support.errors import InputError
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
 from contml.distances.vectors import nearest_vectors
-from contml.labels.base import LabelSpace
+from contml.labels.base import LabelSpace, as_numbers
 
 
 class VectorLabels(LabelSpace):
-    """Real vectors as labels: an age, a rating, attributes, a place on a line.
+    """Numbers or vectors as labels, such as ages, ratings or attributes.
 
     Args:
         values: `[N]` or `[N, D]`.
-        squared: squared Euclidean label distance, else plain Euclidean; goes with the loss's option of that name.
-        unit: what a label distance of 1 is, in words.
+        squared: squared Euclidean label distance, else plain Euclidean; use the same as for the loss.
+        unit: what a label distance of 1 means, in words.
     """
 
     values: Tensor
@@ -30,16 +30,13 @@ class VectorLabels(LabelSpace):
     def __init__(
         self, values: Tensor | np.ndarray[Any, Any] | Sequence[Any], squared: bool = True, unit: str = ""
     ) -> None:
-        try:
-            packed = (
-                values.detach().to(torch.float64, copy=True)
-                if isinstance(values, Tensor)
-                else torch.tensor(np.asarray(values, dtype=np.float64))
-            )
-        except (ValueError, TypeError) as error:
-            raise InputError(f"values are no numbers [items] or [items, D] ({error})") from None
+        allowed = "numbers [items] or [items, D]"
+        if isinstance(values, Tensor):
+            packed = values.detach().to(torch.float64, copy=True)
+        else:
+            packed = torch.tensor(as_numbers("values", values, allowed))
         if packed.ndim == 0 or packed.numel() == 0:
-            raise InputError(f"values are of shape {list(packed.shape)}; give numbers [items] or [items, D]")
+            raise InputError("values", str(list(packed.shape)), f"must be {allowed}")
         super().__init__(values=packed.flatten(1) if packed.ndim > 1 else packed[:, None])
         self.squared = squared
         self.unit = unit or ("squared difference of labels" if squared else "difference of labels")
@@ -54,13 +51,15 @@ class VectorLabels(LabelSpace):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
+        if type(self).distances is not VectorLabels.distances:
+            return super()._nearest(k, rows, among, memory, progress)
         # FAISS on the CPU, matrix products on a GPU, certified and ranked again in float64.
-        at = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
+        position = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
         found = nearest_vectors(
             self.values[rows],
             self.values[among],
             k,
-            itself=torch.where(among[at] == rows, at, -1),
+            itself=torch.where(among[position] == rows, position, -1),
             order=self._as_pairwise,
             memory=memory,
             progress=progress,
@@ -68,5 +67,5 @@ class VectorLabels(LabelSpace):
         return Neighbours(found.values.float(), among[found.positions])
 
     def _as_pairwise(self, squared: Tensor) -> Tensor:
-        # Ties are those of the float32 numbers that `pairwise` gives.
+        # Ties are those of the float32 results of `pairwise`.
         return (squared if self.squared else squared.sqrt()).float().double()

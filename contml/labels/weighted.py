@@ -15,24 +15,24 @@ from contml.labels.base import LabelSpace
 class WeightedLabels(LabelSpace):
     """Several label spaces of the same items; the label distance is the weighted sum of theirs.
 
-    Bring them to one scale first: a weight of 1 / (the mean label distance of a space) makes spaces count alike.
+    A weight of 1 / (mean label distance of the space) for each makes spaces of different units count equally.
 
     Args:
         spaces: each label space with its weight, a number above 0: `{places: 0.01, tags: 1.0}`.
-        unit: what a label distance of 1 is, in words.
+        unit: what a label distance of 1 means, in words.
     """
 
     def __init__(self, spaces: Mapping[LabelSpace, float], unit: str = "") -> None:
         if not spaces:
-            raise InputError("there are no label spaces; give at least one with its weight")
+            raise InputError("spaces", "no label spaces", "must be at least one, with its weight")
         lengths = [len(space) for space in spaces]
         if len(set(lengths)) != 1:
-            raise InputError(f"the label spaces have {lengths} items; all must hold the same items in the same order")
+            raise InputError("spaces", f"{lengths} items", "must hold the same items in the same order")
         if len(devices := {str(space.device) for space in spaces}) != 1:
-            raise InputError(f"the label spaces are on {', '.join(sorted(devices))}; move them to one device")
+            raise InputError("spaces", f"on {', '.join(sorted(devices))}", "must be on one device")
         for space, weight in spaces.items():
             if not 0 < weight < math.inf:
-                raise InputError(f"the weight of {type(space).__name__} is {weight}; it must be above 0")
+                raise InputError(f"weight of {type(space).__name__}", str(weight), "must be above 0 and finite")
         super().__init__(**{f"space_{number}": space for number, space in enumerate(spaces)})
         self.weights = tuple(float(weight) for weight in spaces.values())
         self.unit = unit or " + ".join(f"{w:g} x ({s.unit})" for s, w in spaces.items())

@@ -1,11 +1,10 @@
-"""The driver of all pair losses: a loss is its formula on a block of anchors, the driver does everything else.
+"""The driver of all pair losses: a loss is its formula on a block of anchors; the driver does everything else.
 
     loss = sum_t (sum_a values[a, t] / sum_a counts[a, t]) + penalty
 
-It computes the similarities or distances of x (anchors, or proxies) to y (the items) by matrix product, label distances
-when they are needed, and walks over blocks of rows, so that time is O(A B) and memory O(block x B). Gradients are
-computed block by block in forward, once; there is no double backward. Where one block holds all rows, plain autograd
-does it.
+It computes the similarities or distances of x (anchors, or proxies) to y (the items) by matrix product, and their label
+distances, in blocks of rows: time is O(A B), memory O(block x B). The gradient of each block is computed in forward,
+once; there is no double backward. If one block holds all rows, plain autograd computes the gradient.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ from contml.contracts import Requirement
 from contml.distances.euclidean import Distance, add_gradient, block_values, lift, normalize, pairs, root
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings
+from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
 from contml.mining import Candidates, Miner
 
-#: Entries of a block: a few of its temporaries fit the cache of a processor, and keep a GPU busy.
-_ENTRIES = {"cpu": 1 << 21}
-_ENTRIES_DEVICE = 1 << 24
+#: Entries of a block: on a CPU a few of its temporaries fit the cache, on a GPU they keep it busy.
+_ENTRIES_CPU, _ENTRIES_GPU = 1 << 21, 1 << 24
 
 #: A slice of all rows.
 ALL = slice(None)
-NO_DOUBLE_BACKWARD = "this loss has no double backward: leave out create_graph=True"
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some anchors against all items: what the formula of a loss reads.
+    """Some anchors compared with all items: the input of a loss's formula.
 
     Attributes:
         scores: similarities or distances `[A, B]`, as the loss declares in `distance`.
-        label_distances: `[A, B]`; positives are at 0.
+        label_distances: `[A, B]`; 0 for positives.
         weights: `[A, B]`: how much a pair counts; 0 for an anchor with itself, with the same image in a memory, and for
             pairs that a miner leaves out.
-        self_index: the position of each anchor among the items `[A]`; None where anchors are no items (proxies).
+        self_index: the position of each anchor among the items `[A]`; None where anchors are not items (proxies).
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
         dim: the embedding dimension.
@@ -71,18 +69,19 @@ class Block:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a loss compares in one call: x `[A, d]`, the anchors, with y `[B, d]`, the items.
+    """What a loss compares in one call: the anchors x `[A, d]` with the items y `[B, d]`.
 
     Attributes:
         x: embeddings of the anchors, or proxies.
         y: embeddings of the items, or proxies.
-        label_distances: the label distances `[a, B]` of a slice of the anchors.
-        self_index: the position of each anchor among the items `[A]`; None where anchors are no items.
+        label_distances: gives the label distances `[a, B]` of a slice of the anchors.
+        self_index: the position of each anchor among the items `[A]`; None where anchors are not items.
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
-        excluded: of a slice of the anchors, the pairs that do not count, bool `[a, B]`, beside an anchor with itself.
-        rows: the position of each anchor in the batch `[A]`; None: as the call gave them, or no items.
-        cols: the position of each item in the batch `[B]`; None: all of the batch in order, or no items.
+        excluded: gives the pairs of a slice of the anchors that do not count, bool `[a, B]`; an anchor with itself
+            never counts.
+        rows: the position of each anchor in the batch `[A]`; None: those of the call, or anchors are proxies.
+        cols: the position of each item in the batch `[B]`; None: the whole batch in order, or items are proxies.
     """
 
     x: Tensor
@@ -113,16 +112,16 @@ class PairLoss(nn.Module):
 
     Class attributes that a subclass sets:
 
-    - `requires`: what it needs of labels: "any", "graded", "binary" or "classes";
+    - `requires`: the kind of labels that it needs: "any", "graded", "binary" or "classes";
     - `distance`: what `Block.scores` are: "cosine", "dot", "squared_euclidean" or "euclidean";
-    - `normalize`: embeddings are put on the unit sphere first;
-    - `whole`: the formula needs the rows of all anchors at once, so that there are no blocks;
-    - `takes_memory`: it compares a batch with itself, so that a memory can add items of earlier batches.
+    - `normalize`: whether embeddings are normalized first;
+    - `whole`: whether the formula needs all anchors in one block;
+    - `takes_memory`: whether it compares a batch with itself, so that a memory can add items of earlier batches.
 
-    `block_rows` sets how many anchors make a block (None: as many as suit the device).
+    `block_rows` is the number of anchors in a block (None: chosen for the device).
 
     Args:
-        miner: weighs the pairs before the loss sees them; for losses that read `Block.positive`, `Block.negative` or
+        miner: weights the pairs before the loss; for losses that read `Block.positive`, `Block.negative` or
             `Block.weights`.
     """
 
@@ -138,7 +137,7 @@ class PairLoss(nn.Module):
         self.miner = miner
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The formula: values and counts of a block's anchors, `[A]` or `[A, T]` each."""
+        """The formula: values and counts of the anchors of a block, `[A]` or `[A, T]` each."""
         raise NotImplementedError(f"{type(self).__name__} has no values(self, block)")
 
     def extra_repr(self) -> str:
@@ -146,7 +145,7 @@ class PairLoss(nn.Module):
         return options_of(self)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:  # noqa: ARG002
-        """A term that does not come from pairs, or None."""
+        """A term of the loss that is not a sum over pairs, or None."""
         return None
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
@@ -155,7 +154,7 @@ class PairLoss(nn.Module):
         Args:
             embeddings: `[B, d]`.
             labels: a label space of the B items, such as `labels[rows]` of a data set; or a tensor: integer classes
-                `[B]`, numbers `[B]`, or label distances `[A, B]`, one row for each anchor.
+                `[B]`, numbers `[B]`, or label distances `[A, B]` with one row per anchor.
             anchors: positions `[A]` of the anchors in the batch; default all items.
 
         Raises:
@@ -166,22 +165,20 @@ class PairLoss(nn.Module):
     def value(self, comparison: Comparison) -> Tensor:
         """The loss of a comparison."""
         values, counts = self.sums(comparison)
-        # A sum of counts of 0 has values of 0: nothing to compare, a zero that still back-propagates.
+        # Where the counts sum to 0, so do the values: nothing is compared, and the loss is 0 with a gradient of 0.
         total = (values / torch.where(counts > 0, counts, 1)).sum()
         penalty = self.penalty(comparison)
         return total if penalty is None else total + penalty
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
-        """What is compared in a batch, checked; a new batch for the miner, where there is one."""
+        """Checks a batch and returns what is compared in it; starts a new batch of the miner."""
         name = type(self).__name__
         if self.miner is not None:
             if self.miner.sphere and not self.on_sphere:
-                raise InputError(
-                    f"{type(self.miner).__name__} needs cosine similarities, but {name} does not normalize "
-                    "embeddings; choose another miner, or a loss on the unit sphere"
-                )
+                hint = "choose another miner, or a loss that normalizes embeddings"
+                raise InputError(type(self.miner).__name__, f"unnormalized embeddings of {name}", "needs cosines", hint)
             self.miner.begin()
-        check_embeddings(name, embeddings)
+        check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)
         squared = self.distance != "euclidean"
         space = as_labels(name, self.requires, labels, embeddings, positions, squared=squared)
@@ -192,13 +189,13 @@ class PairLoss(nn.Module):
         return replace(comparison, x=x, y=x if comparison.x is comparison.y else normalize(comparison.y))
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """Anchors with the batch; a loss with proxies, or with pairs of its own choice, overrides it."""
+        """Compares the anchors with the batch; a loss that has proxies or chooses its pairs overrides it."""
         classes = None if labels.class_ids is None else labels.class_ids.to(embeddings.device)
         if anchors is None:
             return Comparison(
                 embeddings,
                 embeddings,
-                # Where all are compared with all, a label space may do half the work.
+                # For all rows at once, a label space may compute half of the symmetric matrix.
                 lambda part: labels.pairwise(None if part == ALL else part),
                 range(len(embeddings)),
                 classes,
@@ -215,15 +212,15 @@ class PairLoss(nn.Module):
 
     @property
     def on_sphere(self) -> bool:
-        """Whether pairs are compared on the unit sphere."""
+        """Whether the scores are those of unit vectors."""
         return self.normalize or self.distance == "cosine"
 
     def rows_of_a_block(self, comparison: Comparison) -> int:
-        """How many anchors make a block."""
+        """The number of anchors in a block."""
         if self.whole:
             return max(1, len(comparison.x))
-        device, items = comparison.y.device.type, len(comparison.y)
-        return self.block_rows or max(1, _ENTRIES.get(device, _ENTRIES_DEVICE) // max(items, 1))
+        entries = _ENTRIES_CPU if comparison.y.device.type == "cpu" else _ENTRIES_GPU
+        return self.block_rows or max(1, entries // max(len(comparison.y), 1))
 
     def sums(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
@@ -236,12 +233,12 @@ class PairLoss(nn.Module):
         lifted = lift(self.distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
-        with torch.autocast(x.device.type, enabled=False):  # or the products of the blocks would be in half precision
+        with torch.autocast(x.device.type, enabled=False):  # else the products of the blocks are in half precision
             sums: tuple[Tensor, Tensor] = _Blocked.apply(self, comparison, step, needs_gradient, *lifted, *parameters)
         return sums
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
-        """What `values` reads of these anchors, given their similarities or distances `[A, B]`."""
+        """The block of these anchors, given their similarities or distances `[A, B]`."""
         self_index, anchor_class = comparison.self_index, comparison.anchor_class
         block = Block(
             scores=scores,
@@ -252,11 +249,13 @@ class PairLoss(nn.Module):
             item_class=comparison.item_class,
             dim=comparison.y.shape[1],
         )
-        return block if self.miner is None else replace(block, weights=block.weights * self._mined(block))
+        return (
+            block
+            if self.miner is None
+            else replace(block, weights=block.weights * self._miner_weights(self.miner, block))
+        )
 
-    def _mined(self, block: Block) -> Tensor:
-        """The miner's weights `[A, B]`."""
-        assert self.miner is not None
+    def _miner_weights(self, miner: Miner, block: Block) -> Tensor:
         s = block.scores.detach()
         if self.distance not in ("cosine", "dot"):
             squared = s if self.distance == "squared_euclidean" else s.square()
@@ -264,12 +263,12 @@ class PairLoss(nn.Module):
         anchors = block.self_index
         if not isinstance(anchors, Tensor):
             anchors = torch.arange(len(s), device=s.device) + (0 if anchors is None else anchors.start)
-        weights: Tensor = self.miner(Candidates(s, block.positive > 0, block.negative > 0, anchors, block.dim))
+        weights: Tensor = miner(Candidates(s, block.positive > 0, block.negative > 0, anchors, block.dim))
         return weights
 
 
 class _Blocked(torch.autograd.Function):
-    """`sums` over blocks of rows; the gradients of each block are taken at once and added up."""
+    """`PairLoss.sums` over blocks of rows; computes the gradients of each block at once and adds them up."""
 
     @staticmethod
     def forward(
@@ -283,20 +282,20 @@ class _Blocked(torch.autograd.Function):
         *parameters: Tensor,
     ) -> tuple[Tensor, Tensor]:
         inputs = (rows, cols, *parameters)
-        wanted = [needs_gradient and tensor.requires_grad for tensor in inputs]
-        of_items = wanted[0] or wanted[1]
+        needed = [needs_gradient and tensor.requires_grad for tensor in inputs]
+        scores_need = needed[0] or needed[1]
         x, y = rows.detach(), cols.detach()
         sums: tuple[Tensor, Tensor] | None = None
         gradients: list[list[Tensor]] = []  # [T][input]
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
             block = block_values(loss.distance, x[part], y)
-            s = block.s.requires_grad_(of_items)
-            with torch.set_grad_enabled(any(wanted)):
+            s = block.s.requires_grad_(scores_need)
+            with torch.set_grad_enabled(any(needed)):
                 scores = root(loss.distance, s)
                 values, counts = _columns(loss.values(loss.block(comparison, scores, part)))
-            # Added up in place: a small tensor kept from each block would lie in the way of the large ones of the next,
-            # and the heap would grow block by block.
+            # Added up in place: a small tensor kept from each block would fragment the heap, which would then grow
+            # block by block.
             if sums is None:
                 sums = (values.detach().sum(0), counts.detach().sum(0))
             else:
@@ -306,20 +305,20 @@ class _Blocked(torch.autograd.Function):
                 continue
             if not gradients:
                 gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
-            leaves = [s] * of_items + [p for p, want in zip(parameters, wanted[2:], strict=True) if want]
+            trained = [position for position in range(2, len(inputs)) if needed[position]]
+            leaves = [s] * scores_need + [inputs[position] for position in trained]
             for t, total in enumerate(gradients):
                 last = t + 1 == len(gradients)
                 with torch.enable_grad():
                     value = values[:, t].sum()
-                found = list(torch.autograd.grad(value, leaves, retain_graph=not last, allow_unused=True))
-                of_s = found.pop(0) if of_items else None
-                if of_s is not None:
-                    add_gradient(of_s, block, x[part], y, total[0][part], total[1])
-                learning = [position for position, want in enumerate(wanted) if want and position > 1]
-                for position, gradient in zip(learning, found, strict=True):
-                    if gradient is not None:
-                        total[position].add_(gradient)
-        ctx.gradients, ctx.wanted = gradients, wanted
+                slopes = list(torch.autograd.grad(value, leaves, retain_graph=not last, allow_unused=True))
+                score_slope = slopes.pop(0) if scores_need else None
+                if score_slope is not None:
+                    add_gradient(score_slope, block, x[part], y, total[0][part], total[1])
+                for position, slope in zip(trained, slopes, strict=True):
+                    if slope is not None:
+                        total[position].add_(slope)
+        ctx.gradients, ctx.needed = gradients, needed
         assert sums is not None
         values, counts = sums
         ctx.mark_non_differentiable(counts)
@@ -331,14 +330,12 @@ class _Blocked(torch.autograd.Function):
             raise RuntimeError(NO_DOUBLE_BACKWARD)
         # Scaled copies: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
-        for position, want in enumerate(ctx.wanted):
-            parts = (
-                [value * total[position] for value, total in zip(values, ctx.gradients, strict=True)] if want else []
-            )
+        for position, need in enumerate(ctx.needed):
+            parts = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
             gradients.append(sum(parts[1:], parts[0]) if parts else None)
         return (None, None, None, None, *gradients)
 
 
-def _columns(found: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    values, counts = found
+def _columns(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    values, counts = result
     return (values[:, None], counts[:, None]) if values.ndim == 1 else (values, counts)

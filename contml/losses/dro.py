@@ -1,9 +1,9 @@
-"""Distributionally robust pair loss: the pairs of a batch are weighed as the worst distribution over them would.
+"""Distributionally robust pair loss: the expected loss of a pair under the worst distribution over the pairs.
 
     max_p  sum_ij p_ij l_ij
 
 Qi, Yan, Wang, Wu, Yan, Yang: "A Simple and Effective Framework for Pairwise Deep Metric Learning". Over all ordered
-pairs, with the p of each uncertainty set in closed form from its KKT conditions:
+pairs. The p of each uncertainty set has a closed form, from its KKT conditions:
 
     topk      p = 1/K on the K largest l                            mean of the top K
     topk_pn   the same on the K/2 largest l of each sign            mean of the selected
@@ -30,17 +30,17 @@ from contml.mining import Miner
 
 
 class DROLoss(PairLoss):
-    """Distributionally robust pair loss (DRO): the worst distribution over all pairs of the batch weighs their losses.
+    """Distributionally robust optimization (DRO): weights the pairs of a batch by the worst distribution over them.
 
     Args:
         pair: the loss of a pair, "margin" or "binomial".
         uncertainty: which distributions are allowed: "topk" takes the mean of the K largest losses, "topk_pn" that of
-            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weighs each by e^{l / gamma}.
-        k: how many ordered pairs "topk" and "topk_pn" take (the authors' code counts a quarter of that); of fewer,
-            all.
-        gamma: of "kl": the larger, the more evenly pairs are weighed.
+            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weights each by e^{l / gamma}.
+        k: how many ordered pairs "topk" and "topk_pn" take, or all where there are fewer. The authors' code counts a
+            quarter of that.
+        gamma: temperature of "kl": the larger, the more even the weights.
         margin: of the pair loss "margin".
-        base: the similarity that both pair losses are about.
+        base: the similarity that positives should be above and negatives below.
         alpha: scale of the positives in the pair loss "binomial".
         beta: scale of the negatives in the pair loss "binomial".
     """
@@ -65,14 +65,14 @@ class DROLoss(PairLoss):
         check_choice(("topk", "topk_pn", "kl"), uncertainty=uncertainty)
         check_at_least(1, k=k)
         if uncertainty == "topk_pn" and k % 2:
-            raise InputError(f"k is {k}; topk_pn takes half of it from each sign, so it must be even")
+            raise InputError("k", str(k), "must be even", "topk_pn takes half of it from each sign")
         check_positive(gamma=gamma, alpha=alpha, beta=beta)
         check_at_least(0, margin=margin)
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
         self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
 
     def pair_losses(self, block: Block) -> Tensor:
-        """The loss of each pair by itself, `[A, B]`."""
+        """The loss of each pair, `[A, B]`."""
         above, positive = block.scores - self.base, block.label_distances == 0
         if self.pair == "margin":
             return (self.margin + torch.where(positive, -above, above)).relu()
@@ -80,22 +80,20 @@ class DROLoss(PairLoss):
         return torch.where(positive, pull, logsigmoid(-self.beta * above) * (-2 / self.beta))
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The share of each anchor in the worst case; the block holds all anchors."""
+        """The share of each anchor in the loss of the worst distribution; the block holds all anchors."""
         losses = self.pair_losses(block)
         if self.uncertainty == "kl":
             return self._kl(losses, block.weights)
-        groups, k = (
-            ([block.weights], self.k) if self.uncertainty == "topk" else ([block.positive, block.negative], self.k / 2)
-        )
+        groups = [block.weights] if self.uncertainty == "topk" else [block.positive, block.negative]
         with torch.no_grad():
-            flat = losses.flatten()
-            taken = torch.stack([top_weights(flat, group.flatten(), k) for group in groups]).sum(0).view_as(losses)
-        return (taken * losses).sum(1), taken.sum(1)
+            tops = [top_weights(losses.flatten(), group.flatten(), self.k / len(groups)) for group in groups]
+            selected = torch.stack(tops).sum(0).view_as(losses)
+        return (selected * losses).sum(1), selected.sum(1)
 
     def _kl(self, losses: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """`kl_robust` of all pairs, spread over the anchors `[A]` by their shares of p, and counts of 0."""
-        everything = torch.zeros_like(losses, dtype=torch.int64)
-        total = kl_robust(losses, everything, self.gamma, weights=weights).sum()
+        """`kl_robust` of all pairs, divided among the anchors `[A]` by their shares of p, and counts of 0."""
+        one_group = torch.zeros_like(losses, dtype=torch.int64)
+        total = kl_robust(losses, one_group, self.gamma, weights=weights).sum()
         with torch.no_grad():
             p = (losses / self.gamma + weights.log()).flatten().softmax(0).view_as(losses)
             p = torch.where(weights > 0, p, 0)
@@ -105,26 +103,26 @@ class DROLoss(PairLoss):
 def kl_robust(
     losses: Tensor, groups: Tensor, gamma: float | Tensor, dummy: bool = False, *, weights: Tensor | None = None
 ) -> Tensor:
-    """`gamma log mean e^{l / gamma}` over the losses of each group: the worst distribution, less gamma KL(p, uniform).
+    """`gamma log mean e^{l / gamma}` over each group: max over p of the expected loss minus gamma KL(p, uniform).
 
-    Grouped by anchor and sign it is lifted structure and RAW, up to a constant: l = -S for positives and S for
-    negatives, and gamma 1; or l = base - S and S - base, gamma 1/alpha and 1/beta, and a dummy.
+    Grouped by anchor and sign, this is up to a constant the lifted structure loss (l = -S for positives and S for
+    negatives, gamma 1) and RAW (l = base - S and S - base, gamma 1/alpha and 1/beta, with dummy=True).
 
     Args:
-        losses: of the pairs, of any shape.
-        groups: which group each belongs to, of the same shape: whole numbers from 0; below 0: to none.
+        losses: the losses of the pairs, of any shape.
+        groups: the group of each pair, of the same shape: whole numbers from 0; below 0: in no group.
         gamma: above 0; a number, or one for each group.
-        dummy: with one more pair, of loss 0, in each group.
-        weights: of the pairs in the mean, >= 0.
+        dummy: add a pair of loss 0 to each group.
+        weights: the weights of the pairs in the mean, >= 0; default 1.
 
     Returns:
-        One value for each group, `[groups.max() + 1]`; a group without pairs has 0.
+        One value for each group, `[groups.max() + 1]`; 0 for a group without pairs.
     """
     losses, groups = losses.reshape(-1), groups.reshape(-1)
     weights = torch.ones_like(losses) if weights is None else weights.reshape(-1)
     size = int(groups.max()) + 1 if len(groups) else 0
-    member = (groups >= 0) & (weights > 0)
-    losses, groups, weights = losses[member], groups[member], weights[member]
+    grouped = (groups >= 0) & (weights > 0)
+    losses, groups, weights = losses[grouped], groups[grouped], weights[grouped]
     gamma = torch.as_tensor(gamma, dtype=losses.dtype, device=losses.device).expand(size)
     scaled = losses / gamma[groups]
     start = losses.new_full((size,), 0 if dummy else -torch.inf)
@@ -138,15 +136,15 @@ def kl_robust(
 
 
 def top_weights(losses: Tensor, weights: Tensor, k: float) -> Tensor:
-    """How much of its weight each pair has among the K largest losses `[N]`; it sums to K, or to all there is.
+    """The part of each pair's weight that is among the K largest losses `[N]`; the sum is K, or that of all weights.
 
-    Losses that tie for the last places share them, so that the order of the pairs does not count.
+    Losses that tie for the last places share them, so that the order of the pairs does not matter.
     """
     present = weights[weights > 0]
     if float(present.sum()) <= k:
         return weights
-    most = min(len(present), math.ceil(k / float(present.min())))  # so many pairs weigh K at least
-    values, order = losses.masked_fill(weights == 0, -torch.inf).topk(most)
-    last = values[(weights[order].cumsum(0) < k).sum().clamp(max=most - 1)]
+    enough = min(len(present), math.ceil(k / float(present.min())))  # this many pairs have a weight of K or more
+    values, order = losses.masked_fill(weights == 0, -torch.inf).topk(enough)
+    last = values[(weights[order].cumsum(0) < k).sum().clamp(max=enough - 1)]
     above, tied = weights * (losses > last), weights * (losses == last)
     return above + tied * ((k - above.sum()) / tied.sum())

@@ -3,13 +3,13 @@
     p(i | a) = e^{s S_ai} / ( e^{s S_ai} + sum_{j in N_a} e^{s S_aj} )
     L = - sum_a sum_{i in P_a} log p(i | a)
 
-Wang, Kodirov, Hua, Robertson: "Instance Cross Entropy for Deep Metric Learning", Eq. 5: one matching distribution an
-anchor and positive, with no other positive in its denominator. The reweighting of Eq. 11-15 gives both sides of each of
-the m anchors the same share of the gradient,
+Wang, Kodirov, Hua, Robertson: "Instance Cross Entropy for Deep Metric Learning", Eq. 5: one matching distribution per
+anchor and positive, with no other positive in its denominator. The reweighting of Eq. 11-15 gives the positives and the
+negatives of each of the m anchors the same share of the gradient,
 
     w_aj = softmax_{j in N_a}( s S_aj ) / 2m         w_ai = softmax_{i in P_a}( log(1 - p(i | a)) ) / 2m
 
-that of the surrogate  sum_a ( sum_j w_aj S_aj - sum_i w_ai S_ai )  whose weights are held fixed.
+which is the gradient of the surrogate  sum_a ( sum_j w_aj S_aj - sum_i w_ai S_ai )  whose weights are held fixed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from contml.mining import Miner
 class InstanceCrossEntropyLoss(PairLoss):
     """Instance cross entropy (ICE): each positive of an anchor is matched against all the anchor's negatives.
 
-    The value is the sum of the cross entropies over the number of anchors. An anchor that lacks positives or negatives
-    has no matching distribution: it adds 0. A miner's weight of a positive weighs its
-    cross entropy, that of a negative its term in the denominators.
+    The value is the sum of the cross entropies divided by the number of anchors. An anchor without positives or without
+    negatives has no matching distribution and adds 0. A miner's weight of a positive multiplies its cross entropy; that
+    of a negative multiplies its term in the denominators.
 
     Args:
-        scale: of the similarities, before the softmax.
+        scale: multiplies the similarities before the softmax.
         reweight: give the positives and the negatives of each anchor the same share of the gradient, as in the paper;
-            False: the gradient of the value.
+            False: use the gradient of the value.
     """
 
     def __init__(self, scale: float = 64.0, reweight: bool = True, *, miner: Miner | None = None) -> None:
@@ -45,16 +45,16 @@ class InstanceCrossEntropyLoss(PairLoss):
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """`- sum log p(i | a)` over the positives of each anchor, and 1."""
         logits = self.scale * block.scores  # [A,B]
-        of_negatives, any_negative = log_sum_exp(logits, block.negative)  # [A]
-        match = logits - of_negatives[:, None]  # [A,B] log p - log(1 - p)
-        positive = block.positive * any_negative[:, None]
+        negatives, has_negative = log_sum_exp(logits, block.negative)  # [A]
+        match = logits - negatives[:, None]  # [A,B] log p - log(1 - p)
+        positive = block.positive * has_negative[:, None]
         value = -(logsigmoid(match) * positive).sum(1)
         counts = torch.ones_like(value)
         if not self.reweight:
             return value, counts
         with torch.no_grad():
             negative = block.negative * (positive > 0).any(1, keepdim=True)
-            # 1 - p itself would underflow.
+            # In logarithms, since 1 - p underflows.
             weights = (_softmax(logits, negative) - _softmax(logsigmoid(-match), positive)) / 2
         surrogate = (weights * block.scores).sum(1)
         return value.detach() + surrogate - surrogate.detach(), counts

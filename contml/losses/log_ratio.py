@@ -1,10 +1,10 @@
-"""Log-ratio loss: distances of embeddings follow the distances of labels, ratio by ratio.
+"""Log-ratio loss: ratios of embedding distances follow the ratios of label distances.
 
     l(a, i, j) = ( log D(f_a, f_i) / D(f_a, f_j) - log D_y(a, i) / D_y(a, j) )^2
 
 Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, Eq. 3-4.
 With r_i = log D(f_a, f_i) - log D_y(a, i) it is (r_i - r_j)^2, and the mean over all pairs i < j of an anchor's items
-is twice the unbiased variance of r: no triplet is ever formed.
+is twice the unbiased variance of r: no list of triplets is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from contml.contracts import Requirement
-from contml.losses.driver import NO_DOUBLE_BACKWARD, Block, PairLoss
+from contml.losses.driver import Block, PairLoss
+from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
 
 #: Added to both distances inside the logarithm, as in the authors' code.
 EPSILON = 1e-6
@@ -25,14 +26,14 @@ class LogRatioLoss(PairLoss):
     """Log-ratio loss over dense triplets, for graded labels.
 
     The mean over the triplets of an anchor, then over the anchors that have at least two items at a label distance
-    above 0: items at label distance 0 leave the set of an anchor, so class labels are refused. Embeddings are not
-    normalized, as in the paper.
+    above 0. Items at label distance 0 are left out, so class labels are refused. Embeddings are not normalized, as in
+    the paper.
 
     Args:
         squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code,
-            to go with plain label distances.
-        strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties, which pull equal
-            label distances to equal embedding distances.
+            for plain label distances.
+        strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties too, so that items
+            at equal label distances are pulled to equal embedding distances.
     """
 
     requires: Requirement = "graded"
@@ -44,14 +45,14 @@ class LogRatioLoss(PairLoss):
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Mean over the dense triplets of each anchor, and 1 where it has any."""
-        # Items at label distance 0 leave the anchor's set.
+        # Items at label distance 0 are left out.
         member = (block.label_distances > 0).to(block.weights.dtype).mul_(block.weights)  # [A,B]
-        found: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, self.strict)
-        return found
+        result: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, self.strict)
+        return result
 
 
 class _LogRatio(torch.autograd.Function):
-    """The formula with its gradient in closed form: a third of the passes that autograd would take over `[A, B]`.
+    """The formula with its gradient in closed form: a third of the passes over `[A, B]` that autograd takes.
 
     With n members, r_i as above and c_i = r_i - mean(r): sum_{i<j} (r_i - r_j)^2 = n sum c_i^2, d/dr_i = 2 n c_i.
     """
@@ -85,13 +86,13 @@ class _LogRatio(torch.autograd.Function):
 
 
 def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the pairs of equal label distance: sum of (r_i - r_j)^2 `[A]`, number `[A]`, half the sum's slope `[A, B]`."""
+    """For pairs of equal label distance: sum of (r_i - r_j)^2 `[A]`, number `[A]`, half the sum's slope `[A, B]`."""
     ordered, order = label_distances.sort(1)
     group = torch.zeros_like(order)
     group[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
-    group = torch.empty_like(group).scatter_(1, order, group)  # [A,B] the run of ties that an item is in
+    group = torch.empty_like(group).scatter_(1, order, group)  # [A,B] the group of ties of an item
 
-    def sums(values: Tensor) -> Tensor:  # [A,B] by item to [A,B] by run
+    def sums(values: Tensor) -> Tensor:  # [A,B] by item to [A,B] by group
         return torch.zeros_like(values).scatter_add_(1, group, values)
 
     n, first, second = sums(member), sums(c), sums(c * c)

@@ -2,8 +2,8 @@
 
     [ d_ap - b + margin ]_+  +  [ b - d_an + margin ]_+      over all valid triplets (a, p, n)
 
-Wu, Manmatha, Smola, Kraehenbuehl: "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq. 7. Over all triplets a
-positive counts once for each negative of its anchor and a negative once for each positive.
+Wu, Manmatha, Smola, Kraehenbuehl: "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq. 7. In the sum over all
+triplets a positive counts once per negative of its anchor, and a negative once per positive.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
-#: Added to the squared distance under the root.
+#: Added to the squared distance before the square root.
 EPSILON = 1e-8
 
 
 class MarginLoss(PairLoss):
-    """Margin loss on unit vectors with a learnable boundary, one for all or one a class.
+    """Margin loss on unit vectors with a learnable boundary, one for all or one per class.
 
     Args:
-        margin: half the width of the band round the boundary in which pairs are penalised.
-        boundary: where the boundary starts, as a Euclidean distance of unit vectors.
-        per_class: learn a boundary for each class, that of the anchor; needs labels that are classes.
+        margin: half the width of the band around the boundary in which pairs are penalised.
+        boundary: initial value of the boundary, a Euclidean distance of unit vectors.
+        per_class: learn a boundary for each class, and use that of the anchor's class; needs labels that are classes.
         num_classes: how many classes there are.
         class_ids: their ids `[num_classes]`; default 0 to num_classes - 1.
         miner: which pairs count, and how much.
@@ -51,9 +51,7 @@ class MarginLoss(PairLoss):
     ) -> None:
         super().__init__(miner=miner)
         if per_class and num_classes is None:
-            raise InputError(
-                "per_class=True learns a boundary for each class, so labels must be classes: num_classes says how many"
-            )
+            raise InputError("num_classes", "None", "must be given with per_class=True", "use labels that are classes")
         self.requires = "classes" if per_class else "binary"
         check_at_least(0, margin=margin)
         self.margin, self.per_class = margin, per_class

@@ -1,13 +1,13 @@
 """Losses on a pair of items of each class: N-pair and angular.
 
-The first two items of a class in the batch are its pair (a, p); a class of one has none.
+The first two items of a class in the batch are its pair (a, p); a class with a single item has none.
 
     N-pair   mean_i log(1 + sum_{j != i} e^{a_i . p_j - a_i . p_i})  +  l2 mean |f|^2
     angular  mean_{(a,p)} log(1 + sum_n e^{4 tan^2(alpha) (a + p) . n - 2 (1 + tan^2(alpha)) a . p})
 
 Sohn: "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016. Wang, Zhou, Wen, Liu, Lin:
 "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 8, over both orders of each pair; n are the items of all other
-pairs. f are the items of all pairs; embeddings are not normalized.
+pairs, f the items of all pairs. Embeddings are not normalized.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from contml.losses.log_sum_exp import log_one_plus_sum_exp
 class NPairsLoss(PairLoss):
     """N-pair loss: the first two items of a class in the batch are its anchor and positive; dot products.
 
-    Negatives are the positives of the other classes. Of given anchors, those that are the first of their class count.
+    Negatives are the positives of the other classes. Anchors that are not the first of their class add nothing.
 
     Args:
-        l2: weight of the mean squared norm of the items of all pairs. 0.0015 is the published 0.003: TensorFlow's loss,
-            and that of the authors of HDML, take half of that mean.
+        l2: weight of the mean squared norm of the items of all pairs. 0.0015 equals the published 0.003, since the
+            losses of TensorFlow and of the authors of HDML take half of that mean.
     """
 
     requires: Requirement = "classes"
@@ -48,7 +48,7 @@ class NPairsLoss(PairLoss):
         self.l2 = l2
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each pair, and 1: an anchor has one positive, and its negatives are the other pairs' p."""
+        """Value of each pair, and 1: an anchor has one positive; its negatives are the positives of the other pairs."""
         own = block.scores.gather(1, block.label_distances.argmin(1, keepdim=True))  # [A,1]
         value = log_one_plus_sum_exp(block.scores - own, block.negative)
         return value, torch.ones_like(value)
@@ -57,9 +57,9 @@ class NPairsLoss(PairLoss):
         """The anchors of the pairs with the positives of all pairs."""
         classes = _classes(labels, embeddings)
         partner = class_pairs(classes)
-        place = torch.arange(len(partner), device=partner.device)
-        first = (partner > place).nonzero()[:, 0]
-        positives = partner[first] if len(first) else place  # reductions want columns
+        positions = torch.arange(len(partner), device=partner.device)
+        first = (partner > positions).nonzero()[:, 0]
+        positives = partner[first] if len(first) else positions  # reductions need columns
         rows = first if anchors is None else anchors[partner[anchors] > anchors]
         return Comparison(
             embeddings[rows],
@@ -80,10 +80,10 @@ class NPairsLoss(PairLoss):
 
 
 class AngularLoss(PairLoss):
-    """Angular loss: the angle at a negative under which it sees an anchor and its positive is kept small.
+    """Angular loss: limits the angle at the negative in the triangle of anchor, positive and negative.
 
     The first two items of a class in the batch are its pair, in both orders; negatives are the items of all other
-    pairs. Of given anchors, those in a pair count.
+    pairs. Anchors without a pair add nothing.
 
     Args:
         alpha: the angle in degrees, above 0 and below 90.
@@ -91,34 +91,34 @@ class AngularLoss(PairLoss):
 
     requires: Requirement = "classes"
     distance: Distance = "dot"
-    whole = True  # the row of a pair's other item is read too
+    whole = True  # it reads the row of the anchor's partner too
     takes_memory: ClassVar[bool] = False
 
     def __init__(self, alpha: float = 40.0) -> None:
         super().__init__()
         if not 0 < alpha < 90:
-            raise InputError(f"alpha is {alpha}; it must be above 0 and below 90 degrees")
+            raise InputError("alpha", str(alpha), "must be above 0 and below 90 degrees")
         self.alpha = alpha
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each ordered pair, and 1; an item that is no anchor has weights of 0."""
+        """Value of each ordered pair, and 1; an item that is not an anchor has weights of 0."""
         tan2 = math.tan(math.radians(self.alpha)) ** 2
-        counts, place = block.positive.max(1)  # an anchor has one positive, which is a row of the block too
-        own = block.scores.gather(1, place[:, None])  # [A,1]
-        exponent = 4 * tan2 * (block.scores + block.scores[place]) - 2 * (1 + tan2) * own
+        counts, partner = block.positive.max(1)  # an anchor has one positive, which is a row of the block too
+        own = block.scores.gather(1, partner[:, None])  # [A,1]
+        exponent = 4 * tan2 * (block.scores + block.scores[partner]) - 2 * (1 + tan2) * own
         return counts * log_one_plus_sum_exp(exponent, block.negative), counts
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """The items of all pairs with each other."""
         classes = _classes(labels, embeddings)
         paired = (class_pairs(classes) >= 0).nonzero()[:, 0]
-        cols = paired if len(paired) else torch.arange(len(classes), device=classes.device)  # reductions want columns
-        index, idle = torch.arange(len(paired), device=classes.device), None
+        cols = paired if len(paired) else torch.arange(len(classes), device=classes.device)  # reductions need columns
+        index, unused = torch.arange(len(paired), device=classes.device), None
         if anchors is not None:
             times = torch.bincount(anchors, minlength=len(classes))[paired]
-            # An anchor that is given again has one more row, behind those of all items.
+            # An anchor that appears twice has a second row, after those of all items.
             index = torch.cat((index, index.repeat_interleave((times - 1).clamp(min=0))))
-            idle = (times == 0)[index]
+            unused = (times == 0)[index]
         rows, y = paired[index], embeddings[cols]
         return Comparison(
             y if len(rows) == len(cols) else embeddings[rows],
@@ -127,17 +127,17 @@ class AngularLoss(PairLoss):
             index,
             classes[rows],
             classes[cols],
-            excluded=None if idle is None else lambda part: idle[part, None].expand(-1, len(cols)),
+            excluded=None if unused is None else lambda part: unused[part, None].expand(-1, len(cols)),
             rows=rows,
             cols=cols,
         )
 
 
 def class_pairs(classes: Tensor) -> Tensor:
-    """The position `[B]` of each item's partner, where classes `[B]` have the item among their first two; else -1."""
+    """The position of each item's partner `[B]`, for the first two items of a class; -1 for all other items."""
     ordered, order = classes.sort(stable=True)
     same = ordered[1:] == ordered[:-1]
-    first = same.clone()  # where a run begins that has a second item
+    first = same.clone()  # the first item of each class that has two or more
     first[1:] &= ~same[:-1]
     a, p = order[:-1][first], order[1:][first]
     partner = torch.full_like(order, -1)

@@ -7,9 +7,10 @@
     RAW, Multi-Similarity  1/m sum_i  1/alpha log(1 + sum_P e^{-alpha (s_ij - base)})
                                     + 1/beta  log(1 + sum_N e^{beta (s_ij - base)})
 
-"A Unified View of Deep Metric Learning via Gradient Analysis", Eq. 5, 9, 12, 17. The negative term of Eq. 9 is printed
-with another sign, which contradicts its own weights, Eq. 10-11; this form has them. Eq. 12 is printed without 1/m. An
-anchor without positives or negatives adds 0 on that side (lifted structure: 0 in all) and counts in m.
+"A Unified View of Deep Metric Learning via Gradient Analysis", Eq. 5, 9, 12, 17. The paper prints the negative term of
+Eq. 9 with the other sign, which contradicts its weights, Eq. 10-11; the form here has these weights. It prints Eq. 12
+without 1/m. For an anchor without positives (or negatives) the term of the positives (or negatives) is 0, for lifted
+structure its whole value; the anchor counts in m.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from torch.nn import functional as F
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least, check_choice, check_positive
 from contml.losses.driver import Block, PairLoss
-from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
+from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp, shares
 from contml.mining import VTHM, Miner
 
-#: Where softplus(x) is taken to be x: e^-40 is below the precision of float64, e^40 within the range of float32.
+#: Above this x, softplus(x) is x: e^-40 is below the precision of float64, and e^40 within the range of float32.
 _LINEAR = 40.0
 
 
 class ContrastiveLoss(PairLoss):
-    """Contrastive loss: positives together, negatives apart up to a margin.
+    """Contrastive loss: pulls positives together and pushes negatives apart up to a margin.
 
-    Sums over the pairs of an anchor, the mean over anchors. On the unit sphere [s_an - margin]_+ - s_ap; with
-    distance="euclidean", of unnormalized embeddings, d_ap^2 + [margin - d_an]_+^2 (Hadsell, Chopra, LeCun:
-    "Dimensionality Reduction by Learning an Invariant Mapping", CVPR 2006, Eq. 4, without its factor 1/2).
+    The sum over the pairs of an anchor, then the mean over anchors. With distance="cosine" the terms are
+    [s_an - margin]_+ and -s_ap; with distance="euclidean", of unnormalized embeddings, [margin - d_an]_+^2 and d_ap^2
+    (Hadsell, Chopra, LeCun: "Dimensionality Reduction by Learning an Invariant Mapping", CVPR 2006, Eq. 4, without its
+    factor 1/2).
 
     Args:
-        margin: where negatives are left alone: below this similarity, or beyond this distance; null is 0.5 for cosine
-            and 1 for euclidean.
+        margin: negatives below this similarity, or beyond this distance, add nothing; null is 0.5 for cosine and 1 for
+            euclidean.
         distance: "cosine" or "euclidean".
     """
 
@@ -55,7 +57,7 @@ class ContrastiveLoss(PairLoss):
         if margin is None:
             margin = 0.5 if distance == "cosine" else 1.0
         if distance == "cosine" and not -1 <= margin <= 1:
-            raise InputError(f"margin is {margin}; as a cosine it must be -1 to 1")
+            raise InputError("margin", str(margin), "must be -1 to 1, as a cosine is")
         if distance == "euclidean":
             check_at_least(0, margin=margin)
         self.margin, self.distance = margin, distance
@@ -71,7 +73,7 @@ class ContrastiveLoss(PairLoss):
 
 
 class LiftedStructureLoss(PairLoss):
-    """Lifted structure loss, generalised: a hinge between the soft maximum of positives and that of negatives.
+    """Generalised lifted structure loss: a hinge on the soft maxima of the positives and of the negatives.
 
     An anchor without positives or without negatives adds 0.
 
@@ -92,7 +94,20 @@ class LiftedStructureLoss(PairLoss):
         return value, value.new_ones(len(value))
 
 
-class BinomialDevianceLoss(PairLoss):
+class _ScaledLoss(PairLoss):
+    """Base of the losses with a scale for positives, one for negatives, and a base similarity."""
+
+    def __init__(
+        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, *, miner: Miner | None = None
+    ) -> None:
+        super().__init__(miner=miner)
+        check_positive(alpha=alpha, beta=beta)
+        if not math.isfinite(base):
+            raise InputError("base", str(base), "must be a finite number")
+        self.alpha, self.beta, self.base = alpha, beta, base
+
+
+class BinomialDevianceLoss(_ScaledLoss):
     """Binomial deviance: a soft hinge on each pair, the mean over an anchor's positives plus that over its negatives.
 
     Args:
@@ -101,37 +116,23 @@ class BinomialDevianceLoss(PairLoss):
         base: the similarity that positives should be above and negatives below.
     """
 
-    def __init__(
-        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, *, miner: Miner | None = None
-    ) -> None:
-        super().__init__(miner=miner)
-        _check_scales(alpha, beta, base)
-        self.alpha, self.beta, self.base = alpha, beta, base
-
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Mean over the positives of each anchor plus the mean over its negatives, and 1."""
         # A pair is positive or negative: one softplus serves both.
         slope = block.label_distances.sign() * (self.alpha + self.beta) - self.alpha  # [A,B] -alpha or beta
-        share = block.positive / _or_one(block.positive) + block.negative / _or_one(block.negative)
+        share = shares(block.positive) + shares(block.negative)
         value = (share * F.softplus(slope * (block.scores - self.base), threshold=_LINEAR)).sum(1)
         return value, value.new_ones(len(value))
 
 
-class RAWLoss(PairLoss):
-    """Relative and absolute weights: a pair weighs more the worse it is, and the worse it is beside the others.
+class RAWLoss(_ScaledLoss):
+    """Relative and absolute weights: a pair weighs more the worse it is by itself, and compared with the other pairs.
 
     Args:
         alpha: scale of positives, above 0.
         beta: scale of negatives, above 0.
         base: the similarity that positives should be above and negatives below.
     """
-
-    def __init__(
-        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, *, miner: Miner | None = None
-    ) -> None:
-        super().__init__(miner=miner)
-        _check_scales(alpha, beta, base)
-        self.alpha, self.beta, self.base = alpha, beta, base
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Value of each anchor, and 1."""
@@ -141,7 +142,7 @@ class RAWLoss(PairLoss):
 
 
 class MultiSimilarityLoss(RAWLoss):
-    """Multi-Similarity loss: RAW on the pairs that violate a triplet, kept by the miner vthm.
+    """Multi-Similarity loss: RAW on the pairs that the miner vthm keeps, those that violate a triplet.
 
     Wang, Han, Huang, Dong, Scott: "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR
     2019. The authors' code has beta 40.
@@ -156,14 +157,3 @@ class MultiSimilarityLoss(RAWLoss):
     def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1) -> None:
         super().__init__(alpha, beta, base, miner=VTHM(epsilon))
         self.epsilon = epsilon
-
-
-def _or_one(weights: Tensor) -> Tensor:
-    total = weights.sum(1, keepdim=True)
-    return total.where(total > 0, 1)
-
-
-def _check_scales(alpha: float, beta: float, base: float) -> None:
-    check_positive(alpha=alpha, beta=beta)
-    if not math.isfinite(base):
-        raise InputError(f"base is {base}; it must be a finite number")

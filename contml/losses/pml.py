@@ -1,7 +1,7 @@
-"""Losses of pytorch-metric-learning under its own names, `pml:TripletMarginLoss`: to compare with, or to have at all.
+"""Losses of pytorch-metric-learning under its own names, such as `pml:TripletMarginLoss`.
 
-Their options in a config are the library's own, as far as these are numbers, words or switches; distances, reducers
-and regularisers are the library's defaults. What they do with a batch is the library's affair.
+Their options in a config are those of the library that are numbers, strings or booleans; distances, reducers and
+regularisers are the library's defaults.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from contml.losses.class_index import ClassIndex
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings
 
 PREFIX = "pml:"
-#: What the library calls that which the data tell.
+#: Arguments of the library that come from the data, and our names for them.
 _DATA = {"num_classes": "num_classes", "embedding_size": "embedding_dim", "descriptors_dim": "embedding_dim"}
-#: Options that are objects, and what belongs to them.
+#: Options that are objects, and the options that go with them.
 _OBJECTS = (
     "distance",
     "reducer",
@@ -37,21 +37,21 @@ _OBJECTS = (
     "mat_based_loss",
 )
 _REFUSED = {
-    "BaseMetricLossFunction": "is a base class",
-    "GenericPairLoss": "is a base class",
-    "CrossBatchMemory": "wraps a loss: give the config a section 'memory'",
+    "BaseMetricLossFunction": "a base class",
+    "GenericPairLoss": "a base class",
+    "CrossBatchMemory": "wraps a loss: use the config section 'memory'",
     "MultipleLosses": "takes other losses, which a config cannot name",
     "SelfSupervisedLoss": "takes no labels",
     "ManifoldLoss": "takes no labels",
     "VICRegLoss": "takes no labels",
-    "DynamicSoftMarginLoss": "keeps a histogram that no checkpoint would hold",
-    "HistogramLoss": "indexes tensors in a way that PyTorch no longer reads as it is meant",
-    "SmoothAPLoss": "needs batches in order of class, with equally many items of each",
+    "DynamicSoftMarginLoss": "keeps a histogram that is not saved in checkpoints",
+    "HistogramLoss": "indexes tensors in a way that current PyTorch reads differently",
+    "SmoothAPLoss": "needs batches sorted by class, with the same number of items of each",
 }
 
 
 def pml_loss(name: str) -> type[PMLLoss] | None:
-    """The loss that a config calls `pml:NAME`, made like any of `LOSSES`; None where it is no such name.
+    """The loss class of the name `pml:NAME`, constructed like any of `LOSSES`; None for other names.
 
     Raises:
         InputError: the library is not installed, or has no loss NAME that trains on class labels.
@@ -62,7 +62,7 @@ def pml_loss(name: str) -> type[PMLLoss] | None:
 class PMLLoss(nn.Module):
     """Base of the losses of pytorch-metric-learning: each is a subclass whose signature shows its options.
 
-    All items of a batch are anchors. In float32, or float64 for float64 embeddings, whatever autocast says.
+    All items of a batch are anchors. Computed in float32 (float64 for float64 embeddings), also under autocast.
     """
 
     requires: Requirement = "classes"
@@ -80,7 +80,7 @@ class PMLLoss(nn.Module):
         try:
             self.loss = self.library(**values)
         except (ArithmeticError, AssertionError, TypeError, ValueError) as error:
-            raise InputError(f"{type(self).__name__}: {_line(error)}") from error
+            raise InputError(type(self).__name__, _one_line(error)) from error
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch.
@@ -91,16 +91,14 @@ class PMLLoss(nn.Module):
             anchors: positions of all items, in any order.
 
         Raises:
-            InputError: labels that are no classes, anchors that are not all items, a batch that the library refuses.
+            InputError: labels that are not classes, anchors that are not all items, a batch that the library refuses.
         """
         name = type(self).__name__
-        check_embeddings(name, embeddings)
+        check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)
         if positions is not None and len(set(positions.tolist())) != len(embeddings):
-            raise InputError(
-                f"{name} takes all items of a batch as anchors, but {len(positions)} of {len(embeddings)} are to be "
-                "anchors; let all items be anchors, or choose a loss of contml"
-            )
+            got, allowed = f"{len(positions)} of {len(embeddings)} items", f"must be all items for {name}"
+            raise InputError("anchors", got, allowed, "make all items anchors, or choose a loss of contml")
         classes = as_labels(name, self.requires, labels, embeddings, positions).class_ids
         assert classes is not None
         classes = classes.to(embeddings.device)
@@ -109,25 +107,25 @@ class PMLLoss(nn.Module):
             with torch.autocast(embeddings.device.type, enabled=False):
                 value: Tensor = self.loss(full_precision(embeddings), classes)
         except (AssertionError, NotImplementedError, ValueError) as error:
-            raise InputError(f"{name}: {_line(error)}") from error
+            raise InputError(name, _one_line(error)) from error
         return value.reshape(())
 
 
 @functools.cache
 def _adapter(name: str) -> type[PMLLoss]:
-    library, theirs = _library(name), name.removeprefix(PREFIX)
-    if theirs in _REFUSED:
-        raise InputError(f"{name} {_REFUSED[theirs]}; choose another loss")
+    library, loss_name = _library(name), name.removeprefix(PREFIX)
+    if loss_name in _REFUSED:
+        raise InputError(name, _REFUSED[loss_name], hint="choose another loss")
     known: dict[str, Any] = {
-        key: found
-        for key, found in vars(library).items()
-        if inspect.isclass(found) and issubclass(found, library.BaseMetricLossFunction) and key not in _REFUSED
+        key: value
+        for key, value in vars(library).items()
+        if inspect.isclass(value) and issubclass(value, library.BaseMetricLossFunction) and key not in _REFUSED
     }
-    if theirs not in known:
-        hint = did_you_mean(name, [PREFIX + key for key in known], f"it has {', '.join(sorted(known))}")
-        raise InputError(f"pytorch-metric-learning has no loss '{theirs}'; {hint}")
-    loss: type[nn.Module] = known[theirs]
-    doc = f"{theirs} of pytorch-metric-learning.\n\n{inspect.cleandoc(loss.__doc__ or '')}"
+    if loss_name not in known:
+        hint = did_you_mean(name, [PREFIX + key for key in known], f"choose one of {', '.join(sorted(known))}")
+        raise InputError(name, "not a loss of pytorch-metric-learning", hint=hint)
+    loss: type[nn.Module] = known[loss_name]
+    doc = f"{loss_name} of pytorch-metric-learning.\n\n{inspect.cleandoc(loss.__doc__ or '')}"
     return type(name, (PMLLoss,), {"library": loss, "__signature__": _signature(loss), "__doc__": doc})
 
 
@@ -135,35 +133,32 @@ def _library(name: str) -> ModuleType:
     try:
         from pytorch_metric_learning import losses
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"'{name}' is a loss of pytorch-metric-learning, but '{error.name}' is not installed; "
-            'pip install "contml[pml]"'
-        ) from None
+        raise InputError(name, f"{error.name} is not installed", hint='pip install "contml[pml]"') from None
     module: ModuleType = losses
     return module
 
 
 def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
-    """All arguments of a constructor that are no objects, those that it hands on to its bases among them."""
-    found: dict[str, inspect.Parameter] = {}
+    """The arguments of a constructor that are not objects, with those that it passes on to its bases."""
+    arguments: dict[str, inspect.Parameter] = {}
     for base in loss.__mro__:
         if "__init__" in vars(base):
             own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
             for p in own:
                 if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _OBJECTS:
-                    found.setdefault(p.name, p)
+                    arguments.setdefault(p.name, p)
             if not any(p.kind is p.VAR_KEYWORD for p in own):
                 break
-    return found
+    return arguments
 
 
 def _data(loss: type[nn.Module]) -> dict[str, str]:
-    """What a loss has to be told of the data, by its own words: ours."""
+    """The required arguments of a loss that come from the data: the library's name to ours."""
     return {name: _DATA[name] for name, p in _arguments(loss).items() if name in _DATA and p.default is p.empty}
 
 
 def _signature(loss: type[nn.Module]) -> inspect.Signature:
-    # A number of classes that a loss can do without would change what it is: it stays away.
+    # An optional number of classes would change which loss it is: it is left out.
     options = [p for name, p in _arguments(loss).items() if name not in _DATA]
     positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD, annotation=_kind(p)) for p in options]
     positional.sort(key=lambda p: p.default is not p.empty)
@@ -175,14 +170,12 @@ def _signature(loss: type[nn.Module]) -> inspect.Signature:
 
 
 def _kind(p: inspect.Parameter) -> Any:
-    """The type of an option, which the library tells by its default alone: a whole number may stand for any number."""
-    kinds: dict[type, Any] = {bool: bool, float: float, int: int | float, str: int | str}
+    """The type of an option, from its default, since the library has no annotations: an integer may be any number."""
     if p.default is p.empty:
         return int | float
-    if p.default is None:
-        return int | float | None
+    kinds = {bool: bool, float: float, int: int | float, str: int | str, type(None): int | float | None}
     return kinds[type(p.default)]
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__

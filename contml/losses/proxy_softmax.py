@@ -5,13 +5,11 @@
     SoftTriple           - log ( e^{la (S_y - margin)} / (e^{la (S_y - margin)} + sum_{c != y} e^{la S_c}) )
                          S_c = sum_k softmax_k(x . w_c^k / gamma) x . w_c^k
 
-each the mean over the anchors. Zhai, Wu: "Classification is a Strong Baseline for Deep Metric Learning", BMVC 2019.
+each as the mean over the anchors. Zhai, Wu: "Classification is a Strong Baseline for Deep Metric Learning", BMVC 2019.
 Qian, Shang, Sun, Hu, Li, Jin: "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling", ICCV 2019.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,73 +18,75 @@ from torch.nn import functional as F
 from contml._support.validation import check_at_least, check_positive
 from contml.distances.euclidean import Distance, normalize
 from contml.losses.driver import Block, Comparison
-from contml.losses.proxies import ProxyLoss, loss_dtype, new_proxies
+from contml.losses.proxies import ClassIds, ProxyLoss, loss_dtype, new_proxies
 
-#: Added under the root of SoftTriple's regulariser, as in the authors' code: two centers that meet have a gradient.
+#: Added before the square root in SoftTriple's regulariser, as in the authors' code: equal centers have a gradient.
 EPSILON = 1e-5
 
 
-class CrossEntropyLoss(ProxyLoss):
-    """Cross entropy of a linear classifier on the embeddings: what metric learning is compared with.
+class _SoftmaxLoss(ProxyLoss):
+    """Base of the softmax losses: a subclass writes `logits`."""
 
-    The classifier W x + b, with W as the proxies, is left out of retrieval. Embeddings are not normalized. On the unit
-    sphere logits are small until the weights have grown: normalized_softmax has a temperature for that.
+    def logits(self, block: Block) -> Tensor:
+        """The logits `[A, C]` of a block."""
+        raise NotImplementedError
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Cross entropy of each anchor, and 1."""
+        assert block.anchor_class is not None
+        value = F.cross_entropy(self.logits(block), block.anchor_class, reduction="none")
+        return value, torch.ones_like(value)
+
+
+class CrossEntropyLoss(_SoftmaxLoss):
+    """Cross entropy of a linear classifier on the embeddings: the baseline of metric learning.
+
+    The rows of W in the classifier W x + b are the proxies; it is not used in retrieval. Embeddings are not normalized.
+    On the unit sphere logits are small until the weights have grown: normalized_softmax has a temperature for that.
 
     """
 
     distance: Distance = "dot"
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, class_ids: Tensor | Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, class_ids: ClassIds = None) -> None:
         super().__init__(num_classes, class_ids)
         classifier = nn.Linear(embedding_dim, num_classes)
         self.proxies, self.bias = nn.Parameter(classifier.weight.detach()), classifier.bias
 
-    def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Loss of each anchor, and 1."""
-        assert block.anchor_class is not None
-        logits = block.scores + self.bias.to(block.scores.dtype)  # [A,C]
-        value = F.cross_entropy(logits, block.anchor_class, reduction="none")
-        return value, torch.ones_like(value)
+    def logits(self, block: Block) -> Tensor:
+        """W x + b."""
+        return block.scores + self.bias.to(block.scores.dtype)
 
 
-class NormalizedSoftmaxLoss(ProxyLoss):
-    """Normalised softmax: cross entropy of an item's cosines with the proxies of all classes.
+class NormalizedSoftmaxLoss(_SoftmaxLoss):
+    """Normalised softmax: cross entropy of the cosine similarities of an item and the proxies of all classes.
 
     Args:
-        temperature: what cosines are divided by.
+        temperature: divides the similarities.
     """
 
     def __init__(
-        self,
-        temperature: float = 0.05,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        class_ids: Tensor | Sequence[int] | None = None,
+        self, temperature: float = 0.05, *, num_classes: int, embedding_dim: int, class_ids: ClassIds = None
     ) -> None:
         super().__init__(num_classes, class_ids)
         self.proxies = new_proxies(num_classes, embedding_dim)
         check_positive(temperature=temperature)
         self.temperature = temperature
 
-    def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Loss of each anchor, and 1."""
-        assert block.anchor_class is not None
-        value = F.cross_entropy(block.scores / self.temperature, block.anchor_class, reduction="none")
-        return value, torch.ones_like(value)
+    def logits(self, block: Block) -> Tensor:
+        """Cosines over the temperature."""
+        return block.scores / self.temperature
 
 
-class SoftTripleLoss(ProxyLoss):
-    """SoftTriple: several centers a class, of which an item softly takes its nearest; centers of a class may merge.
+class SoftTripleLoss(_SoftmaxLoss):
+    """SoftTriple: several centers per class; the similarity to a class is a softmax mean over its centers.
 
     Args:
         centers: centers of each class, K.
         la: scale of the similarities to classes.
         gamma: temperature of the softmax over the centers of a class.
         tau: weight of the regulariser, which merges the centers of a class.
-        margin: by how much the similarity to the item's own class is lessened.
+        margin: subtracted from the similarity to the item's own class.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SoftTripleLoss(ProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        class_ids: Tensor | Sequence[int] | None = None,
+        class_ids: ClassIds = None,
     ) -> None:
         check_at_least(1, centers=centers)
         super().__init__(num_classes, class_ids)
@@ -112,16 +112,13 @@ class SoftTripleLoss(ProxyLoss):
         """The centers `[C, K, d]`."""
         return self.centers
 
-    def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Loss of each anchor, and 1."""
-        assert block.anchor_class is not None
+    def logits(self, block: Block) -> Tensor:
+        """Scaled similarities to the classes, with the margin at the item's own class."""
         classes, centers, _ = self.centers.shape
         s = block.scores.view(len(block.scores), classes, centers)  # [A,C,K]
         similarity = ((s / self.gamma).softmax(2) * s).sum(2)  # [A,C]
         own = (block.label_distances[:, ::centers] == 0).to(s.dtype)
-        logits = self.la * (similarity - self.margin * own)
-        value = F.cross_entropy(logits, block.anchor_class, reduction="none")
-        return value, torch.ones_like(value)
+        return self.la * (similarity - self.margin * own)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
         """The regulariser: tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_c^s . w_c^t) / (C K (K - 1))."""

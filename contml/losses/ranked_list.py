@@ -1,4 +1,4 @@
-"""Ranked list loss: positives within a hypersphere round the anchor, negatives beyond a margin round that.
+"""Ranked list loss: positives within a hypersphere around the anchor, negatives outside it by a margin.
 
     1/2 mean_{P*} [ d_ap - (boundary - margin) ]_+  +  1/2 sum_{N*} w_an [ boundary - d_an ]_+ / sum_{N*} w_an
 
@@ -16,21 +16,22 @@ from torch import Tensor
 from contml._support.validation import check_at_least, check_positive
 from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, PairLoss
+from contml.losses.log_sum_exp import shares
 from contml.mining import Miner
 
-#: A weight below e^-80 of the largest is nothing, in float64 as well.
+#: Weights below e^-80 of the largest do not change the sum, in float64 either.
 _RANGE = 80.0
 
 
 class RankedListLoss(PairLoss):
     """Ranked list loss on unit vectors: positives nearer than boundary - margin, negatives beyond the boundary.
 
-    The violating positives of an anchor weigh the same, its violating negatives the more the nearer they are.
+    All violating positives of an anchor have the same weight; of its violating negatives, nearer ones have more.
 
     Args:
-        boundary: the distance that negatives should be beyond, above 0.
-        margin: how much nearer positives should be.
-        scale: how much more the nearer negatives weigh; 0: all the same.
+        boundary: negatives should be farther than this distance, above 0.
+        margin: positives should be nearer than boundary - margin.
+        scale: how much more weight nearer negatives have; 0: all the same.
     """
 
     distance: Distance = "euclidean"
@@ -49,14 +50,9 @@ class RankedListLoss(PairLoss):
         d = block.scores  # [A,B]
         near, far = (d - (self.boundary - self.margin)).relu(), (self.boundary - d).relu()
         with torch.no_grad():
-            of_positives = _shares(block.positive * near.sign())
-            worst = (far * block.negative.sign()).amax(1, keepdim=True)
-            hardness = ((far - worst) * self.scale).clamp_(-_RANGE, 0).exp_()
-            of_negatives = _shares(hardness * block.negative * far.sign())
-        value = (near * of_positives + far * of_negatives).sum(1) / 2
+            positive_shares = shares(block.positive * near.sign())
+            largest = (far * block.negative.sign()).amax(1, keepdim=True)
+            hardness = ((far - largest) * self.scale).clamp_(-_RANGE, 0).exp_()
+            negative_shares = shares(hardness * block.negative * far.sign())
+        value = (near * positive_shares + far * negative_shares).sum(1) / 2
         return value, value.new_ones(len(value))
-
-
-def _shares(weights: Tensor) -> Tensor:
-    total = weights.sum(1, keepdim=True)
-    return weights / total.where(total > 0, 1)

@@ -2,9 +2,9 @@
 
     [ D(a, i) - D(a, j) + margin ]_+    over  D_y(a, i) < D_y(a, j)
 
-No triplet is formed. An anchor's hinges sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i, n_i count the
-active triplets in which i is the nearer and the farther item by label: the counts come from sorting in a row and
-searching in it, and are all the gradient there is.
+No list of triplets is needed. The hinges of an anchor sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i
+and n_i count the active triplets in which i is the nearer and the farther item by label. The counts come from sorting a
+row and searching in it; the gradient by D(a, i) is p_i - n_i.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
-#: Items of a run whose pairs are compared one by one before runs are merged.
+#: Length of the runs whose pairs are compared one by one; longer runs are merged.
 _LEAF = 16
 
 
@@ -28,7 +28,7 @@ class TripletMarginLoss(PairLoss):
     """Triplet loss over all valid triplets of a batch.
 
     Args:
-        margin: by how much a negative has to be farther than a positive.
+        margin: how much farther than a positive a negative must be.
         distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" compare
             unnormalized embeddings.
         reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
@@ -49,7 +49,7 @@ class TripletMarginLoss(PairLoss):
         self.margin, self.distance, self.reduction = margin, distance, reduction
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum of the hinges of each anchor's valid triplets, and what the reduction divides by (0: nothing)."""
+        """Sum of the hinges of each anchor's valid triplets, and what the reduction divides by (0: the sum stays)."""
         d = -block.scores if self.distance == "cosine" else block.scores
         slope, active = _active_triplets(d.detach(), block.positive, block.negative, self.margin)
         value = (d * slope).sum(1) + self.margin * active
@@ -61,11 +61,11 @@ class DenseTripletLoss(PairLoss):
     """Triplet loss over dense triplets: all (a, i, j) of a batch with D_y(a, i) < D_y(a, j).
 
     Squared Euclidean distances of L2-normalised embeddings; the mean over the triplets of an anchor, then over the
-    anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision" ranks by row, ties
-    included; this ranks by label distance.
+    anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision" orders ties of label
+    distance by row; here ties form no triplet.
 
     Args:
-        margin: by how much the item farther by label has to be farther, above 0.
+        margin: how much farther the item with the larger label distance must be, above 0.
     """
 
     requires: Requirement = "any"
@@ -89,20 +89,20 @@ class DenseTripletLoss(PairLoss):
 
 @torch.no_grad()
 def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Weight of the active triplets that an item is the positive of, less that it is the negative of; their sum `[A]`.
+    """For each item, the weight of active triplets with it as positive minus as negative `[A, B]`; their sum `[A]`.
 
     d `[A, B]`: distances, or negated similarities; positive, negative `[A, B]`: weights >= 0, at least one of them 0. A
-    triplet counts as often as the product of its two weights says.
+    triplet counts with the product of its two weights.
 
-    Only the positives, which are few, are sorted: O(B log P) a row.
+    Only the positives, which are few, are sorted: O(B log P) per row.
     """
     row, column = positive.nonzero(as_tuple=True)
     number = (positive != 0).sum(1)  # [A]
-    place = torch.arange(len(row), device=d.device) - (number.cumsum(0) - number)[row]
+    slot = torch.arange(len(row), device=d.device) - (number.cumsum(0) - number)[row]
     reach = d.new_full((len(d), int(number.max()) if len(d) else 0), torch.inf)  # [A,P]
-    reach[row, place] = d[row, column] + margin
+    reach[row, slot] = d[row, column] + margin
     weight = torch.zeros_like(reach)
-    weight[row, place] = positive[row, column]
+    weight[row, slot] = positive[row, column]
     reach, order = reach.sort(1)
     weight = weight.gather(1, order)
 
@@ -112,16 +112,17 @@ def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: floa
     reaching = torch.nn.functional.pad(weight, (0, 1)).flip(1).cumsum(1).flip(1)  # [A,P+1]
     slope = reaching.gather(1, beyond).mul_(negative).neg_()
     within *= weight
-    slope[row, column] += torch.empty_like(within).scatter_(1, order, within)[row, place]
+    slope[row, column] += torch.empty_like(within).scatter_(1, order, within)[row, slot]
     return slope, within.sum(1)
 
 
 @torch.no_grad()
 def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Active dense triplets of each item as the nearer and as the farther by label `[A, B]`; all dense triplets `[A]`.
+    """Counts of active dense triplets with each item as the nearer and as the farther `[A, B]`; all triplets `[A]`.
 
-    Items are put in order of label distance and counted as in a merge sort: O(B log^2 B) a row. Equal label distances
-    stand in falling order of d, so that each of their pairs counts as active: what they add is known and taken off.
+    Items are sorted by label distance and counted as in a merge sort: O(B log^2 B) per row. Items at equal label
+    distances are in descending order of d, so that each of their pairs counts as active, and this known number is
+    subtracted.
     """
     order = d.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True)
     label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
@@ -153,7 +154,7 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
 
 
 def _ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
-    """Place within its run of equal values, and the run's length, for each of the sorted values `[A, B]`."""
+    """For sorted values `[A, B]`: the position of each in its run of equal values, and the run's length."""
     position = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered)
     first = torch.searchsorted(ordered, ordered)
     last = torch.searchsorted(ordered, ordered, right=True)
