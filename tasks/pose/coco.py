@@ -1,4 +1,4 @@
-"""COCO's people with keypoints, or any data set in its form."""
+"""People of COCO with keypoints, or of another data set in the same format."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def coco(
     squared: bool = True,
     normalize: bool = False,
 ) -> Task:
-    """COCO keypoints: people cut out of their images, train2017 to train on, val2017 to test on.
+    """COCO keypoints: people cropped from their images; train2017 for training, val2017 for testing.
 
-    Needed are ROOT/annotations/person_keypoints_train2017.json, ROOT/annotations/person_keypoints_val2017.json, and the
-    images in ROOT/train2017 and ROOT/val2017. For 2014, or another data set of the same form, name the files and the
-    folders. Names and limbs of the joints come from the category in the file: COCO has 17, five of them in the face.
-    Crowds, people with few labelled keypoints and small people are left out; 'contml check' counts them. The test
-    images are put in an order that is the same on every machine, and the first people are queries for the others.
+    The folder holds annotations/person_keypoints_train2017.json, annotations/person_keypoints_val2017.json, and the
+    images in train2017/ and val2017/. For 2014, or another data set in this format, name the files and the folders.
+    Names and limbs of the joints come from the category in the file: COCO has 17 joints, five of them in the face.
+    Crowds, people with few labelled keypoints, and small people are excluded; 'contml check' counts them. The order of
+    the test images is drawn from a seed, the same on every machine; the first people are queries for the others.
 
     Args:
         root: the folder of the data set.
         train: the file of keypoints of the training images, in the folder.
-        test: the file of keypoints of the test images.
-        train_images: the folder of the training images, in the folder, or several: a file is looked for in
-            each in turn.
-        test_images: the folder of the test images, or several.
-        min_joints: people with fewer labelled keypoints than this are left out; keypoints of the others that are not
-            labelled do not count in a label distance.
-        min_size: people whose labelled keypoints span fewer pixels than this are left out.
+        test: the file of keypoints of the test images, in the folder.
+        train_images: the folder of the training images in it, or a list of folders: a file is looked for in each in
+            turn.
+        test_images: the folder of the test images in it, or a list of folders.
+        min_joints: people with fewer labelled keypoints are excluded; keypoints of the others that are not labelled do
+            not count in a label distance.
+        min_size: people whose labelled keypoints span fewer pixels are excluded.
         occluded: keypoints that are labelled but hidden (v = 1) count too; false: only visible ones (v = 2).
         box: what the crop is centred on: "joints", the extent of the keypoints; "bbox", the bounding box.
-        margin: side of the crop, relative to the larger side of that box.
+        margin: side of the crop, relative to the longer side of that box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
         seed: seed of the order of the test images.
@@ -66,13 +66,11 @@ def coco(
     test_set = read_keypoints(test_file, "test", image_folders(folder, test_images), missing)
     body = train_set.body
     if body.names != test_set.body.names:
-        raise InputError(f"{test_file}: its keypoints have other names than those of {train_file}")
+        raise InputError(str(test_file), "other keypoints", f"must have the keypoints of {train_file}")
     options.check(len(body.names))
     refuse_shared(test_file, (person.file for person in train_set.people), (person.file for person in test_set.people))
     train_people = exclude_unusable(train_file, train_set.people, options)
     test_people = exclude_unusable(test_file, test_set.people, options)
-    if queries is None:
-        queries = len(kept(test_people)) // 5
     return Task(
         train=make_crop_split(train_file, train_people, body, options, 0, train_set.excluded),
         test=make_crop_split(test_file, shuffled(test_people, seed), body, options, queries, test_set.excluded),

@@ -1,4 +1,4 @@
-"""Reads COCO's files of keypoints, through pycocotools, to people with their images and joints."""
+"""Reads the keypoint files of COCO, through pycocotools: people with their images and joints."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from .people import Person
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Not labelled; labelled but hidden; labelled and seen.
-_VISIBILITIES = (0, 1, 2)
-#: A joint may lie outside its image by this share of it: annotators click beyond borders.
+#: A joint may lie outside its image by this share of the image: annotators click beyond borders.
 _SLACK = 0.05
 
 
 class Keypoints(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     body: Body
     people: list[Person]
@@ -39,7 +37,7 @@ class Keypoints(NamedTuple):
 
 
 def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Missing) -> Keypoints:
-    """The people of a person_keypoints_*.json, and the names and limbs of the joints from its category.
+    """The people of a person_keypoints_*.json, and the names and limbs of their joints.
 
     Args:
         path: the file.
@@ -48,8 +46,8 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
         missing: what to do with people whose image the file does not list: "refuse" or "drop".
 
     Raises:
-        InputError: there is no such file, it is of another kind, an id appears twice or refers to nothing, or a joint
-            is far outside its image.
+        InputError: no such file, a file of another kind, an id that appears twice or refers to nothing, or a joint far
+            outside its image.
     """
     fields = {"images": ("id", "file_name", "width", "height"), "annotations": ("id", "image_id"), "categories": ()}
     content = read_coco(path, option, "person_keypoints", fields)
@@ -81,18 +79,14 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
         if category.get("keypoints")
     }
     if not bodies:
-        raise InputError(
-            f"{path}: no category has keypoints; is it a file of instances or captions? {option} must be "
-            "person_keypoints_*.json"
-        )
+        raise InputError(str(path), "no category has keypoints", f"{option} must be a person_keypoints_*.json")
     if len(bodies) > 1:
-        raise InputError(
-            f"{path}: its categories have {len(bodies)} different lists of keypoints; poses need the same joints"
-        )
+        got = f"its categories have {len(bodies)} different lists of keypoints"
+        raise InputError(str(path), got, "all people must have the same joints")
     names, skeleton = bodies.pop()
     if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= len(names)]:
         a, b = outside[0]
-        raise InputError(f"{path}: the skeleton connects {a + 1} and {b + 1}; keypoints are numbered 1 to {len(names)}")
+        raise InputError(str(path), f"skeleton connects {a + 1} and {b + 1}", f"keypoints are 1 to {len(names)}")
     return Body(names, skeleton)
 
 
@@ -101,16 +95,15 @@ def _person(
 ) -> Person | None:
     if "keypoints" not in annotation:
         return None
-    if not isinstance(annotation["keypoints"], list) or len(annotation["keypoints"]) != 3 * len(body.names):
-        raise InputError(
-            f"{where}: keypoints are {str(annotation['keypoints'])[:40]}; give {len(body.names)} times x, y, v"
-        )
+    given = annotation["keypoints"]
     try:
-        values = np.asarray(annotation["keypoints"], np.float64).reshape(-1, 3)
+        values = np.asarray(given, np.float64).reshape(len(body.names), 3)
     except (TypeError, ValueError):
         values = np.full((1, 3), np.nan)
-    if not np.isfinite(values).all() or not np.isin(values[:, 2], _VISIBILITIES).all():
-        raise InputError(f"{where}: keypoints must be numbers x, y, v, where v is 0, 1 or 2")
+    # v is 0 for not labelled, 1 for labelled but hidden, 2 for labelled and visible.
+    if not np.isfinite(values).all() or not np.isin(values[:, 2], (0, 1, 2)).all():
+        allowed = f"must be {len(body.names)} times numbers x, y, v, with v 0, 1 or 2"
+        raise InputError(where, f"keypoints are {given!s:.60}", allowed)
     marked = values[:, 2] > 0
     if not marked.any():
         return None
@@ -119,14 +112,13 @@ def _person(
     outside = marked & ((joints < -_SLACK * size) | (joints > (1 + _SLACK) * size)).any(1)
     if outside.any():
         joint = int(outside.argmax())
-        raise InputError(
-            f"{where}: {body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}, outside its image "
-            f"{image['file_name']} of {size[0]:g} x {size[1]:g} pixels; were the images resized without the file?"
-        )
-    place = on_disk.locate(images, image["file_name"])
+        got = f"{body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
+        allowed = f"must be in its image {image['file_name']} of {size[0]:g} x {size[1]:g} pixels"
+        raise InputError(where, got, allowed, "check whether the images were resized")
+    file = on_disk.locate(images, image["file_name"])
     return Person(
-        f"{place}, annotation {annotation['id']}",
-        place,
+        f"{file}, annotation {annotation['id']}",
+        file,
         joints,
         marked,
         values[:, 2] > 1,
@@ -143,5 +135,5 @@ def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float]
     try:
         x, y, width, height = (float(value) for value in annotation["bbox"])
     except (TypeError, ValueError):
-        raise InputError(f"{where}: bbox is {str(annotation['bbox'])[:40]}; it must be x, y, width, height") from None
+        raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", "must be x, y, width, height") from None
     return (x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)) if max(width, height) > 0 else None

@@ -1,8 +1,9 @@
-"""Reads the annotation file of MPII Human Pose to people: MATLAB structs in structs, whose fields may be missing."""
+"""Reads the annotation file of MPII Human Pose: nested MATLAB structs, whose fields may be missing."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,98 +13,89 @@ from contml import InputError
 
 from .._readers.mat import read_variable
 from .bodies import MPII
+from .people import Person
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
+_PUBLISHED = "mpii_human_pose_v1_u12_1.mat"
 _JOINTS = len(MPII.names)
-
-
-class Marked(NamedTuple):
-    """An annotated person; all is counted from 0 except `number`, which is the index in annorect."""
-
-    image: str
-    number: int
-    joints: Array  # [16,2] x, y in pixels, centres at integers; NaN where not marked
-    marked: Array  # [16]
-    seen: Array  # [16]
-    place: tuple[float, float, float] | None  # x, y of the rough centre, height
-    video: str  # empty if the file names none
+_REPEATED = "with a joint or an image that appears twice"
 
 
 class Release(NamedTuple):
-    """What the file holds."""
+    """The content of the file."""
 
-    people: list[Marked]
-    images: int  # training images with annotated people
+    people: list[Person]  # excluded: a joint appears twice, or an earlier entry has the same image
+    images: int  # training images with people
     unmarked: int  # people of training images without joints
-    repeated: list[Marked]  # people with a joint that appears twice, or with an image that an earlier entry has
     test_images: int  # the official test images, whose joints are not public
 
 
-def read_release(path: Path) -> Release:
+def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
     """The people of the training images with their joints, whatever the order and form of the joints.
 
+    Args:
+        path: the file.
+        locate: where the image of a name is.
+
     Raises:
-        InputError: there is no such file, it is of another kind, or an entry does not have the published form.
+        InputError: no such file, a file of another kind, or an entry without the published form.
     """
     release = _records(read_variable(path, "RELEASE", "annotations"))
     missing = [name for name in ("annolist", "img_train") if not release or not _has(release[0], name)]
     if missing:
-        raise InputError(f"{path}: has no RELEASE.{missing[0]}; is it mpii_human_pose_v1_u12_1.mat?")
+        raise InputError(str(path), f"no RELEASE.{missing[0]}", f"must be {_PUBLISHED}")
     entries = _records(release[0]["annolist"])
     train = np.asarray(release[0]["img_train"]).ravel()
     if len(train) != len(entries) or train.dtype.kind not in "buif":
-        raise InputError(
-            f"{path}: img_train has {len(train)} numbers, annolist {len(entries)} entries; there must be one for each"
-        )
-    people: list[Marked] = []
+        got = f"img_train has {len(train)} numbers, annolist {len(entries)} entries"
+        raise InputError(str(path), got, "must be one number per entry")
+    people: list[Person] = []
     images: set[str] = set()
-    unmarked, repeated = 0, list[Marked]()
+    unmarked = 0
     for index, (entry, training) in enumerate(zip(entries, train, strict=True), start=1):
         if not training:
             continue
         where = f"{path}: annolist({index})"
         name = _image_name(where, entry)
-        found: list[Marked] = []
+        video = _number(where, entry, "vididx")
+        group = f"video {video:g}" if video else f"image {name}"
+        image, repeated, usable = locate(name), name in images, False
         for number, rectangle in enumerate(_records(_field(entry, "annorect")), start=1):
-            points = [
-                point
-                for holder in _records(_field(rectangle, "annopoints"))
-                for point in _records(_field(holder, "point"))
-            ]
+            holders = _records(_field(rectangle, "annopoints"))
+            points = [point for holder in holders for point in _records(_field(holder, "point"))]
             if not points:
                 unmarked += 1
                 continue
-            person, twice = _person(f"{where}.annorect({number})", name, number, entry, rectangle, points)
-            (repeated if twice or name in images else found).append(person)
-        if found:
+            label, place = f"{where}.annorect({number})", f"{image}, person {number}"
+            person = Person(place, image, *_joints(label, points), group, _place(label, rectangle))
+            twice = repeated or len(points) > person.marked.sum()
+            people.append(person._replace(excluded=_REPEATED if twice else ""))
+            usable = usable or not twice
+        if usable:
             images.add(name)
-            people += found
     if not people:
-        raise InputError(f"{path}: no training image has a person with joints ({len(entries)} entries in annolist)")
-    return Release(people, len(images), unmarked, repeated, int((train == 0).sum()))
+        raise InputError(str(path), f"no person with joints in {len(entries)} entries of annolist")
+    return Release(people, len(images), unmarked, int((train == 0).sum()))
 
 
-def _person(
-    where: str, image: str, number: int, entry: np.void, rectangle: np.void, points: list[np.void]
-) -> tuple[Marked, bool]:
-    """A person, and whether a joint appears twice: nobody knows which of the two is right."""
+def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
+    """Joints `[16, 2]` from 0, NaN where not marked; which are marked; which are not hidden."""
     joints = np.full((_JOINTS, 2), np.nan)
     marked, seen = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
     for point in points:
         x, y, joint = (_number(where, point, name) for name in ("x", "y", "id"))
         if x is None or y is None or joint is None or joint not in range(_JOINTS):
-            raise InputError(f"{where}: a point has x {x}, y {y}, id {joint}; ids are 0 to {_JOINTS - 1}")
-        if marked[int(joint)]:
-            return Marked(image, number, joints, marked, seen, None, _video(where, entry)), True
+            raise InputError(where, f"a point has x {x}, y {y}, id {joint}", f"ids are 0 to {_JOINTS - 1}")
         # MATLAB counts pixels from 1. If `is_visible` is empty or missing, the joint is not hidden.
         joints[int(joint)] = x - 1, y - 1
         marked[int(joint)] = True
         seen[int(joint)] = _number(where, point, "is_visible") != 0
-    return Marked(image, number, joints, marked, seen, _place(where, rectangle), _video(where, entry)), False
+    return joints, marked, seen
 
 
 def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:
+    """The rough centre from 0, and the height."""
     position = _records(_field(rectangle, "objpos"))
     scale = _number(where, rectangle, "scale")
     if not position or not scale or scale < 0:
@@ -112,16 +104,11 @@ def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:
     return None if x is None or y is None else (x - 1, y - 1, 200 * scale)
 
 
-def _video(where: str, entry: np.void) -> str:
-    video = _number(where, entry, "vididx")
-    return "" if not video else f"{video:g}"
-
-
 def _image_name(where: str, entry: np.void) -> str:
     images = _records(_field(entry, "image"))
     name = np.asarray(_field(images[0], "name")).ravel() if images else np.empty(0)
     if name.size != 1 or not isinstance(name[0], str) or not name[0].strip():
-        raise InputError(f"{where}: has no image.name; is it mpii_human_pose_v1_u12_1.mat?")
+        raise InputError(where, "no image.name", f"must be {_PUBLISHED}")
     return str(name[0]).strip()
 
 
@@ -151,5 +138,5 @@ def _number(where: str, record: np.void, name: str) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if array.size > 1 or not math.isfinite(number):
-        raise InputError(f"{where}: {name} is {array.tolist()!r:.60}; it must be one finite number")
+        raise InputError(where, f"{name} is {array.tolist()!r:.60}", "must be one finite number")
     return number
