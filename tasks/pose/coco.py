@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from contml import InputError
 from contml.data import Task
 
-from .._readers.folders import data_folder, image_folders
+from .._readers.coco import listed_images, read_coco, refuse_unlisted
+from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
-from .coco_json import read_keypoints
-from .people import Options, exclude_unusable, kept, make_crop_split, shuffled
+from .bodies import Body
+from .people import Options, Person, exclude_unusable, kept, make_crop_split, shuffled
+
+#: A joint may lie outside its image by this share of the image: annotators click beyond borders.
+_SLACK = 0.05
 
 
 def coco(
@@ -79,3 +88,123 @@ def coco(
             for use, people, read in (("train", train_people, train_set), ("test", test_people, test_set))
         ],
     )
+
+
+# The annotation file
+
+
+class Keypoints(NamedTuple):
+    """The content of a file."""
+
+    body: Body
+    people: list[Person]
+    images: int  # images with people that have a keypoint
+    excluded: Counter[str]  # annotations that are not a person with keypoints, by reason
+
+    @property
+    def annotations(self) -> int:
+        """All annotations of the file."""
+        return len(self.people) + self.excluded.total()
+
+
+def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Missing) -> Keypoints:
+    """The people of a person_keypoints_*.json, and the names and limbs of their joints.
+
+    Args:
+        path: the file.
+        option: the task option that names it, for errors.
+        images: the folders of its images.
+        missing: what to do with people whose image the file does not list: "refuse" or "drop".
+
+    Raises:
+        InputError: no such file, a file of another kind, an id that appears twice or refers to nothing, or a joint far
+            outside its image.
+    """
+    fields = {"images": ("id", "file_name", "width", "height"), "annotations": ("id", "image_id"), "categories": ()}
+    content = read_coco(path, option, "person_keypoints", fields)
+    body = _body(path, option, content["categories"])
+    listed, on_disk = listed_images(path, content), Files()
+    annotations = [annotation for annotation in content["annotations"] if not annotation.get("iscrowd")]
+    if missing == "refuse":
+        refuse_unlisted(path, annotations, listed)
+    people: list[Person] = []
+    excluded = Counter({"crowds": len(content["annotations"]) - len(annotations)})
+    for annotation in annotations:
+        image = listed.get(annotation["image_id"])
+        if image is None:
+            excluded["of images that are not listed"] += 1
+        elif person := _person(f"{path}: annotation {annotation['id']}", annotation, body, images, on_disk, image):
+            people.append(person)
+        else:
+            excluded["without keypoints"] += 1
+    return Keypoints(body, people, len({person.group for person in people}), +excluded)
+
+
+def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
+    bodies = {
+        (
+            tuple(str(name) for name in category["keypoints"]),
+            tuple((int(a) - 1, int(b) - 1) for a, b in category.get("skeleton", [])),  # COCO counts from 1
+        )
+        for category in categories
+        if category.get("keypoints")
+    }
+    if not bodies:
+        raise InputError(str(path), "no category has keypoints", f"{option} must be a person_keypoints_*.json")
+    if len(bodies) > 1:
+        got = f"its categories have {len(bodies)} different lists of keypoints"
+        raise InputError(str(path), got, "all people must have the same joints")
+    names, skeleton = bodies.pop()
+    if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= len(names)]:
+        a, b = outside[0]
+        raise InputError(str(path), f"skeleton connects {a + 1} and {b + 1}", f"keypoints are 1 to {len(names)}")
+    return Body(names, skeleton)
+
+
+def _person(
+    where: str, annotation: dict[str, Any], body: Body, images: Sequence[Path], on_disk: Files, image: dict[str, Any]
+) -> Person | None:
+    if "keypoints" not in annotation:
+        return None
+    given = annotation["keypoints"]
+    try:
+        values = np.asarray(given, np.float64).reshape(len(body.names), 3)
+    except (TypeError, ValueError):
+        values = np.full((1, 3), np.nan)
+    # v is 0 for not labelled, 1 for labelled but hidden, 2 for labelled and visible.
+    if not np.isfinite(values).all() or not np.isin(values[:, 2], (0, 1, 2)).all():
+        allowed = f"must be {len(body.names)} times numbers x, y, v, with v 0, 1 or 2"
+        raise InputError(where, f"keypoints are {given!s:.60}", allowed)
+    marked = values[:, 2] > 0
+    if not marked.any():
+        return None
+    joints = values[:, :2]
+    size = np.array([image["width"], image["height"]], np.float64)
+    outside = marked & ((joints < -_SLACK * size) | (joints > (1 + _SLACK) * size)).any(1)
+    if outside.any():
+        joint = int(outside.argmax())
+        got = f"{body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
+        allowed = f"must be in its image {image['file_name']} of {size[0]:g} x {size[1]:g} pixels"
+        raise InputError(where, got, allowed, "check whether the images were resized")
+    file = on_disk.locate(images, image["file_name"])
+    return Person(
+        f"{file}, annotation {annotation['id']}",
+        file,
+        joints,
+        marked,
+        values[:, 2] > 1,
+        str(image["file_name"]),
+        _place(where, annotation),
+        (int(size[0]), int(size[1])),
+    )
+
+
+def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float] | None:
+    """Centre and longer side of the bounding box, whose edges lie between pixels."""
+    if annotation.get("bbox") is None:
+        return None
+    try:
+        x, y, width, height = (float(value) for value in annotation["bbox"])
+    except (TypeError, ValueError):
+        raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", "must be x, y, width, height") from None
+    return (x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)) if max(width, height) > 0 else None

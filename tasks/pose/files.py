@@ -91,26 +91,22 @@ def _read(path: Path) -> _Table:
             values = _columns(path, read_json(path, "joints"))
         else:
             raise InputError("joints", str(path), "must be a .npz or .json file")
+        table = _table(path, values)
     except FileNotFoundError:
         raise no_such_file(path, "joints") from None
     except InputError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(str(path), f"not a readable {path.suffix} file ({error})") from None
-    if absent := [key for key in ("names", "joints") if key not in values]:
-        got = f"no '{absent[0]}', only {', '.join(values) or 'nothing'}"
-        raise InputError(str(path), got, "must have names and joints")
-    try:
-        table = _table(path, values)
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(str(path), str(error).splitlines()[0], "all items must have the same form") from None
+    except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        allowed = f"must be a {path.suffix} file with the same form for all items"
+        raise InputError(str(path), " ".join(str(error).split()), allowed) from None
     _check(path, table)
     return table
 
 
 def _table(path: Path, values: dict[str, Any]) -> _Table:
+    if absent := [key for key in ("names", "joints") if key not in values]:
+        got = f"no '{absent[0]}', only {', '.join(values) or 'nothing'}"
+        raise InputError(str(path), got, "must have names and joints")
     joints = np.asarray(values["joints"])
     if joints.ndim != 3 or joints.shape[2] != 2 or joints.dtype.kind not in "fiu":
         got = f"joints are {joints.dtype} {list(joints.shape)}"

@@ -135,10 +135,8 @@ def _dress(body: PosedBody, clothes: Clothes) -> list[Part]:
     ):
         parts += _limb_parts(body, f"{side}_leg", leg, leg_radii, clothes.leg, clothes.skin, clothes.trousers)
         parts += _limb_parts(body, f"{side}_arm", arm, arm_radii, clothes.sleeve, clothes.skin, clothes.shirt)
-        parts += [
-            _shoe(body, f"{side}_foot", leg[2], toe, clothes.shoes),
-            _palm(body, f"{side}_hand", arm, hand, clothes),
-        ]
+        parts.append(_shoe(body, f"{side}_foot", leg[2], toe, clothes.shoes))
+        parts.append(_palm(body, f"{side}_hand", arm, hand, clothes))
     return sorted(parts, key=lambda part: part.depth)
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose.mpii import mpii
-from contml.tasks.pose.mpii_mat import read_release
+from contml.tasks.pose.mpii import mpii, read_release
 from contml.tasks.pose.people import draw
 from PIL import Image
 from scipy.io import loadmat, savemat
