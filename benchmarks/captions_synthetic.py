@@ -9,7 +9,7 @@ favour. Mean caption distance@10 as a share of a random ranking's.
 
 from __future__ import annotations
 
-from benchmarks.twin import Method, main
+from benchmarks.synthetic import Method, main
 
 METHODS = [
     Method("log-ratio, dense", "captions/synthetic"),

@@ -1,15 +1,15 @@
-"""Continuous labels against class-style training on drawn rooms: same budget, seeds, backbone and sampler.
+"""Continuous labels compared with binarized labels on drawn rooms: same budget, seeds, backbone and sampler.
 
     python -m benchmarks.layout_synthetic [--keep FOLDER] [--save benchmarks/results/layout_synthetic.md]
 
-Log-ratio with dense sampling (layout/synthetic) against triplets of a thresholded layout distance
-(layout/synthetic_threshold) at the best of a few margins, chosen on the test split of the first seed, which is in its
-favour. Mean layout distance@10 (1 - mean IoU) as a share of a random ranking's.
+Log-ratio loss with dense sampling (layout/synthetic); triplets of a thresholded layout distance
+(layout/synthetic_threshold). The margin of the triplets is the best of a few on the test split of the first seed, which
+favours them. The metric is mean layout distance@10 (1 - mean IoU), relative to a random ranking.
 """
 
 from __future__ import annotations
 
-from benchmarks.twin import Method, main
+from benchmarks.synthetic import Method, main
 
 METHODS = [
     Method("log-ratio, dense", "layout/synthetic"),
@@ -21,4 +21,4 @@ METHODS = [
 ]
 
 if __name__ == "__main__":
-    main("Mean layout distance@10 of drawn rooms, as a share of a random ranking's", METHODS, __doc__)
+    main("Mean layout distance@10 of drawn rooms, relative to a random ranking", METHODS, __doc__)

@@ -1,16 +1,15 @@
-"""Continuous labels against class-style training on drawn poses: same budget, seeds, backbone and sampler.
+"""Continuous labels compared with binarized labels on drawn persons: same budget, seeds, backbone and sampler.
 
     python -m benchmarks.pose_synthetic [--keep FOLDER] [--save benchmarks/results/pose_synthetic.md]
 
-Log-ratio with dense sampling (pose/synthetic) against triplets of a thresholded pose distance
-(pose/synthetic_threshold) and triplets with the nearest poses as positives (pose/synthetic_nearest), each of these two
-at the best of a few margins, chosen on the test split of the first seed, which is in their favour. Mean pose
-distance@10 as a share of a random ranking's.
+Log-ratio loss with dense sampling (pose/synthetic); triplets of a thresholded pose distance (pose/synthetic_threshold);
+triplets with the nearest poses as positives (pose/synthetic_nearest). The margin of triplets is the best of a few on
+the test split of the first seed, which favours them. The metric is mean pose distance@10, relative to a random ranking.
 """
 
 from __future__ import annotations
 
-from benchmarks.twin import Method, main
+from benchmarks.synthetic import Method, main
 
 _MARGINS = ("loss.margin=0.05", "loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.4")
 METHODS = [
@@ -20,4 +19,4 @@ METHODS = [
 ]
 
 if __name__ == "__main__":
-    main("Mean pose distance@10 of drawn poses, as a share of a random ranking's", METHODS, __doc__)
+    main("Mean pose distance@10 of drawn persons, relative to a random ranking", METHODS, __doc__)

@@ -2,13 +2,6 @@
 
 from contml._support.imports import LazyTable
 
-#: Every task of this package by its name in a config, `layout/NAME`: imported when it is used. A task has the name of
-#: its module: `from contml.tasks.layout.lsun import lsun`.
-TASKS = LazyTable(
-    __name__,
-    {
-        "synthetic": "synthetic:synthetic",
-        "lsun": "lsun:lsun",
-        "files": "files:files",
-    },
-)
+#: Every task of this package by its name in a config, `layout/NAME`:
+#: a function with the name of its module, imported when it is used.
+TASKS = LazyTable(__name__, {name: f"{name}:{name}" for name in ("synthetic", "lsun", "files")})

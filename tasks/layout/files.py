@@ -1,8 +1,10 @@
-"""Your own label maps: a folder of images, with a map of class numbers for each."""
+"""Your own label maps: a folder of images, and a map of class numbers for each."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,14 +14,15 @@ from contml._support.validation import check_at_least
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
-from .._readers.folders import Files, data_folder, image_folders
-from .._readers.splits import with_queries
-from .class_numbers import read_groups, to_classes
-from .maps import check_shape, read_image_map
-from .pairs import Pair, pairs_by_name, pairs_by_table, split_pairs_by_column, split_pairs_by_lists
+from .._readers.folders import IMAGE_SUFFIXES, Files, data_folder, image_folders
+from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
+from .._readers.text import add_once, read_csv, read_lines
+from .maps import check_shape, read_groups, read_image_map, to_classes
 from .split import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_MAPS = (".png", ".tif", ".tiff", ".bmp", ".gif")
 
 
 def files(
@@ -42,12 +45,12 @@ def files(
     folder). Its column `split`, if there is one, holds "train", "test", "query" (a test image that is a query) or
     nothing (the image is not used). A map may have another size than its image, but not another aspect ratio. If no
     queries are named, the first fifth of the test images are the queries and the rest the gallery. Images with at most
-    half of their map labelled are left out and counted.
+    half of their map labelled are excluded and counted.
 
     Args:
         root: the folder of the data set.
-        pairs: the CSV file in that folder that names images and maps; default: they are found by name.
-        images: the folder of images in it, or several, where there is no CSV file.
+        pairs: the CSV file in it that names images and maps; default: they are found by name.
+        images: the folder of images in it, or a list of folders, where there is no CSV file.
         labels: the folder of label maps in it, where there is no CSV file.
         split: lists of image names, with or without folder and suffix: a JSON file with "train", "test" and perhaps
             "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and perhaps
@@ -62,65 +65,158 @@ def files(
     """
     folder = data_folder(root, "your images and label maps")
     if (names is None) != (column is None) or (groups is not None and column is None):
-        raise InputError("names, column and groups go together: a CSV file, its column, its texts")
+        raise InputError("names, column and groups", "one without the others", hint="give names and column, or neither")
     if names is not None and classes is not None:
-        raise InputError("classes goes without names: the groups say how many classes there are")
+        raise InputError("classes", str(classes), "must be null with names", "the groups are the classes")
     if side is not None:
         check_at_least(1, side=side)
+    source = folder / (split or pairs or "")
     if pairs:
-        table = pairs_by_table(folder / pairs)
-        source = folder / (split or pairs)
-        parts = split_pairs_by_lists(source, table) if split else split_pairs_by_column(source, table)
+        found = _pairs_by_table(folder / pairs)
     elif split:
-        source = folder / split
-        parts = split_pairs_by_lists(source, pairs_by_name(image_folders(folder, images), folder / labels))
+        found = _pairs_by_name(image_folders(folder, images), folder / labels)
     else:
-        raise InputError(f"{folder}: nothing says which images are for training; name lists with split")
+        raise InputError("split", "null", hint=f"name the lists of training and test images in {folder}")
+    if split:
+        parts = _split_by_names(source, found)
+    else:
+        parts = split_by_column(source, "split", ((pair, pair.split) for pair in found), left_out=("",))
     parts = with_queries(source, parts)
-    train, test = parts.train, [*parts.queries, *parts.gallery]
-    maps = _read_maps([*train, *test], side)
-    paths = [str(pair.label) for pair in (*train, *test)]
+    every = [*parts.train, *parts.queries, *parts.gallery]
     grouping = None if names is None else read_groups(folder / names, str(column), groups)
-    numbers = to_classes(paths, maps, classes, ignore, grouping)
+    numbers = to_classes([str(pair.label) for pair in every], _read_maps(every, side), classes, ignore, grouping)
 
-    def split_of(members: list[Pair], maps: Array, queries: int) -> Split:
+    def make(rows: slice, queries: int) -> Split:
         return make_split(
-            [ImageFile(pair.image) for pair in members],
-            [str(pair.image) for pair in members],
-            maps,
+            [ImageFile(pair.image) for pair in every[rows]],
+            [str(pair.image) for pair in every[rows]],
+            numbers.maps[rows],
             classes=numbers.classes,
             ignore=numbers.ignore,
             queries=queries,
         )
 
-    return Task(
-        train=split_of(train, numbers.maps[: len(train)], 0),
-        test=split_of(test, numbers.maps[len(train) :], len(parts.queries)),
-    )
+    first_test = len(parts.train)
+    return Task(train=make(slice(first_test), 0), test=make(slice(first_test, None), len(parts.queries)))
 
 
-def _read_maps(pairs: list[Pair], side: int | None) -> Array:
+def _read_maps(pairs: list[_Pair], side: int | None) -> Array:
     """The label maps `[N, H, W]` of pairs."""
     maps: list[Array] = []
     on_disk = Files()
     with progress_bar(len(pairs), "label maps") as progress:
         for pair in pairs:
-            labels = _read_map(pair, side, on_disk)
-            if maps and labels.shape != maps[0].shape:
-                raise InputError(
-                    f"{pair.label}: is {list(labels.shape)}, {pairs[0].label} is {list(maps[0].shape)}; maps of "
-                    "different sizes must be compared at one size: set side"
-                )
-            maps.append(labels)
+            for file, kind in ((pair.image, "image"), (pair.label, "label map")):
+                if not on_disk.has(file):
+                    raise InputError(str(file), f"no such {kind}", origin=pair.origin)
+            labels = read_image_map(pair.label)
+            check_shape(pair.label, labels, pair.image)
+            maps.append(shrink(labels, side))
+            if maps[-1].shape != maps[0].shape:
+                got, allowed = f"is {list(labels.shape)}", f"{pairs[0].label} is {list(maps[0].shape)}"
+                raise InputError(str(pair.label), got, allowed, "set side, to compare maps of different sizes")
             progress(len(maps))
     return np.stack(maps)
 
 
-def _read_map(pair: Pair, side: int | None, on_disk: Files) -> Array:
-    if not on_disk.has(pair.image):
-        raise InputError(f"{pair.image}: no such image{pair.origin}")
-    if not on_disk.has(pair.label):
-        raise InputError(f"{pair.label}: no such label map{pair.origin}")
-    labels = read_image_map(pair.label)
-    check_shape(pair.label, labels, pair.image)
-    return shrink(labels, side)
+# Pairs
+
+
+class _Pair(NamedTuple):
+    """An image and its label map."""
+
+    name: str  # of the image, in its folder
+    image: Path
+    label: Path
+    split: str | None = None  # None: its file has no such column
+    origin: str = ""  # the line of the CSV file that names them, for errors
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _pairs_by_name(images: Sequence[Path], labels: Path) -> list[_Pair]:
+    """The images of folders with the maps of the same names in another; nested folders are the same in all.
+
+    Raises:
+        InputError: no such folder, no images, or two files of one name.
+    """
+    for folder in (*images, labels):
+        if not folder.is_dir():
+            raise InputError(str(folder), "no such folder", hint="images and labels are folders in root")
+    maps = _by_stem([labels], _MAPS)
+    pairs = [
+        # A missing map is an error only when it is used: its image may be in none of the lists.
+        _Pair(str(path.relative_to(folder)), path, maps[stem][1] if stem in maps else labels / f"{stem}.png")
+        for stem, (folder, path) in _by_stem(images, IMAGE_SUFFIXES).items()
+    ]
+    if not pairs:
+        raise InputError(", ".join(map(str, images)), "no images", f"must hold images ({', '.join(IMAGE_SUFFIXES)})")
+    return pairs
+
+
+def _pairs_by_table(path: Path) -> list[_Pair]:
+    """The pairs of a CSV file: columns `image` and `label`, paths beside the file, and perhaps `split`.
+
+    Raises:
+        InputError: no such file, no such columns, an empty cell, or an image twice.
+    """
+    pairs: list[_Pair] = []
+    lines: dict[str, int] = {}
+    for line, row in read_csv(path, "pairs", {"image": "", "label": ""})[1]:
+        image, label = row["image"], row["label"]
+        if not image or not label:
+            raise InputError(f"{path}:{line}", f"no {'label' if image else 'image'}", hint="give both of each pair")
+        add_once(lines, image, path, line)
+        pairs.append(_Pair(image, path.parent / image, path.parent / label, row.get("split"), f"{path}:{line}"))
+    return pairs
+
+
+def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
+    """The split by lists of image names: a JSON file, or a folder of text files.
+
+    Raises:
+        InputError: no such file, not such lists, a name that no image or more than one image has, or an image twice in
+            a list or in train and test.
+    """
+    pairs_of: dict[str, list[_Pair]] = {}
+    for pair in pairs:
+        image = Path(pair.name)
+        for short_name in {str(image.with_suffix("")), image.name, image.stem} - {pair.name}:
+            pairs_of.setdefault(short_name, []).append(pair)
+    pairs_of |= {pair.name: [pair] for pair in pairs}  # a full name is unique, even if it is a short name of others
+
+    def found(name: str, part: str) -> _Pair:
+        matches = pairs_of.get(name, [])
+        if len(matches) != 1:
+            got = f"'{name}' of {part} is {' or '.join(pair.name for pair in matches[:2]) or 'no image'}"
+            raise InputError(str(path), got, "must be the name of one image")
+        return matches[0]
+
+    lists = _text_lists(path) if path.is_dir() else read_lists(path, "split")
+    return split_by_lists(path, **{part: [found(name, part) for name in names] for part, names in lists.items()})
+
+
+def _by_stem(folders: Sequence[Path], suffixes: tuple[str, ...]) -> dict[str, tuple[Path, Path]]:
+    """The files in folders, and in folders in these, by their names without suffix; with the folder of each."""
+    files: dict[str, tuple[Path, Path]] = {}
+    for folder in folders:
+        before = set(files)  # of two folders that have a file of this name, the first is used
+        for path in sorted(folder.rglob("*")):
+            if path.suffix.lower() in suffixes and not path.name.startswith("."):
+                stem = str(path.relative_to(folder).with_suffix(""))
+                if stem in before:
+                    continue
+                if stem in files:
+                    got = f"the same name as {files[stem][1].name}"
+                    raise InputError(str(path), got, hint="keep one, or name pairs in a CSV file")
+                files[stem] = folder, path
+    return files
+
+
+def _text_lists(folder: Path) -> dict[str, list[str]]:
+    """The lists train.txt, test.txt and perhaps query.txt."""
+    files = {"train": folder / "train.txt", "test": folder / "test.txt"}
+    if (folder / "query.txt").is_file():
+        files["queries"] = folder / "query.txt"
+    return {"queries": []} | {part: [line.strip() for _, line in read_lines(file)] for part, file in files.items()}

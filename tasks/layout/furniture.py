@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import colorsys
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .materials import Colour, choose_colour, choose_wood
 from .views import WALL_PLANES, View
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
-Place: TypeAlias = "tuple[float, float, float]"
 
 #: The largest share of the picture that one piece may cover, and all pieces together.
 _LARGEST, _COVERED = 0.5, 1.1
@@ -22,8 +21,8 @@ _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
 class Box(NamedTuple):
     """An axis-parallel box in a room, in one colour."""
 
-    low: Place
-    high: Place
+    low: Sequence[float]  # x, y, z
+    high: Sequence[float]
     colour: Colour
     glow: bool = False  # a lamp: not shaded
 
@@ -35,20 +34,6 @@ class Part(NamedTuple):
     out: tuple[float, float]
     up: tuple[float, float]
     colour: int
-
-
-def choose_colour(rng: np.random.Generator, vivid: float, dark: float = 0.15, light: float = 0.95) -> Colour:
-    """Any colour between two brightnesses; a small `vivid` keeps it near grey."""
-    hue, saturation, value = rng.random(3).tolist()
-    r, g, b = colorsys.hsv_to_rgb(hue, vivid * saturation**1.2, dark + (light - dark) * value)
-    return 255 * r, 255 * g, 255 * b
-
-
-def choose_wood(rng: np.random.Generator) -> Colour:
-    """A brown between pale ash and wenge."""
-    tone, warm, value = rng.random(3).tolist()
-    r, g, b = colorsys.hsv_to_rgb(0.055 + 0.05 * tone, 0.25 + 0.4 * warm, 0.25 + 0.6 * value)
-    return 255 * r, 255 * g, 255 * b
 
 
 def furnish(rng: np.random.Generator, view: View) -> list[Box]:
@@ -93,8 +78,8 @@ def _share(view: View, box: Box) -> float:
 
 def _bounding_box(parts: list[Box]) -> Box:
     """The bounding box of all boxes of a piece."""
-    low, high = np.min([part.low for part in parts], 0).tolist(), np.max([part.high for part in parts], 0).tolist()
-    return Box((low[0], low[1], low[2]), (high[0], high[1], high[2]), parts[0].colour)
+    low, high = np.min([part.low for part in parts], 0), np.max([part.high for part in parts], 0)
+    return Box(low.tolist(), high.tolist(), parts[0].colour)
 
 
 def _overlap(a: Box, b: Box) -> bool:
@@ -125,7 +110,7 @@ def _placed(part: Part, plane: int, across: int, start: float, gap: float, view:
     near, far = gap + part.out[0], gap + part.out[1]
     inward, depth = 2 - across, view.room[2 - across]
     low[inward], high[inward] = (near, far) if plane in (0, 4) else (depth - far, depth - near)
-    return Box((low[0], low[1], low[2]), (high[0], high[1], high[2]), colour)
+    return Box(low, high, colour)
 
 
 def _pendant(rng: np.random.Generator, view: View) -> list[Box]:

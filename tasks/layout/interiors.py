@@ -1,4 +1,4 @@
-"""A synthetic room-layout data set: furnished box rooms, drawn from a seed, with exact surface maps.
+"""Draws rooms for the synthetic data set: furnished boxes, from a seed, with exact surface maps.
 
 Every pixel has the colour of the point that its ray hits: textures, windows and pictures lie in the planes of the
 surfaces, a lamp lights them, and furniture stands in front. Furniture changes the picture but not the layout. There
@@ -8,14 +8,16 @@ are four rays per pixel.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 
-from contml import InputError
+from contml._support.validation import check_at_least
 
-from .furniture import Box, Colour, choose_colour, choose_wood, furnish, windows
-from .materials import ceiling, floor, mix, recolour, wall
+from .furniture import Box, furnish, windows
+from .materials import Colour, ceiling, choose_colour, choose_wood, floor, mix, recolour, wall
 from .views import CEILING_PLANE, FLOOR_PLANE, View, cast, choose_view, meet, surface_map
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -31,10 +33,9 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Pixels, Pixels]:
     """One room: pixels `[size, size, 3]` in 0..255, and its surfaces `[size, size]` in canonical ids 1 to 5.
 
     1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. The same (seed, index) is the same room at any size.
-    `seed` and `index` must be >= 0, `size` >= 8; else ValueError.
+    `seed` and `index` must be at least 0, `size` at least 8.
     """
-    if size < 8:
-        raise InputError(f"size = {size} is too small for a room; give at least 8 pixels")
+    check_at_least(8, size=size)
     rng = np.random.default_rng([seed, index])
     view = choose_view(rng)
     boxes = furnish(rng, view)
@@ -50,9 +51,7 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Pixels, Pixels]:
 # Surfaces
 
 
-def _paint_surfaces(
-    rng: np.random.Generator, view: View, planes: Array, lengths: Array, rays: Array, boxes: list[Box]
-) -> Array:
+def _paint_surfaces(rng: Generator, view: View, planes: Array, lengths: Array, rays: Array, boxes: list[Box]) -> Array:
     """Walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
     picture = np.zeros((3, planes.size), np.float32)
     lamp = _choose_lamp(rng, view)
@@ -87,16 +86,14 @@ def _paint_surfaces(
     return picture.reshape(3, *planes.shape)
 
 
-def _choose_lamp(rng: np.random.Generator, view: View) -> tuple[float, float, float, float]:
+def _choose_lamp(rng: Generator, view: View) -> Sequence[float]:
     """Position of the lamp, and its strength."""
     x, z, height, strength = rng.random(4).tolist()
     width, top, depth = view.room
     return width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
 
 
-def _light(
-    view: View, lamp: tuple[float, float, float, float], plane: int, a: Array, b: Array, ambient: float
-) -> Array:
+def _light(view: View, lamp: Sequence[float], plane: int, a: Array, b: Array, ambient: float) -> Array:
     """Lambert's law on a plane, plus ambient light."""
     normal, first, upright = _AXES[plane]
     gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
@@ -118,7 +115,7 @@ def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
     return light
 
 
-def _hang(rng: np.random.Generator, view: View, colours: Array, a: Array, b: Array, length: float) -> None:
+def _hang(rng: Generator, view: View, colours: Array, a: Array, b: Array, length: float) -> None:
     """Windows, a door and pictures on a wall, one beside the other."""
     top = view.room[1]
     slots = max(1, int(length / 1.7))
@@ -148,9 +145,7 @@ def _hang(rng: np.random.Generator, view: View, colours: Array, a: Array, b: Arr
             colours[:, inside] = mix(choose_colour(rng, 0.9), choose_colour(rng, 0.9), horizon)
 
 
-def _frame(
-    colours: Array, a: Array, b: Array, box: tuple[float, float, float, float], colour: Colour, width: float
-) -> Array:
+def _frame(colours: Array, a: Array, b: Array, box: Sequence[float], colour: Colour, width: float) -> Array:
     """Paint a frame on a wall at (middle, half, low, high); return the positions `[k]` of the points inside it."""
     middle, half, low, high = box
     outside = np.maximum(np.abs(a - middle) - half, np.abs(b - (low + high) / 2) - (high - low) / 2)
@@ -161,9 +156,7 @@ def _frame(
 # Furniture
 
 
-def _paint_boxes(
-    rng: np.random.Generator, view: View, picture: Array, rays: Array, lengths: Array, boxes: list[Box]
-) -> None:
+def _paint_boxes(rng: Generator, view: View, picture: Array, rays: Array, lengths: Array, boxes: list[Box]) -> None:
     """Paint furniture over the surfaces, nearest in front; only pixels that a box can cover are tested."""
     depth = lengths.copy()
     gloom = 0.7 + 0.35 * float(rng.random())
@@ -194,7 +187,7 @@ def _paint_boxes(
 # The picture
 
 
-def _expose(rng: np.random.Generator, picture: Array) -> Pixels:
+def _expose(rng: Generator, picture: Array) -> Pixels:
     """Contrast, brightness, colour cast and sensor noise: pixels `[S, S, 3]` of a picture `[3, S, S]`."""
     contrast, brightness, grain, *cast_ = rng.random(6).tolist()
     gain = np.array([(0.75 + 0.35 * contrast) * (0.9 + 0.2 * c) for c in cast_], np.float32)[:, None, None]

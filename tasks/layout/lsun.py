@@ -35,7 +35,7 @@ class _Part(NamedTuple):
 _TRAINING, _VALIDATION = _Part("training", "train", 4000), _Part("validation", "val", 394)
 #: Surface ids are 1 to 5; 0 is unknown.
 _CLASSES, _UNKNOWN = 6, 0
-#: An annotation is left out if its map and its corner points agree on less than this share of the picture.
+#: An annotation is excluded if its map and its corner points agree on less than this share of the picture.
 _MIN_AGREEMENT = 0.8
 
 
@@ -46,24 +46,24 @@ def lsun(
     queries: int | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Task:
-    """The LSUN room-layout challenge: trained on its training images, tested on its validation images.
+    """The LSUN room-layout challenge: its training images for training, its validation images for testing.
 
     The folder holds `training.mat`, `validation.mat`, `images/NAME.jpg` and `layout_seg/NAME.mat`. The numbers in these
-    maps mean nothing; layout type and corner points say which surface each is. Or the folder holds the corrected copy:
+    maps have no meaning; layout type and corner points define the surfaces. Or the folder holds the corrected copy:
     `surface_relabel/train/NAME.jpg` and `NAME.mat`, the same in `val`, with or without the two record files. Surfaces
     are 1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling; all else is unknown and ignored. Images of a type
-    other than 0 to 10 have no layout. They are left out and counted, and so are annotations whose map and corner points
-    disagree. The test images of the challenge have no public layouts. We do not know how the paper split the validation
-    images into queries and gallery; here the first fifth of them, in the order of `validation.mat`, are the queries.
+    other than 0 to 10 have no layout: they are excluded and counted, as are annotations whose map and corner points
+    disagree. The test images of the challenge have no public layouts. The paper's split of the validation images into
+    queries and gallery is not known; here the first fifth of them, in the order of `validation.mat`, are the queries.
 
     Args:
         root: the folder of the data set.
-        maps: "surface_relabel" or "layout_seg": the folder of maps; "auto": the first of these that is there; "points":
+        maps: "surface_relabel" or "layout_seg": the folder of maps; "auto": the first of these that exists; "points":
             maps are drawn from layout types and corner points, no files of maps are needed.
         side: maps are compared at this many pixels square.
         queries: this many of the first validation images are queries, the others the gallery; default: a fifth; 0:
             every validation image is a query.
-        missing: "refuse" stops where the copy is incomplete; "drop" takes what is there.
+        missing: what to do with an incomplete copy: "refuse" it, or "drop" the images without files.
     """
     folder = data_folder(root, "the LSUN room-layout files")
     check_at_least(8, side=side)
@@ -90,61 +90,54 @@ class _Record(NamedTuple):
     corners: _Corners | None = None
 
 
-class _Item(NamedTuple):
-    record: _Record
-    image: Path
-    map: Path | None  # None: the map is drawn from the corner points
-
-
 def _find_maps(folder: Path) -> str:
     for name in ("surface_relabel", "layout_seg"):
         if (folder / name).is_dir():
             return name
-    raise InputError(
-        f"{folder}: has neither surface_relabel/ nor layout_seg/; unpack the layouts there, or set maps=points"
-    )
+    hint = "unpack the layouts there, or set maps=points"
+    raise InputError(str(folder), "neither surface_relabel/ nor layout_seg/", hint=hint)
 
 
 def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Missing, queries: int | None) -> Split:
     records, origin = _find_records(folder, source, part)
     if missing == "refuse" and len(records) != part.images:
-        raise InputError(
-            f"{origin}: {len(records):,} images, {part.images:,} were published; complete the copy, or set "
-            "missing=drop to take what is there"
-        )
+        hint = "complete the copy, or set missing=drop to use these images"
+        raise InputError(str(origin), f"{len(records):,} images", f"must be the {part.images:,} published images", hint)
     with_layout = [record for record in records if record.type is None or record.type in TYPES]
     excluded = Counter({"without a layout type": len(records) - len(with_layout)})
-    items, absent, listed, on_disk = [], [], 0, Files()
+    relabelled = folder / source / part.folder
+    images, labels = (relabelled, relabelled) if source == "surface_relabel" else (folder / "images", folder / source)
+    items, absent, on_disk = [], [], Files()
     for record in with_layout:
-        item = _locate(folder, source, part, record)
-        files = [file for file in (item.image, item.map) if file is not None]
-        absent_files = [file for file in files if not on_disk.has(file)]
-        listed += len(files)
+        image = images / f"{record.name}.jpg"
+        label = None if source == "points" else labels / f"{record.name}.mat"
+        absent_files = [file for file in (image, label) if file is not None and not on_disk.has(file)]
         absent += absent_files
         if not absent_files:
-            items.append(item)
+            items.append((record, image, label))
         else:
-            excluded["without an image file" if item.image in absent_files else "without a label map file"] += 1
+            excluded["without an image file" if image in absent_files else "without a label map file"] += 1
     if missing == "refuse":
+        listed = len(with_layout) * (1 if source == "points" else 2)
         refuse_absent(absent, listed, f"files for {origin.name}", kind="file")
     kept, maps = [], []
     with progress_bar(len(items), f"layouts of {part.records}") as progress:
-        for done, item in enumerate(items, start=1):
-            labels = _read_layout(item, side)
-            if labels is None:
+        for done, (record, image, label) in enumerate(items, start=1):
+            layout = _read_layout(record, image, label, side)
+            if layout is None:
                 excluded["with a label map that contradicts the corner points"] += 1
             else:
-                kept.append(item)
-                maps.append(labels)
+                kept.append(image)
+                maps.append(layout)
             progress(done)
     if len(kept) < 3:
-        raise InputError(f"{origin}: {len(kept)} images with a layout ({len(records)} named); a split needs at least 3")
-    if queries is None:
-        queries = len(kept) // 5 or 1
+        got = f"{len(kept)} images with a layout, of {len(records)}"
+        raise InputError(str(origin), got, "a split needs at least 3")
+    queries = len(kept) // 5 or 1 if queries is None else queries
     check_queries(queries, len(kept))
     return make_split(
-        [ImageFile(item.image) for item in kept],
-        [str(item.image) for item in kept],
+        [ImageFile(image) for image in kept],
+        [str(image) for image in kept],
         np.stack(maps),
         classes=_CLASSES,
         ignore=_UNKNOWN,
@@ -163,26 +156,17 @@ def _find_records(folder: Path, source: str, part: _Part) -> tuple[list[_Record]
     return [_Record(name) for name in sorted(names) if not name.startswith("._")], maps
 
 
-def _locate(folder: Path, source: str, part: _Part, record: _Record) -> _Item:
-    """Where the files of an image must be."""
-    if source == "surface_relabel":
-        base = folder / source / part.folder
-        return _Item(record, base / f"{record.name}.jpg", base / f"{record.name}.mat")
-    labels = folder / source / f"{record.name}.mat" if source == "layout_seg" else None
-    return _Item(record, folder / "images" / f"{record.name}.jpg", labels)
-
-
-def _read_layout(item: _Item, side: int) -> Array | None:
+def _read_layout(record: _Record, image: Path, label: Path | None, side: int) -> Array | None:
     """The surfaces of an image `[side, side]`, uint8; None where its map and its corner points disagree."""
-    corners = item.record.corners
-    if item.map is None:
-        return None if corners is None else draw_surfaces(corners.type, _to_shares(corners, item.image), side, side)
-    labels = read_matlab_map(item.map, "layout")
-    check_shape(item.map, labels, item.image)
-    labels = as_whole(item.map, shrink(labels, side))  # shrink first: a map may have millions of pixels
+    corners = record.corners
+    if label is None:  # drawn from the corner points
+        return None if corners is None else draw_surfaces(corners.type, _to_shares(corners, image), side, side)
+    labels = read_matlab_map(label, "layout")
+    check_shape(label, labels, image)
+    labels = as_whole(label, shrink(labels, side))  # shrink first: a map may have millions of pixels
     if corners is None:  # the corrected copy
         return np.where((labels >= 1) & (labels < _CLASSES), labels, _UNKNOWN).astype(np.uint8)
-    named, agreement = name_components(corners.type, _to_shares(corners, item.image), labels)
+    named, agreement = name_components(corners.type, _to_shares(corners, image), labels)
     return named if agreement >= _MIN_AGREEMENT else None
 
 
@@ -191,10 +175,9 @@ def _to_shares(corners: _Corners, image: Path) -> Array:
     height, width = corners.resolution
     size = image_size(image)
     if size is not None and abs(size[0] * height - size[1] * width) > 0.04 * size[1] * width:
-        raise InputError(
-            f"{image}: is {size[0]} x {size[1]} pixels, but its record says height {height}, width {width}; "
-            "to do without this image, move it away and set missing=drop"
-        )
+        allowed = f"must have the aspect ratio of its record, width {width} x height {height}"
+        hint = "to omit this image, move it away and set missing=drop"
+        raise InputError(str(image), f"{size[0]} x {size[1]} pixels", allowed, hint)
     return np.asarray((np.clip(np.rint(corners.points), 1, (width, height)) - 0.5) / (width, height))
 
 
@@ -202,7 +185,7 @@ def _to_shares(corners: _Corners, image: Path) -> Array:
 
 
 def _read_records(path: Path, need_points: bool) -> list[_Record]:
-    """The records of a split. Fields are found by name: not every copy has all of them, in the same order."""
+    """The records of a split. Fields are found by name: copies differ in fields and in their order."""
     variables = read_mat(path)
     name = path.stem if path.stem in variables or len(variables) != 1 else next(iter(variables))
     needed = ("image", "type", "point", "resolution") if need_points else ("image", "type")
@@ -210,7 +193,7 @@ def _read_records(path: Path, need_points: bool) -> list[_Record]:
     rows = enumerate(read_records(path, variables, name, needed, hint), start=1)
     records = [_record(path, row, record, need_points) for row, record in rows]
     if repeated := [name for name, count in Counter(record.name for record in records).items() if count > 1]:
-        raise InputError(f"{path}: the image {repeated[0]} appears twice")
+        raise InputError(str(path), f"image {repeated[0]} appears twice")
     return records
 
 
@@ -218,22 +201,22 @@ def _record(path: Path, row: int, record: Any, need_points: bool) -> _Record:
     where = f"{path}: record {row}"
     name = _innermost(record["image"])
     if not isinstance(name, str) or not name:
-        raise InputError(f"{where}: 'image' is not a file name ({name!r})")
+        raise InputError(where, f"'image' is {name!r}", "must be a file name")
+    where = f"{where} ({name})"
     kind = _innermost(record["type"])
     if not isinstance(kind, np.integer | np.floating) or not float(kind).is_integer():
-        raise InputError(f"{where} ({name}): 'type' is not a whole number ({kind!r})")
+        raise InputError(where, f"'type' is {kind!r}", "must be a whole number")
     kind, name = int(kind), name.removesuffix(".jpg")
     if not need_points or kind not in TYPES:
         return _Record(name, kind)
     points = np.asarray(record["point"])
     count = TYPES[kind].points
     if points.shape != (count, 2) or points.dtype.kind not in "uif" or not np.isfinite(points).all():
-        raise InputError(
-            f"{where} ({name}): 'point' is {points.dtype} {list(points.shape)}; type {kind} has {count} points x, y"
-        )
+        got = f"'point' is {points.dtype} {list(points.shape)}"
+        raise InputError(where, got, f"must be {count} points x, y for type {kind}")
     resolution = np.asarray(record["resolution"]).ravel()
     if resolution.shape != (2,) or resolution.dtype.kind not in "uif" or resolution.min() < 1:
-        raise InputError(f"{where} ({name}): 'resolution' is {resolution.tolist()}; it must be height and width")
+        raise InputError(where, f"'resolution' is {resolution.tolist()}", "must be height and width")
     height, width = (int(length) for length in resolution)
     return _Record(name, kind, _Corners(kind, points.astype(np.float64), (height, width)))
 

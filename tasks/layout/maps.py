@@ -1,16 +1,19 @@
-"""Label maps in files: images of class numbers and MATLAB matrices, brought to one size."""
+"""Label maps in files: read, checked against their images, and turned from numbers in files to classes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from contml import InputError
+from contml._support.validation import check_at_least
 
 from .._readers.mat import read_variable
+from .._readers.text import read_csv
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -18,6 +21,24 @@ _LOSSY = (".jpg", ".jpeg", ".webp")
 _ORIENTATION, _ROTATED = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 #: The aspect ratios of a map and its image may differ by this factor: sizes are rounded, borders are cropped.
 _SLACK = 1.04
+#: Numbers that are rarely a class, and often mark pixels without a class.
+_USUAL_IGNORE = (255, 65535)
+
+
+class Classes(NamedTuple):
+    """Label maps of class ids."""
+
+    maps: Array  # [N,H,W]
+    classes: int
+    ignore: int | None
+
+
+class Groups(NamedTuple):
+    """The class of each number in the files; -1: the number is ignored."""
+
+    source: str  # the CSV file
+    classes: int
+    class_of: dict[int, int]
 
 
 def read_image_map(path: Path) -> Array:
@@ -27,40 +48,39 @@ def read_image_map(path: Path) -> Array:
         InputError: no such file, not an image, lossy, or in colour.
     """
     if path.suffix.lower() in _LOSSY:
-        raise InputError(f"{path}: a lossy file changes class numbers; save label maps as PNG")
+        raise InputError(
+            str(path), f"{path.suffix} is lossy, which changes class numbers", hint="save label maps as PNG"
+        )
     try:
         with Image.open(path) as picture:
             # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
             packed = str(picture.tile[0].args) if picture.tile and picture.mode == "L" else ""
             values = np.asarray(picture)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such label map") from None
+        raise InputError(str(path), "no such label map") from None
     except (OSError, SyntaxError, ValueError) as error:
-        what = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise InputError(f"{path}: a label map that cannot be read ({what})") from None
-    if values.ndim == 3 and (values[..., : min(values.shape[2], 3)] == values[..., :1]).all():
-        values = values[..., 0]  # grey, saved as colour
-    if values.ndim == 3 and values.shape[2] == 2:
-        values = values[..., 0]  # grey and transparency
+        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise InputError(str(path), f"cannot be read ({reason})", "must be a label map") from None
+    # Grey saved as colour, or grey with transparency.
+    if values.ndim == 3 and (values.shape[2] == 2 or (values[..., :3] == values[..., :1]).all()):
+        values = values[..., 0]
     if values.ndim != 2 or values.dtype.kind not in "bui":
-        raise InputError(
-            f"{path}: has {picture.mode} pixels; a label map has one whole number per pixel; "
-            "save class numbers as grey, 16-bit or palette PNG"
-        )
+        hint = "save class numbers as grey, 16-bit or palette PNG"
+        raise InputError(str(path), f"{picture.mode} pixels", "must be one whole number per pixel", hint)
     if packed.endswith((";2", ";4")):
         values = values // (85 if packed.endswith(";2") else 17)
     return values.astype(np.uint8) if values.dtype == bool else values
 
 
 def read_matlab_map(path: Path, key: str) -> Array:
-    """One matrix `[H, W]` of a MATLAB file, of any number type; `as_whole` turns it into class numbers.
+    """One matrix `[H, W]` of a MATLAB file, of any type of number; `as_whole` turns it into class numbers.
 
     Raises:
         InputError: no such file, not a MATLAB file, no such matrix, or a matrix without numbers.
     """
     values = np.asarray(read_variable(path, key))
     if values.ndim != 2 or values.dtype.kind not in "buif" or not values.size:
-        raise InputError(f"{path}: '{key}' is {values.dtype} {list(values.shape)}; a label map is a matrix of numbers")
+        raise InputError(str(path), f"'{key}' is {values.dtype} {list(values.shape)}", "must be a matrix of numbers")
     return values
 
 
@@ -74,7 +94,7 @@ def as_whole(path: Path, values: Array) -> Array:
         return values.astype(np.int64)
     known = np.where(np.isnan(values), 0, values.astype(np.float64))
     if (known != np.rint(known)).any() or (np.abs(known) > np.iinfo(np.int32).max).any():
-        raise InputError(f"{path}: has numbers that are not whole; a label map has one class number per pixel")
+        raise InputError(str(path), "numbers that are not whole", "must be one class number per pixel")
     return known.astype(np.int64)
 
 
@@ -99,7 +119,74 @@ def check_shape(path: Path, labels: Array, image: Path) -> None:
         height, width = labels.shape
         ratio = width * size[1] / (height * size[0])
         if not 1 / _SLACK <= ratio <= _SLACK:
-            raise InputError(
-                f"{path}: is {width} x {height} pixels, but its image {image.name} is {size[0]} x {size[1]}; "
-                "a map covers its whole image (is it transposed, or cropped?)"
+            allowed = f"must have the aspect ratio of its image {image.name}, {size[0]} x {size[1]}"
+            raise InputError(str(path), f"{width} x {height} pixels", allowed, "a map covers its whole image")
+
+
+def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups:
+    """Groups of the class numbers in the first column of a CSV file, by the texts of another column.
+
+    Args:
+        path: the CSV file.
+        column: the column of the texts.
+        groups: the texts that are classes, in order, joined by "+" where several are one; None: every text is a class.
+
+    Raises:
+        InputError: no such file or column, a bad or repeated class number, or a group that is not in the column.
+    """
+    text_of: dict[int, str] = {}
+    for line, row in read_csv(path, "names", {column: "column"})[1]:
+        first = next(iter(row.values()))
+        if not first.isdecimal() or int(first) in text_of:
+            got = f"'{first}' {'appears twice' if first.isdecimal() else 'is not a class number'}"
+            raise InputError(f"{path}:{line}", got, "the first column must have each class number once")
+        text_of[int(first)] = row[column]
+    texts = list(dict.fromkeys(text_of.values()))
+    members = [text.split("+") for text in groups] if groups else [[text] for text in texts]
+    class_of: dict[str, int] = {}
+    for group, names in enumerate(members):
+        for name in names:
+            if name not in texts:
+                raise InputError("groups", name, f"column '{column}' of {path} has {', '.join(texts)}")
+            if name in class_of:
+                raise InputError("groups", f"{name} is in two groups", "each text must be in one")
+            class_of[name] = group
+    return Groups(str(path), len(members), {number: class_of.get(text, -1) for number, text in text_of.items()})
+
+
+def to_classes(
+    paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
+) -> Classes:
+    """Maps `[N, H, W]` of the numbers in files as maps of classes; `paths` are their names in errors.
+
+    Raises:
+        InputError: a number that is not a class, with its file and what to do; or there is no labelled pixel.
+    """
+
+    def unknown(number: int, allowed: str) -> InputError:
+        file = next(path for path, labels in zip(paths, maps, strict=True) if (labels == number).any())
+        return InputError(file, f"class number {number}", allowed, f"set ignore={number} if it means no class")
+
+    used = {int(number) for labels in maps for number in np.unique(labels)} - {ignore}
+    if not used:
+        raise InputError("ignore", f"{ignore}, which all pixels of all label maps are", hint=f"see {paths[0]}")
+    if groups is not None:
+        if numbers := used - set(groups.class_of):
+            raise unknown(min(numbers), f"must be in {groups.source}")
+        ignored = groups.classes  # ignored pixels get the first number after the classes
+        table = np.full(max(used) + 1, ignored, np.min_scalar_type(ignored))
+        for number in used:
+            table[number] = ignored if groups.class_of[number] < 0 else groups.class_of[number]
+        known = maps != ignore if ignore is not None else np.ones(maps.shape, bool)
+        return Classes(np.where(known, table[np.where(known, maps, 0)], ignored).astype(table.dtype), ignored, ignored)
+    if classes is None:
+        highest = max(used)
+        if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
+            raise unknown(
+                highest, f"all others are smaller than {highest - 1}; set classes={highest + 1} if it is a class"
             )
+        classes = highest + 1
+    check_at_least(1, classes=classes)
+    if numbers := {number for number in used if not 0 <= number < classes}:
+        raise unknown(min(numbers), f"must be 0 to {classes - 1} with classes={classes}")
+    return Classes(maps, classes, ignore)

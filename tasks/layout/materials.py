@@ -1,15 +1,31 @@
-"""What walls, floors and ceilings are made of: colours of points on a plane, in metres."""
+"""Colours, and the materials of walls, floors and ceilings: colours of points on a plane, in metres."""
 
 from __future__ import annotations
 
+import colorsys
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 
-from .furniture import Colour, choose_colour, choose_wood
 from .views import View
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
+
+
+def choose_colour(rng: Generator, vivid: float, dark: float = 0.15, light: float = 0.95) -> Colour:
+    """Any colour between two brightnesses; a small `vivid` keeps it near grey."""
+    hue, saturation, value = rng.random(3).tolist()
+    r, g, b = colorsys.hsv_to_rgb(hue, vivid * saturation**1.2, dark + (light - dark) * value)
+    return 255 * r, 255 * g, 255 * b
+
+
+def choose_wood(rng: Generator) -> Colour:
+    """A brown between pale ash and wenge."""
+    tone, warm, value = rng.random(3).tolist()
+    r, g, b = colorsys.hsv_to_rgb(0.055 + 0.05 * tone, 0.25 + 0.4 * warm, 0.25 + 0.6 * value)
+    return 255 * r, 255 * g, 255 * b
 
 
 def mix(a: Colour, b: Colour, share: Array) -> Array:
@@ -35,15 +51,13 @@ def _wave(x: Array, period: float, duty: float) -> Array:
     return np.asarray((turns - np.floor(turns) < duty).astype(np.float32))
 
 
-def _cells(rng: np.random.Generator, i: Array, j: Array) -> Array:
+def _cells(rng: Generator, i: Array, j: Array) -> Array:
     """A random number in 0..1 for each cell (i, j) of a grid."""
     table = rng.random(256, np.float32)
     return np.asarray(table[(i.astype(np.int32) * 37 + j.astype(np.int32) * 101) & 255])
 
 
-def wall(
-    rng: np.random.Generator, a: Array, b: Array, blur: Array, ground: Colour, second: Colour, wallpaper: float
-) -> Array:
+def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second: Colour, wallpaper: float) -> Array:
     """Paint or wallpaper: the same kind on all walls, with a pattern of its own on each wall."""
     fine, coarse, faint = rng.random(3).tolist()
     if wallpaper < 0.4:  # plain paint
@@ -69,7 +83,7 @@ def wall(
     return mix(ground, second, share)
 
 
-def floor(rng: np.random.Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
+def floor(rng: Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
     """Boards, tiles or a carpet, and perhaps a rug on it."""
     kind, turned, coarse, faint, rug, *place = rng.random(10).tolist()
     if turned < 0.5:
@@ -104,7 +118,7 @@ def floor(rng: np.random.Generator, view: View, a: Array, b: Array, blur: Array)
     return colours
 
 
-def ceiling(rng: np.random.Generator, a: Array, b: Array, blur: Array) -> Array:
+def ceiling(rng: Generator, a: Array, b: Array, blur: Array) -> Array:
     """White, with beams, or of panels."""
     kind, coarse, turned = rng.random(3).tolist()
     white = choose_colour(rng, 0.08, 0.8, 1.0)

@@ -1,4 +1,4 @@
-"""A split of images with label maps: what every task of this package consists of."""
+"""A split of images with label maps: all tasks of this package use it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ def make_split(
     classes: int,
     ignore: int | None,
     queries: int = 0,
-    min_labelled: float = 0.5,
     excluded: Mapping[str, int] | None = None,
 ) -> Split:
-    """A split of images with their label maps; items with too few labelled pixels are left out and counted.
+    """A split of images with their label maps; items with at most half of their map labelled are excluded and counted.
 
     If more than half of every map is labelled, any two maps have labelled pixels in common. With less, a label distance
     may not exist.
@@ -38,34 +37,27 @@ def make_split(
         classes: the number of classes.
         ignore: the value of pixels that do not count.
         queries: this many of the first items are queries, the others the gallery; 0: every item is a query.
-        min_labelled: an item is kept if more than this share of its pixels is labelled.
-        excluded: what was left out before, by reason.
+        excluded: items that were excluded before, by reason.
 
     Raises:
         InputError: no item, or none of the queries, has enough labelled pixels.
     """
-    shares = np.array([1.0 if ignore is None else np.mean(one != ignore) for one in maps])
-    kept: list[int] = np.flatnonzero(shares > min_labelled).tolist()
-    if not kept:
-        raise InputError(
-            f"{names[0]}: {shares[0]:.0%} of its label map is labelled, and no map has more than {min_labelled:.0%}; "
-            "check which value is ignored"
-        )
+    shares = np.array([1.0 if ignore is None else np.mean(labels != ignore) for labels in maps])
+    kept: list[int] = np.flatnonzero(shares > 0.5).tolist()
     kept_queries = sum(row < queries for row in kept)
-    if queries and not kept_queries:
-        raise InputError(
-            f"{names[0]}: {shares[0]:.0%} of its label map is labelled, and no query has more than {min_labelled:.0%}; "
-            "check which value is ignored, or choose other queries"
-        )
+    if not kept or (queries and not kept_queries):
+        got = f"{shares[0]:.0%} of its label map is labelled"
+        hint = "check ignore, or choose other queries" if kept else "check ignore"
+        raise InputError(names[0], got, f"one {'query' if kept else 'item'} must have more than 50%", hint)
     counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept)}
     query_rows, gallery_rows = query_split(range(kept_queries), len(kept))
     labels = SegmentationLabels(maps[kept], classes, ignore, side=None)
     return Split(
-        images=[images[row] for row in kept],
-        names=[names[row] for row in kept],
-        labels=labels,
-        queries=query_rows,
-        gallery=gallery_rows,
+        [images[row] for row in kept],
+        [names[row] for row in kept],
+        labels,
+        query_rows,
+        gallery_rows,
         excluded={reason: count for reason, count in counts.items() if count},
         renderer=LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2])),
     )

@@ -1,13 +1,12 @@
 """Surfaces of the LSUN room-layout types: from corner points to label maps in canonical ids.
 
-A layout type says which surfaces are seen, and in which order the corner points are listed (RoomLayoutTypes.m of the
-challenge's toolkit). Each surface but one lies on one side of a line through some of the points, which is
-extended beyond the picture at both ends; the remaining surface is all other pixels.
+A layout type defines which surfaces are visible, and in which order the corner points are listed (RoomLayoutTypes.m of
+the challenge's toolkit). Each surface but one lies on one side of a line through some of the points, extended beyond
+the picture at both ends; the remaining surface is all other pixels.
 """
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: A component smaller than this share of the picture is a speck that a line has cut off.
+#: A component smaller than this share of the picture is a speck that a line cut off.
 _SPECK = 0.002
 #: How far outlines are extended, in image sides; and a point far beyond each side of the picture.
 _FAR = 1000.0
@@ -31,11 +30,6 @@ class LayoutType(NamedTuple):
     lines: dict[int, tuple[int, ...]]
     #: Points that are swapped in some of the published annotations.
     swaps: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def surfaces(self) -> tuple[int, ...]:
-        """Ids of the visible surfaces."""
-        return tuple(sorted((self.rest, *self.lines)))
 
 
 #: Every layout type by its number.
@@ -102,13 +96,10 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
 
 def _orders(layout: LayoutType) -> list[list[int]]:
     """The possible orders of the points of a type, 0-based: as listed, then with some of its swaps."""
-    orders = []
-    for chosen in product((False, True), repeat=len(layout.swaps)):
-        order = list(range(layout.points))
-        for swap, (a, b) in zip(chosen, layout.swaps, strict=True):
-            if swap:
-                order[a - 1], order[b - 1] = b - 1, a - 1
-        orders.append(order)
+    orders = [[*range(layout.points)]]
+    for a, b in reversed(layout.swaps):
+        swap = {a - 1: b - 1, b - 1: a - 1}
+        orders += [[swap.get(point, point) for point in order] for order in orders]
     return orders
 
 

@@ -2,14 +2,6 @@
 
 from contml._support.imports import LazyTable
 
-#: Every task of this package by its name in a config, `pose/NAME`: imported when it is used.
-TASKS = LazyTable(
-    __name__,
-    {
-        "synthetic": "synthetic:synthetic",
-        "files": "files:files",
-        "mpii": "mpii:mpii",
-        "coco": "coco:coco",
-        "lsp": "lsp:lsp",
-    },
-)
+#: Every task of this package by its name in a config, `pose/NAME`:
+#: a function with the name of its module, imported when it is used.
+TASKS = LazyTable(__name__, {name: f"{name}:{name}" for name in ("synthetic", "files", "mpii", "coco", "lsp")})

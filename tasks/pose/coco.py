@@ -1,16 +1,25 @@
-"""COCO's people with keypoints, or any data set in its form."""
+"""People of COCO with keypoints, or of another data set in the same format."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from contml import InputError
 from contml.data import Task
 
-from .._readers.folders import data_folder, image_folders
+from .._readers.coco import listed_images, read_coco, refuse_unlisted
+from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
-from .coco_json import read_keypoints
-from .people import Options, exclude_unusable, kept, make_crop_split, shuffled
+from .bodies import Body
+from .people import Options, Person, exclude_unusable, kept, make_crop_split, shuffled
+
+#: A joint may lie outside its image by this share of the image: annotators click beyond borders.
+_SLACK = 0.05
 
 
 def coco(
@@ -31,27 +40,27 @@ def coco(
     squared: bool = True,
     normalize: bool = False,
 ) -> Task:
-    """COCO keypoints: people cut out of their images, train2017 to train on, val2017 to test on.
+    """COCO keypoints: people cropped from their images; train2017 for training, val2017 for testing.
 
-    Needed are ROOT/annotations/person_keypoints_train2017.json, ROOT/annotations/person_keypoints_val2017.json, and the
-    images in ROOT/train2017 and ROOT/val2017. For 2014, or another data set of the same form, name the files and the
-    folders. Names and limbs of the joints come from the category in the file: COCO has 17, five of them in the face.
-    Crowds, people with few labelled keypoints and small people are left out; 'contml check' counts them. The test
-    images are put in an order that is the same on every machine, and the first people are queries for the others.
+    The folder holds annotations/person_keypoints_train2017.json, annotations/person_keypoints_val2017.json, and the
+    images in train2017/ and val2017/. For 2014, or another data set in this format, name the files and the folders.
+    Names and limbs of the joints come from the category in the file: COCO has 17 joints, five of them in the face.
+    Crowds, people with few labelled keypoints, and small people are excluded; 'contml check' counts them. The order of
+    the test images is drawn from a seed, the same on every machine; the first people are queries for the others.
 
     Args:
         root: the folder of the data set.
         train: the file of keypoints of the training images, in the folder.
-        test: the file of keypoints of the test images.
-        train_images: the folder of the training images, in the folder, or several: a file is looked for in
-            each in turn.
-        test_images: the folder of the test images, or several.
-        min_joints: people with fewer labelled keypoints than this are left out; keypoints of the others that are not
-            labelled do not count in a label distance.
-        min_size: people whose labelled keypoints span fewer pixels than this are left out.
+        test: the file of keypoints of the test images, in the folder.
+        train_images: the folder of the training images in it, or a list of folders: a file is looked for in each in
+            turn.
+        test_images: the folder of the test images in it, or a list of folders.
+        min_joints: people with fewer labelled keypoints are excluded; keypoints of the others that are not labelled do
+            not count in a label distance.
+        min_size: people whose labelled keypoints span fewer pixels are excluded.
         occluded: keypoints that are labelled but hidden (v = 1) count too; false: only visible ones (v = 2).
         box: what the crop is centred on: "joints", the extent of the keypoints; "bbox", the bounding box.
-        margin: side of the crop, relative to the larger side of that box.
+        margin: side of the crop, relative to the longer side of that box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
         seed: seed of the order of the test images.
@@ -66,13 +75,11 @@ def coco(
     test_set = read_keypoints(test_file, "test", image_folders(folder, test_images), missing)
     body = train_set.body
     if body.names != test_set.body.names:
-        raise InputError(f"{test_file}: its keypoints have other names than those of {train_file}")
+        raise InputError(str(test_file), "other keypoints", f"must have the keypoints of {train_file}")
     options.check(len(body.names))
     refuse_shared(test_file, (person.file for person in train_set.people), (person.file for person in test_set.people))
     train_people = exclude_unusable(train_file, train_set.people, options)
     test_people = exclude_unusable(test_file, test_set.people, options)
-    if queries is None:
-        queries = len(kept(test_people)) // 5
     return Task(
         train=make_crop_split(train_file, train_people, body, options, 0, train_set.excluded),
         test=make_crop_split(test_file, shuffled(test_people, seed), body, options, queries, test_set.excluded),
@@ -81,3 +88,123 @@ def coco(
             for use, people, read in (("train", train_people, train_set), ("test", test_people, test_set))
         ],
     )
+
+
+# The annotation file
+
+
+class Keypoints(NamedTuple):
+    """The content of a file."""
+
+    body: Body
+    people: list[Person]
+    images: int  # images with people that have a keypoint
+    excluded: Counter[str]  # annotations that are not a person with keypoints, by reason
+
+    @property
+    def annotations(self) -> int:
+        """All annotations of the file."""
+        return len(self.people) + self.excluded.total()
+
+
+def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Missing) -> Keypoints:
+    """The people of a person_keypoints_*.json, and the names and limbs of their joints.
+
+    Args:
+        path: the file.
+        option: the task option that names it, for errors.
+        images: the folders of its images.
+        missing: what to do with people whose image the file does not list: "refuse" or "drop".
+
+    Raises:
+        InputError: no such file, a file of another kind, an id that appears twice or refers to nothing, or a joint far
+            outside its image.
+    """
+    fields = {"images": ("id", "file_name", "width", "height"), "annotations": ("id", "image_id"), "categories": ()}
+    content = read_coco(path, option, "person_keypoints", fields)
+    body = _body(path, option, content["categories"])
+    listed, on_disk = listed_images(path, content), Files()
+    annotations = [annotation for annotation in content["annotations"] if not annotation.get("iscrowd")]
+    if missing == "refuse":
+        refuse_unlisted(path, annotations, listed)
+    people: list[Person] = []
+    excluded = Counter({"crowds": len(content["annotations"]) - len(annotations)})
+    for annotation in annotations:
+        image = listed.get(annotation["image_id"])
+        if image is None:
+            excluded["of images that are not listed"] += 1
+        elif person := _person(f"{path}: annotation {annotation['id']}", annotation, body, images, on_disk, image):
+            people.append(person)
+        else:
+            excluded["without keypoints"] += 1
+    return Keypoints(body, people, len({person.group for person in people}), +excluded)
+
+
+def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
+    bodies = {
+        (
+            tuple(str(name) for name in category["keypoints"]),
+            tuple((int(a) - 1, int(b) - 1) for a, b in category.get("skeleton", [])),  # COCO counts from 1
+        )
+        for category in categories
+        if category.get("keypoints")
+    }
+    if not bodies:
+        raise InputError(str(path), "no category has keypoints", f"{option} must be a person_keypoints_*.json")
+    if len(bodies) > 1:
+        got = f"its categories have {len(bodies)} different lists of keypoints"
+        raise InputError(str(path), got, "all people must have the same joints")
+    names, skeleton = bodies.pop()
+    if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= len(names)]:
+        a, b = outside[0]
+        raise InputError(str(path), f"skeleton connects {a + 1} and {b + 1}", f"keypoints are 1 to {len(names)}")
+    return Body(names, skeleton)
+
+
+def _person(
+    where: str, annotation: dict[str, Any], body: Body, images: Sequence[Path], on_disk: Files, image: dict[str, Any]
+) -> Person | None:
+    if "keypoints" not in annotation:
+        return None
+    given = annotation["keypoints"]
+    try:
+        values = np.asarray(given, np.float64).reshape(len(body.names), 3)
+    except (TypeError, ValueError):
+        values = np.full((1, 3), np.nan)
+    # v is 0 for not labelled, 1 for labelled but hidden, 2 for labelled and visible.
+    if not np.isfinite(values).all() or not np.isin(values[:, 2], (0, 1, 2)).all():
+        allowed = f"must be {len(body.names)} times numbers x, y, v, with v 0, 1 or 2"
+        raise InputError(where, f"keypoints are {given!s:.60}", allowed)
+    marked = values[:, 2] > 0
+    if not marked.any():
+        return None
+    joints = values[:, :2]
+    size = np.array([image["width"], image["height"]], np.float64)
+    outside = marked & ((joints < -_SLACK * size) | (joints > (1 + _SLACK) * size)).any(1)
+    if outside.any():
+        joint = int(outside.argmax())
+        got = f"{body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
+        allowed = f"must be in its image {image['file_name']} of {size[0]:g} x {size[1]:g} pixels"
+        raise InputError(where, got, allowed, "check whether the images were resized")
+    file = on_disk.locate(images, image["file_name"])
+    return Person(
+        f"{file}, annotation {annotation['id']}",
+        file,
+        joints,
+        marked,
+        values[:, 2] > 1,
+        str(image["file_name"]),
+        _place(where, annotation),
+        (int(size[0]), int(size[1])),
+    )
+
+
+def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float] | None:
+    """Centre and longer side of the bounding box, whose edges lie between pixels."""
+    if annotation.get("bbox") is None:
+        return None
+    try:
+        x, y, width, height = (float(value) for value in annotation["bbox"])
+    except (TypeError, ValueError):
+        raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", "must be x, y, width, height") from None
+    return (x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)) if max(width, height) > 0 else None

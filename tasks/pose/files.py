@@ -1,12 +1,11 @@
-"""A folder of images and one file of joints: the plain form, for pose data of your own."""
+"""Your own poses: a folder of images and a file of joints."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
 from .._readers.text import read_json
 from .bodies import LSP, Body
 from .split import make_split
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 def files(
@@ -39,9 +40,9 @@ def files(
 
     Args:
         root: the folder of the data set.
-        joints: the file of joints, in the folder; .npz or .json.
-        images: the folder of images, in the folder, or several: a file is looked for in each in turn.
-        split: a JSON file in the folder with lists of names: "train", "test", and "queries" (a part of "test");
+        joints: the file of joints in it: .npz or .json.
+        images: the folder of images in it, or a list of folders: a file is looked for in each in turn.
+        split: a JSON file in it with lists of names: "train", "test", and "queries" (a part of "test");
             default: the split in the file of joints.
         squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
         normalize: poses in the frame of the person, so that neither position nor size counts.
@@ -50,8 +51,7 @@ def files(
     folder, on_disk = data_folder(root, "your pose data"), Files()
     path = folder / joints
     table = _read(path)
-    _check(path, table)
-    train, queries, gallery = _split_by_lists(folder / split, table.names) if split else _split_by_column(path, table)
+    train, queries, gallery = _split(path, table, folder / split if split else None)
     folders = image_folders(folder, images)
     paths = [on_disk.locate(folders, name) for name in table.names]
     absent = [paths[row] for row in (*train, *queries, *gallery) if not on_disk.has(paths[row])]
@@ -73,11 +73,10 @@ def files(
     return Task(train=make(train, 0), test=make([*queries, *gallery], len(queries)))
 
 
-@dataclass
-class _Table:
+class _Table(NamedTuple):
     names: list[str]
-    joints: np.ndarray[Any, Any]  # [N,J,2]
-    visible: np.ndarray[Any, Any] | None  # [N,J]
+    joints: Array  # [N,J,2]
+    visible: Array | None  # [N,J]
     split: list[str] | None
     body: Body
 
@@ -91,38 +90,35 @@ def _read(path: Path) -> _Table:
         elif path.suffix == ".json":
             values = _columns(path, read_json(path, "joints"))
         else:
-            raise InputError(f"{path}: not a .npz or .json file; joints are read from these")
+            raise InputError("joints", str(path), "must be a .npz or .json file")
+        table = _table(path, values)
     except FileNotFoundError:
         raise no_such_file(path, "joints") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not a readable {path.suffix} file ({error})") from None
-    for key in ("names", "joints"):
-        if key not in values:
-            raise InputError(
-                f"{path}: has no '{key}'; it needs names and joints (it has {', '.join(values) or 'nothing'})"
-            )
-    try:
-        return _table(path, values)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not every item has the same form ({str(error).splitlines()[0]})") from None
+    except InputError:
+        raise
+    except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        allowed = f"must be a {path.suffix} file with the same form for all items"
+        raise InputError(str(path), " ".join(str(error).split()), allowed) from None
+    _check(path, table)
+    return table
 
 
 def _table(path: Path, values: dict[str, Any]) -> _Table:
+    if absent := [key for key in ("names", "joints") if key not in values]:
+        got = f"no '{absent[0]}', only {', '.join(values) or 'nothing'}"
+        raise InputError(str(path), got, "must have names and joints")
     joints = np.asarray(values["joints"])
     if joints.ndim != 3 or joints.shape[2] != 2 or joints.dtype.kind not in "fiu":
-        raise InputError(f"{path}: joints are {joints.dtype} {list(joints.shape)}; give numbers [items, joints, 2]")
+        got = f"joints are {joints.dtype} {list(joints.shape)}"
+        raise InputError(str(path), got, "must be numbers [items, joints, 2]")
     count = joints.shape[1]
-    by_default = count == len(LSP.names)
-    names = [str(name) for name in values.get("joint_names", LSP.names if by_default else range(count))]
-    skeleton = [(int(a), int(b)) for a, b in values.get("skeleton", LSP.skeleton if by_default else [])]
+    body = LSP if count == len(LSP.names) else Body([str(joint) for joint in range(count)], ())
+    names = [str(name) for name in values.get("joint_names", body.names)]
+    skeleton = [(int(a), int(b)) for a, b in values.get("skeleton", body.skeleton)]
     if len(names) != count:
-        raise InputError(f"{path}: {len(names)} joint_names, but {count} joints; give one name per joint")
+        raise InputError(str(path), f"{len(names)} joint_names for {count} joints", hint="give one name per joint")
     if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= count]:
-        raise InputError(f"{path}: the skeleton connects joints {outside[0]}; joints are numbered 0 to {count - 1}")
+        raise InputError(str(path), f"skeleton connects joints {outside[0]}", f"joints are 0 to {count - 1}")
     return _Table(
         [str(name) for name in values["names"]],
         joints.astype(np.float64),
@@ -133,70 +129,55 @@ def _table(path: Path, values: dict[str, Any]) -> _Table:
 
 
 def _columns(path: Path, content: Any) -> dict[str, Any]:
+    """The people of a JSON file as columns, named as in a .npz file."""
     people = content.get("people") if isinstance(content, dict) else None
     if not isinstance(people, list) or not people or not all(isinstance(person, dict) for person in people):
-        raise InputError(f"{path}: has no list 'people' of {{name, joints, visible, split}}")
+        raise InputError(str(path), "no list 'people'", hint="list {name, joints, visible, split} of each person")
     values: dict[str, Any] = {key: content[key] for key in ("joint_names", "skeleton") if key in content}
     for key, column in (("name", "names"), ("joints", "joints"), ("visible", "visible"), ("split", "split")):
-        have = [key in person for person in people]
-        if any(have) and not all(have):
-            raise InputError(
-                f"{path}: person {have.index(False)} has no '{key}', but others have; give it to all or to none"
-            )
-        if have[0]:
+        has_key = [key in person for person in people]
+        if any(has_key) and not all(has_key):
+            got = f"person {has_key.index(False)} has no '{key}'"
+            raise InputError(str(path), got, hint=f"give '{key}' to all people or to none")
+        if has_key[0]:
             values[column] = [person[key] for person in people]
     if not all(isinstance(joints, list) for joints in values.get("joints", [])):
-        raise InputError(f"{path}: joints of a person are a list of [x, y]")
+        raise InputError(str(path), "a person's joints are no list", "must be [[x, y], ...]")
     lengths = {len(joints) for joints in values.get("joints", [])}
     if len(lengths) > 1:
-        raise InputError(
-            f"{path}: people have {sorted(lengths)} joints; give each the same joints, and set 'visible' to 0 where a "
-            "joint is unknown"
-        )
+        hint = "list all joints of each person, and set 'visible' to 0 where a joint is unknown"
+        raise InputError(str(path), f"people have {sorted(lengths)} joints", hint=hint)
     return values
 
 
 def _check(path: Path, table: _Table) -> None:
     n, j = len(table.names), table.joints.shape[1]
-    for name, values, shape in (
-        ("names", table.names, n),
-        ("visible", table.visible, (n, j)),
-        ("split", table.split, n),
+    for name, found, expected in (
+        ("names", (n,), (len(table.joints),)),
+        ("visible", None if table.visible is None else table.visible.shape, (n, j)),
+        ("split", None if table.split is None else (len(table.split),), (n,)),
     ):
-        found: Any = None if values is None else values.shape if isinstance(values, np.ndarray) else len(values)
-        if found is not None and (found != shape or len(table.joints) != n):
-            raise InputError(
-                f"{path}: {name} is {found}, but joints are {list(table.joints.shape)}; give one row per item"
-            )
+        if found not in (None, expected):
+            got = f"{name} are {list(found)}, joints {list(table.joints.shape)}"
+            raise InputError(str(path), got, hint="give one row per item")
     if len(set(table.names)) != n:
         twice = next(name for name in table.names if table.names.count(name) > 1)
-        raise InputError(
-            f"{path}: the name {twice} appears twice, but an image has one pose here; give every person an image of "
-            "their own"
-        )
-    seen = np.ones((n, j), dtype=bool) if table.visible is None else table.visible.astype(bool)
-    bad = ~np.isfinite(table.joints).all(2) & seen
-    if bad.any():
-        row, joint = (int(k) for k in np.argwhere(bad)[0])
-        raise InputError(
-            f"{path}: joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number; "
-            "mark it 0 in 'visible'"
-        )
+        raise InputError(str(path), f"{twice} appears twice", hint="give every person an image of their own")
+    missing = ~np.isfinite(table.joints).all(2) & (True if table.visible is None else table.visible)
+    if missing.any():
+        row, joint = (int(k) for k in np.argwhere(missing)[0])
+        got = f"joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number"
+        raise InputError(str(path), got, hint="set 'visible' to 0 there")
 
 
-def _split_by_column(path: Path, table: _Table) -> Parts[int]:
-    cells: Sequence[str | None] = table.split or [None] * len(table.names)
-    return _rows(path, table.names, split_by_column(path, "split", zip(table.names, cells, strict=True)))
-
-
-def _split_by_lists(path: Path, names: list[str]) -> Parts[int]:
-    lists = read_lists(path, "split")
-    known = set(names)
-    if unknown := [name for part in lists.values() for name in part if name not in known]:
-        raise InputError(f"{path}: {unknown[0]} has no joints ({len(unknown)} such names)")
-    return _rows(path, names, split_by_lists(path, **lists))
-
-
-def _rows(path: Path, names: list[str], parts: Parts[str]) -> Parts[int]:
-    row_of = {name: row for row, name in enumerate(names)}
+def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:
+    """Rows of the training items, the queries, and the other test items."""
+    if lists_file is None:
+        parts = split_by_column(path, "split", zip(table.names, table.split or repeat(None), strict=False))
+    else:
+        path, lists, known = lists_file, read_lists(lists_file, "split"), set(table.names)
+        if unknown := [name for part in lists.values() for name in part if name not in known]:
+            raise InputError(str(path), f"{unknown[0]} has no joints ({len(unknown)} such names)")
+        parts = split_by_lists(path, **lists)
+    row_of = {name: row for row, name in enumerate(table.names)}
     return Parts(*([row_of[name] for name in part] for part in with_queries(path, parts)))

@@ -1,20 +1,29 @@
-"""MPII Human Pose: its annotation file and its images, as the pose retrieval of the log-ratio paper uses them."""
+"""MPII Human Pose: annotation file and images, for the pose retrieval of the log-ratio paper."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from contml import InputError
 from contml.data import Task
 
 from .._readers.folders import Files, data_folder, image_folders, no_such_file
+from .._readers.mat import read_variable
 from .bodies import MPII
-from .mpii_mat import Marked, read_release
 from .people import Options, Person, draw, exclude_unusable, kept, make_crop_split, shuffled
 
-#: Reading annotations of more bytes than this takes longer than a second.
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_PUBLISHED = "mpii_human_pose_v1_u12_1.mat"
+_JOINTS = len(MPII.names)
+_REPEATED = "with a joint or an image that appears twice"
+#: Reading a file of more bytes takes longer than a second.
 _LONG = 1 << 20
 
 
@@ -34,27 +43,27 @@ def mpii(
     squared: bool = True,
     normalize: bool = False,
 ) -> Task:
-    """MPII Human Pose: full-body people cut out of the annotated images, split by video.
+    """MPII Human Pose: full-body people cropped from the annotated images, split by video.
 
-    Needed are ROOT/mpii_human_pose_v1_u12_1.mat (it takes half a minute to read) and ROOT/images. The joints of the
+    The folder holds mpii_human_pose_v1_u12_1.mat (it takes half a minute to read) and images/. The joints of the
     official test images are not public, so both splits come from the 28,883 people of the training images. "Deep
     Metric Learning Beyond Binary Supervision" has 12,366 training and 9,919 test people, of whom 1,919 are queries;
     which ones is not published. Here a person is kept if all 16 joints are marked, hidden ones included: about 19,700
     people, since 68 % of Tompson's 2,958 validation people have all 16 (72 % have 15; 82 % have 14, which would be
-    23,700). Each video, with all its people, is drawn for the test split with a probability of 44.5 %, and the people
-    of the first videos drawn are the queries: the same on every machine. 'contml check' counts who is left out, and
-    why.
+    23,700). Each video, with all its people, is drawn for the test split with a probability of 44.5 %. The people of
+    the first videos drawn are the queries. The draw is the same on every machine. 'contml check' counts the excluded
+    people by reason.
 
     Args:
         root: the folder of the data set.
         annotations: the annotation file, in the folder.
-        images: the folder of images, in the folder, or several: a file is looked for in each in turn.
-        min_joints: people with fewer marked joints than this are left out; joints of the others that are not marked do
-            not count in a label distance.
+        images: the folder of images in it, or a list of folders: a file is looked for in each in turn.
+        min_joints: people with fewer marked joints are excluded; joints of the others that are not marked do not count
+            in a label distance.
         occluded: hidden joints, whose positions the annotators guessed, count too; false: only visible ones.
         box: what the crop is centred on: "joints", the extent of the joints; "scale", the person's rough centre and
             height as annotated, which the arms may leave.
-        margin: side of the crop, relative to the larger side of that box.
+        margin: side of the crop, relative to the longer side of that box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         test: probability that a video is drawn for the test split.
         queries: how many test people are queries for the others; 0: each is a query for all others.
@@ -66,47 +75,143 @@ def mpii(
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing, by_place=box == "scale")
     options.check(len(MPII.names))
     if not 0 < test < 1:
-        raise InputError(
-            f"test is {test}; it must be above 0 and below 1: the probability that a video is drawn for the test split"
-        )
+        raise InputError("test", str(test), "must be above 0 and below 1", "it is the probability of a video")
     folder = data_folder(root)
     path = folder / annotations
     if not path.is_file():
         raise no_such_file(path, "annotations")
     if path.stat().st_size > _LONG:
         print(f"reading {path}: the whole file takes half a minute", file=sys.stderr)  # noqa: T201
-    release = read_release(path)
     places, on_disk = image_folders(folder, images), Files()
-    usable = exclude_unusable(path, [_person(on_disk.locate(places, m.image), m) for m in release.people], options)
-    repeated = [
-        _person(on_disk.locate(places, marked.image), marked)._replace(
-            excluded="with a joint or an image that appears twice"
-        )
-        for marked in release.repeated
-    ]
-    people = shuffled([*usable, *repeated], seed)
+    release = read_release(path, lambda name: on_disk.locate(places, name))
+    people = shuffled(exclude_unusable(path, release.people, options), seed)
     train_people = [person for person in people if draw(person.group, seed) >= test]
     test_people = [person for person in people if draw(person.group, seed) < test]
+    without_joints = f"{release.unmarked:,} people in these images; {release.test_images:,} official test images"
     return Task(
         train=make_crop_split(path, train_people, MPII, options, 0),
         test=make_crop_split(path, test_people, MPII, options, queries),
         summary=[
             ("people with joints", f"{len(kept(people)):,} kept of {len(people):,} in {release.images:,} images"),
-            (
-                "without joints",
-                f"{release.unmarked:,} people in these images; {release.test_images:,} official test images",
-            ),
+            ("without joints", without_joints),
         ],
     )
 
 
-def _person(image: Path, marked: Marked) -> Person:
-    return Person(
-        f"{image}, person {marked.number}",
-        image,
-        marked.joints,
-        marked.marked,
-        marked.seen,
-        f"video {marked.video}" if marked.video else f"image {marked.image}",
-        marked.place,
-    )
+# The annotation file
+
+
+class Release(NamedTuple):
+    """The content of the file."""
+
+    people: list[Person]  # excluded: a joint appears twice, or an earlier entry has the same image
+    images: int  # training images with people
+    unmarked: int  # people of training images without joints
+    test_images: int  # the official test images, whose joints are not public
+
+
+def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
+    """The people of the training images with their joints, whatever the order and form of the joints.
+
+    Args:
+        path: the file.
+        locate: where the image of a name is.
+
+    Raises:
+        InputError: no such file, a file of another kind, or an entry without the published form.
+    """
+    release = _records(read_variable(path, "RELEASE", "annotations"))
+    missing = [name for name in ("annolist", "img_train") if not release or _field(release[0], name) is None]
+    if missing:
+        raise InputError(str(path), f"no RELEASE.{missing[0]}", f"must be {_PUBLISHED}")
+    entries = _records(release[0]["annolist"])
+    train = np.asarray(release[0]["img_train"]).ravel()
+    if len(train) != len(entries) or train.dtype.kind not in "buif":
+        got = f"img_train has {len(train)} numbers, annolist {len(entries)} entries"
+        raise InputError(str(path), got, "must be one number per entry")
+    people: list[Person] = []
+    images: set[str] = set()
+    unmarked = 0
+    for index, (entry, training) in enumerate(zip(entries, train, strict=True), start=1):
+        if not training:
+            continue
+        where = f"{path}: annolist({index})"
+        name = _image_name(where, entry)
+        video = _number(where, entry, "vididx")
+        group = f"video {video:g}" if video else f"image {name}"
+        image, repeated, usable = locate(name), name in images, False
+        for number, rectangle in enumerate(_records(_field(entry, "annorect")), start=1):
+            holders = _records(_field(rectangle, "annopoints"))
+            points = [point for holder in holders for point in _records(_field(holder, "point"))]
+            if not points:
+                unmarked += 1
+                continue
+            label, place = f"{where}.annorect({number})", f"{image}, person {number}"
+            person = Person(place, image, *_joints(label, points), group, _place(label, rectangle))
+            twice = repeated or len(points) > person.marked.sum()
+            people.append(person._replace(excluded=_REPEATED if twice else ""))
+            usable = usable or not twice
+        if usable:
+            images.add(name)
+    if not people:
+        raise InputError(str(path), f"no person with joints in {len(entries)} entries of annolist")
+    return Release(people, len(images), unmarked, int((train == 0).sum()))
+
+
+def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
+    """Joints `[16, 2]` from 0, NaN where not marked; which are marked; which are not hidden."""
+    joints = np.full((_JOINTS, 2), np.nan)
+    marked, seen = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
+    for point in points:
+        x, y, joint = (_number(where, point, name) for name in ("x", "y", "id"))
+        if x is None or y is None or joint is None or joint not in range(_JOINTS):
+            raise InputError(where, f"a point has x {x}, y {y}, id {joint}", f"ids are 0 to {_JOINTS - 1}")
+        # MATLAB counts pixels from 1. If `is_visible` is empty or missing, the joint is not hidden.
+        joints[int(joint)] = x - 1, y - 1
+        marked[int(joint)] = True
+        seen[int(joint)] = _number(where, point, "is_visible") != 0
+    return joints, marked, seen
+
+
+def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:
+    """The rough centre from 0, and the height."""
+    position = _records(_field(rectangle, "objpos"))
+    scale = _number(where, rectangle, "scale")
+    if not position or not scale or scale < 0:
+        return None
+    x, y = (_number(where, position[0], name) for name in ("x", "y"))
+    return None if x is None or y is None else (x - 1, y - 1, 200 * scale)
+
+
+def _image_name(where: str, entry: np.void) -> str:
+    images = _records(_field(entry, "image"))
+    name = np.asarray(_field(images[0], "name")).ravel() if images else np.empty(0)
+    if name.size != 1 or not isinstance(name[0], str) or not name[0].strip():
+        raise InputError(where, "no image.name", f"must be {_PUBLISHED}")
+    return str(name[0]).strip()
+
+
+def _records(value: Any) -> list[np.void]:
+    """The elements of a struct array, one or many; none if MATLAB wrote an empty matrix instead."""
+    array = np.asarray(value)
+    return [*array.ravel()] if array.dtype.names is not None else []
+
+
+def _field(record: np.void, name: str) -> Any:
+    """A field of a struct, or None: not every entry has the same fields."""
+    return record[name] if name in (record.dtype.names or ()) else None
+
+
+def _number(where: str, record: np.void, name: str) -> float | None:
+    """A number, written as an integer of any size, a float or characters; None if it is missing."""
+    value = _field(record, name)
+    array = np.asarray([] if value is None else value)
+    if array.size == 0 or (array.dtype.kind == "U" and not str(array.flat[0]).strip()):
+        return None
+    try:
+        number = float(array.flat[0])
+    except (TypeError, ValueError):
+        number = math.nan
+    if array.size > 1 or not math.isfinite(number):
+        raise InputError(where, f"{name} is {array.tolist()!r:.60}", "must be one finite number")
+    return number

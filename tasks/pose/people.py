@@ -1,4 +1,4 @@
-"""People as a reader found them, to splits of crops: who is left out and why, which of them are queries."""
+"""From annotated people to splits of square crops: which people are excluded and why, and how a person is cropped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from contml.data import Split, Square, SquareCrop
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import check_queries
 from .bodies import Body
-from .crops import in_crop, square_round
 from .split import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_NO_IMAGE = "without an image file"
 
 
 class Person(NamedTuple):
@@ -32,15 +33,15 @@ class Person(NamedTuple):
     joints: Array  # [J,2] x, y in pixels of the image, centres at integers
     marked: Array  # [J] whether the joint has coordinates
     seen: Array  # [J] whether the joint is not hidden, as far as the annotation says
-    group: str  # people of one group stay together when the test split and the queries are drawn
+    group: str = ""  # people of one group stay together when the test split and the queries are drawn
     place: tuple[float, float, float] | None = None  # x, y of the centre and size, as annotated
     image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
-    excluded: str = ""  # why the person is left out; empty for a person who is kept
+    excluded: str = ""  # why the person is excluded; empty for a person who is kept
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options that every reader of official files has."""
+    """The options that all readers of published annotations share."""
 
     min_joints: int
     occluded: bool
@@ -53,53 +54,69 @@ class Options:
     min_size: int = 1
 
     def check(self, joints: int) -> None:
-        """Refuse values that no body with this number of joints allows.
-
-        Raises:
-            InputError: an option is out of range.
-        """
+        """Refuse values that are out of range for a body of this number of joints."""
         least = joints // 2 + 1
         if not least <= self.min_joints <= joints:
-            raise InputError(
-                f"min_joints is {self.min_joints}; it must be {least} to {joints}, so that any two people have a "
-                "joint in common"
-            )
+            hint = "any two people need a joint in common"
+            raise InputError("min_joints", str(self.min_joints), f"must be {least} to {joints}", hint)
         if not 1 <= self.margin <= 10:
-            raise InputError(f"margin is {self.margin}; it must be 1 to 10, where 1 leaves no space around a person")
+            raise InputError("margin", str(self.margin), "must be 1 to 10", "1 leaves no space around a person")
         check_at_least(8, side=self.side)
         check_at_least(1, min_size=self.min_size)
 
+    def visible(self, person: Person) -> Array:
+        """Which joints of a person count `[J]`."""
+        return person.marked if self.occluded else person.marked & person.seen
+
+    def square(self, person: Person) -> Square:
+        """The square around a person: around the joints that count, or at the annotated place."""
+        if not self.by_place or person.place is None:
+            return square_around(person.joints[self.visible(person)], self.margin)
+        x, y, size = person.place
+        side = self.margin * size
+        return Square(x + 0.5 - side / 2, y + 0.5 - side / 2, side)
+
+
+def square_around(points: Array, margin: float) -> Square:
+    """The square around points `[n, 2]` (pixel centres at integers): `margin` times their extent, at least 1 pixel."""
+    low, high = points.min(0), points.max(0)
+    side = margin * max(1.0, float((high - low).max()))
+    left, top = ((low + high) / 2 + 0.5 - side / 2).tolist()
+    return Square(left, top, side)
+
+
+def in_crop(joints: Array, squares: Sequence[Square], side: int) -> Array:
+    """Joints `[N, J, 2]` of images as joints of their crops, `side` pixels square; pixel centres at integers."""
+    left, top, size = np.asarray(squares, np.float64).T[:, :, None, None]  # [N,1,1] each
+    corner = np.concatenate([left, top], 2)  # [N,1,2]
+    return np.asarray((joints + 0.5 - corner) * (side / size) - 0.5)
+
 
 def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -> list[Person]:
-    """All the people; those with too few joints, too small or without an image say in `excluded` why they are left out.
+    """All people; `excluded` gives the reason for those with too few joints, too small, or without an image.
 
     Args:
         source: the file that lists them, for errors.
-        people: as the reader found them.
+        people: as the reader found them; who is already excluded stays so.
         options: what a person must have.
 
     Raises:
-        InputError: images are missing and missing is refuse, or nobody is left.
+        InputError: images are missing and missing is refuse, or no person is kept.
     """
     files = Files()
-    checked = [person._replace(excluded=_reason(person, options, files)) for person in people]
+    checked = [person._replace(excluded=person.excluded or _reason(person, options, files)) for person in people]
     if options.missing == "refuse":
-        away = dict.fromkeys(person.file for person in checked if person.excluded == _NO_IMAGE)
-        refuse_absent([*away], len({person.file for person in people}), f"images of {source.name}")
+        absent = dict.fromkeys(person.file for person in checked if person.excluded == _NO_IMAGE)
+        refuse_absent([*absent], len({person.file for person in people}), f"images of {source.name}")
     if not kept(checked):
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in reasons_of(checked).items())
-        raise InputError(f"{source}: none of its {len(people):,} people is left ({reasons or 'it lists nobody'})")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in _count_excluded(checked).items())
+        raise InputError(str(source), f"all {len(people):,} people are excluded ({reasons or 'the file lists nobody'})")
     return checked
 
 
 def kept(people: Iterable[Person]) -> list[Person]:
-    """Those who are not left out."""
+    """The people who are not excluded."""
     return [person for person in people if not person.excluded]
-
-
-def reasons_of(people: Iterable[Person]) -> Counter[str]:
-    """How many people are left out, by reason."""
-    return Counter(person.excluded for person in people if person.excluded)
 
 
 def make_crop_split(
@@ -107,48 +124,44 @@ def make_crop_split(
     people: Sequence[Person],
     body: Body,
     options: Options,
-    queries: int,
+    queries: int | None,
     excluded: Mapping[str, int] | None = None,
 ) -> Split:
-    """A split of the people who are kept, each cut out of the image; the others are counted in `Split.excluded`.
+    """A split of the people who are kept, each cropped from the image; the others are counted in `Split.excluded`.
 
     Args:
         source: the file that lists the people, for errors.
-        people: all of the split; who of them are left out is in `Person.excluded`.
+        people: all of the split, with `Person.excluded` set.
         body: names and limbs of the joints.
-        options: how people are cut out and compared.
-        queries: how many of the first people are queries for the others; 0: each is a query for all others.
-        excluded: annotations that were left out before, by reason.
+        options: how people are cropped and compared.
+        queries: how many of the first people are queries for the others; None: a fifth; 0: each is a query for all
+            others.
+        excluded: annotations that were excluded before, by reason.
 
     Raises:
         InputError: there are too few people, or so many queries that fewer than two people are left to find.
     """
-    left_out = Counter(excluded or {}) + reasons_of(people)
+    counts = Counter(excluded or {}) + _count_excluded(people)
     people = kept(people)
     if len(people) < 3:
-        raise InputError(f"{source}: {len(people)} people are left; a split needs at least 3")
+        raise InputError(str(source), f"{len(people)} people are kept", "a split needs at least 3")
+    queries = len(people) // 5 if queries is None else queries
     check_queries(queries, len(people))
-    visible = np.stack([_visible(person, options) for person in people])
-    squares = [_square(person, row, options) for person, row in zip(people, visible, strict=True)]
-    pixels = "person scale" if options.normalize else "pixel"
-    crop = "" if options.normalize else f" of a crop of {options.side}"
+    squares = [options.square(person) for person in people]
+    crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
+    unit = "person scales" if options.normalize else f"pixels of a crop of {options.side}"
     split = make_split(
-        [
-            SquareCrop(person.file, square, options.side, person.image_size)
-            for person, square in zip(people, squares, strict=True)
-        ],
+        crops,
         [person.name for person in people],
         in_crop(np.stack([person.joints for person in people]), squares, options.side),
-        visible,
+        np.stack([options.visible(person) for person in people]),
         queries,
         body,
         squared=options.squared,
         normalize=options.normalize,
-        unit=f"squared {pixels}s{crop}, summed over {len(body.names)} joints"
-        if options.squared
-        else f"{pixels}s{crop}, over {len(body.names)} joints",
+        unit=f"{f'squared {unit}, summed' if options.squared else f'{unit},'} over {len(body.names)} joints",
     )
-    return replace(split, excluded=dict(left_out))
+    return replace(split, excluded=dict(counts))
 
 
 def shuffled(people: Sequence[Person], seed: int) -> list[Person]:
@@ -161,11 +174,12 @@ def draw(group: str, seed: int) -> float:
     return int.from_bytes(hashlib.sha256(f"{seed}/{group}".encode()).digest()[:8], "big") / 2**64
 
 
-_NO_IMAGE = "without an image file"
+def _count_excluded(people: Iterable[Person]) -> Counter[str]:
+    return Counter(person.excluded for person in people if person.excluded)
 
 
 def _reason(person: Person, options: Options, files: Files) -> str:
-    visible = _visible(person, options)
+    visible = options.visible(person)
     if visible.sum() < options.min_joints:
         return f"with fewer than {options.min_joints} of {len(visible)} joints"
     if options.by_place and person.place is None:
@@ -173,16 +187,3 @@ def _reason(person: Person, options: Options, files: Files) -> str:
     if np.ptp(person.joints[visible], axis=0).max() < options.min_size:
         return f"smaller than {options.min_size} pixels"
     return "" if files.has(person.file) else _NO_IMAGE
-
-
-def _visible(person: Person, options: Options) -> Array:
-    """Which joints count `[J]`."""
-    return person.marked if options.occluded else person.marked & person.seen
-
-
-def _square(person: Person, visible: Array, options: Options) -> Square:
-    if not options.by_place or person.place is None:
-        return square_round(person.joints[visible], options.margin)
-    x, y, size = person.place
-    side = options.margin * size
-    return Square(x + 0.5 - side / 2, y + 0.5 - side / 2, side)

@@ -1,4 +1,4 @@
-"""Images of people and their joints, as a split: every task of this package makes its splits here."""
+"""A split of images of people with their joints: all tasks of this package use it."""
 
 from __future__ import annotations
 
@@ -45,19 +45,20 @@ def make_split(
         unit: as in `PoseLabels`.
 
     Raises:
-        InputError: an item has too few visible joints and `hidden` is "refuse", or no query is left.
+        InputError: an item has too few visible joints and `hidden` is "refuse", or no query is kept.
     """
-    if visible is not None:
-        visible = np.asarray(visible, dtype=bool)
-        if hidden == "refuse":
-            _refuse_hidden(visible, names)
+    counts = np.full(len(names), joints.shape[1]) if visible is None else visible.sum(1)
+    few = counts * 2 <= joints.shape[1]
+    if hidden == "refuse" and few.any():
+        row = int(few.argmax())
+        got = f"{counts[row]} of {joints.shape[1]} joints are visible ({few.sum()} such items)"
+        raise InputError(names[row], got, "must be more than half", "omit these items, or set hidden=drop")
     labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
     kept: list[int] = labels.kept.tolist()
     kept_queries = sum(row < queries for row in kept)
     if queries and not kept_queries:
-        raise InputError(
-            f"all {queries} queries have too few visible joints; a pose needs more than half: choose other queries"
-        )
+        got = f"all {queries} have at most half of their joints visible"
+        raise InputError("queries", got, hint="choose other queries")
     query_rows, gallery_rows = query_split(range(kept_queries), len(kept))
     return Split(
         [images[row] for row in kept],
@@ -65,18 +66,6 @@ def make_split(
         labels,
         query_rows,
         gallery_rows,
-        excluded={"with too few visible joints": len(names) - len(kept)} if len(kept) < len(names) else {},
-        renderer=PoseRenderer(
-            np.asarray(joints)[kept], None if visible is None else visible[kept], body.skeleton, body.names
-        ),
+        excluded={"with too few visible joints": int(few.sum())} if few.any() else {},
+        renderer=PoseRenderer(joints[kept], None if visible is None else visible[kept], body.skeleton, body.names),
     )
-
-
-def _refuse_hidden(visible: Array, names: Sequence[str]) -> None:
-    few = visible.sum(1) * 2 <= visible.shape[1]
-    if few.any():
-        row = int(few.argmax())
-        raise InputError(
-            f"{names[row]}: {int(visible[row].sum())} of {visible.shape[1]} joints are visible "
-            f"({int(few.sum())} such items); a pose needs more than half: leave these out, or set hidden=drop"
-        )

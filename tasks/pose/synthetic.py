@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from contml import InputError
+from contml._support.validation import check_at_least
 from contml.data import Pixels, Split, Task
 
+from .._readers.splits import check_queries
 from .bodies import LSP
-from .figures import draw_person
+from .persons import draw_person
 from .split import make_split
 
-#: The first test person: a larger training set never reaches it.
+#: Number of the first test person: a larger training set never reaches it.
 _FIRST_TEST = 10_000_000
 
 
@@ -26,7 +27,7 @@ def synthetic(
 ) -> Task:
     """Synthetic people with varied pose, body, clothes, background and clutter, drawn from a seed.
 
-    An image of 64 pixels takes about a millisecond; all images are kept in memory.
+    Drawing takes about a millisecond per image of 64 pixels; the images are kept in memory.
 
     Args:
         train: number of training images.
@@ -37,13 +38,9 @@ def synthetic(
         normalize: poses in the frame of the person, so that neither position nor size counts.
         figures_seed: another seed draws another data set.
     """
-    for name, count in (("train", train), ("test", test)):
-        if count < 3:
-            raise InputError(f"{name} is {count}; a split needs at least 3 images")
-    if figures_seed < 0 or size < 8:
-        raise InputError(f"figures_seed is {figures_seed} and size is {size}; these must be at least 0 and 8")
-    if not 0 <= queries <= test - 2:
-        raise InputError(f"queries is {queries}; it must be 0 to {test - 2}, so that two test images are left to find")
+    check_at_least(3, train=train, test=test)
+    check_at_least(0, figures_seed=figures_seed)
+    check_queries(queries, test)
 
     def draw(first: int, count: int, queries: int) -> Split:
         people = [draw_person(figures_seed, first + index, size) for index in range(count)]

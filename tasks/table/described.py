@@ -12,8 +12,7 @@ from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels
 from contml.labels.captions import tokens
 
 from ..captions.split import word_vectors
-from ..layout.class_numbers import to_classes
-from ..layout.maps import check_shape, read_image_map
+from ..layout.maps import check_shape, read_image_map, to_classes
 from .cells import texts
 from .labels import Array, ClassLabel, Label, OrdinalLabel, TagsLabel
 from .measured import DateLabel, LogNumberLabel, NumberLabel, PlaceLabel, VectorLabel

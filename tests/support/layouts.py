@@ -34,6 +34,11 @@ _SEEN = {
 }
 
 
+def surfaces_of(layout):
+    """Ids of the visible surfaces of a layout type."""
+    return frozenset({layout.rest, *layout.lines})
+
+
 def corner_points(labels):
     """Layout type and points `[n, 2]` (x, y from 0 to 1) of a map in canonical ids; None where a corner is not seen."""
     kind = _SEEN[tuple(np.unique(labels).tolist())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from contml.tasks.pose.figures import draw_person
+from contml.tasks.pose.persons import draw_person
 from PIL import Image
 from scipy.io import savemat
 

@@ -9,10 +9,12 @@ from contml.tasks.layout.surfaces import TYPES
 from contml.tasks.layout.synthetic import synthetic
 from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
 from PIL import Image
+from support.layouts import surfaces_of
 
+from contml import InputError
 from contml.labels import SegmentationLabels
 
-TYPE_OF = {layout.surfaces: kind for kind, layout in TYPES.items()}
+TYPE_OF = {surfaces_of(layout): kind for kind, layout in TYPES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +65,9 @@ def test_a_mirrored_camera_sees_the_mirrored_layout():
 
 
 def test_all_layout_types_appear(rooms):
-    seen = Counter(TYPE_OF[tuple(sorted(set(view.surfaces) - {0}))] for view in rooms)
+    seen = Counter(TYPE_OF[frozenset(view.surfaces) - {0}] for view in rooms)
     assert set(seen) == set(TYPES)
-    numbers = Counter(len(TYPES[kind].surfaces) for kind in seen.elements())
+    numbers = Counter(len(surfaces_of(TYPES[kind])) for kind in seen.elements())
     assert set(numbers) == {2, 3, 4, 5}
     assert all(count > 0.1 * len(rooms) for count in numbers.values())
     assert max(seen.values()) < 0.3 * len(rooms)
@@ -133,8 +135,8 @@ def test_furniture_changes_the_picture_and_not_the_layout(monkeypatch):
     assert np.mean([(one > 40).mean() > 0.05 for one in changed]) > 0.4
 
 
-def test_borders_of_surfaces_are_where_the_map_says(monkeypatch):
-    """In a room painted in one colour a surface, the picture is the map."""
+def test_borders_of_surfaces_agree_with_the_map(monkeypatch):
+    """In a room with one colour per surface, the picture is the map."""
     paints = np.array([(0, 0, 0), (250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 0), (0, 250, 250)])
 
     def flat(rng, view, planes, lengths, rays, boxes):
@@ -148,7 +150,7 @@ def test_borders_of_surfaces_are_where_the_map_says(monkeypatch):
         away = np.abs(pixels[None] - paints[1:, None, None]).sum(3)  # [5,S,S]
         pure = away.min(0) == 0
         assert (away.argmin(0)[pure] + 1 == labels[pure]).all()
-        assert 0 < (~pure).mean() < 0.15, "pixels on a border are mixed of both sides"
+        assert 0 < (~pure).mean() < 0.15, "pixels on a border are mixtures of both sides"
 
 
 def test_boxes_stand_on_the_floor_in_the_room(rooms):
@@ -161,9 +163,7 @@ def test_boxes_stand_on_the_floor_in_the_room(rooms):
             assert not ((low < view.eye) & (view.eye < high)).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), [((0, 0, 4), "at least 8 pixels"), ((-1, 0), "negative|non-negative")]
-)
+@pytest.mark.parametrize(("arguments", "message"), [((0, 0, 4), "size.*4.*8"), ((-1, 0), "negative")])
 def test_bad_room(arguments, message):
     with pytest.raises(ValueError, match=message):
         draw_room(*arguments)
@@ -199,14 +199,14 @@ def test_layouts_are_a_continuum(rooms):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "values"),
     [
-        ({"train": 2}, "train is 2; a split needs at least 3"),
-        ({"test": 20, "queries": 19}, "queries is 19; it must be 0 to 18"),
-        ({"size": 4}, "size is 4"),
-        ({"seed": -1}, "^seed is -1"),
+        ({"train": 2}, "train.*2.*3"),
+        ({"test": 20, "queries": 19}, "queries.*19.*0 to 18"),
+        ({"size": 4}, "size.*4.*8"),
+        ({"seed": -1}, "^seed.*-1.*0"),
     ],
 )
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_options(options, values):
+    with pytest.raises(InputError, match=values):
         synthetic(**{"train": 5, "test": 20, "queries": 2, "size": 16, **options})

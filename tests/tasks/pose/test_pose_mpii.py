@@ -5,14 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose.mpii import mpii
-from contml.tasks.pose.mpii_mat import read_release
+from contml.tasks.pose.mpii import mpii, read_release
 from contml.tasks.pose.people import draw
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
 from support.pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
+from support.refusals import refuses
 
+from contml import InputError
 from contml.experiment import check, load, train
 from contml.preparation import prepare
 
@@ -25,7 +26,7 @@ SMALL = {"queries": 4, "side": 64}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A miniature that no test changes."""
+    """A miniature that no test changes, and its annotations."""
     folder = tmp_path_factory.mktemp("mpii")
     return folder, write_mpii(folder, images=40)
 
@@ -64,14 +65,15 @@ def points(*values):
 def test_every_form_is_read(folder):
     path, truth = folder
     release = read_release(path / MAT)
-    assert {(p.image, p.number) for p in release.people} == set(truth)
+    assert {person_of(person.name) for person in release.people} == set(truth)
     for person in release.people:
-        joints, marked, seen = truth[person.image, person.number]
+        joints, marked, seen = truth[person_of(person.name)]
         np.testing.assert_array_equal(person.marked, marked)
         np.testing.assert_allclose(person.joints[marked], joints[marked], atol=1e-9)
         assert np.isnan(person.joints[~marked]).all()
         np.testing.assert_array_equal(person.seen[marked], seen[marked])
-    assert (release.images, release.unmarked, release.repeated, release.test_images) == (40, 1, [], 2)
+    assert (release.images, release.unmarked, release.test_images) == (40, 1, 2)
+    assert not any(person.excluded for person in release.people)
 
 
 def test_numbers_are_packed_in_the_miniature_as_matlab_does(folder):
@@ -108,8 +110,8 @@ def test_a_single_point_without_is_visible_is_a_person_of_one_joint(tmp_path):
     person = read_release(tmp_path / MAT).people[0]
     assert np.flatnonzero(person.marked).tolist() == [3]
     assert person.seen[3]
-    with pytest.raises(ValueError, match=r"0 people are left|1 people are left|2 people are left"):
-        mpii(str(tmp_path), queries=0)  # it is left out, and two others are too few
+    with refuses(MAT, "people are kept", "at least 3"):
+        mpii(str(tmp_path), queries=0)  # the person is excluded, and two others are too few
 
 
 def test_fields_come_and_go(tmp_path):
@@ -124,8 +126,8 @@ def test_fields_come_and_go(tmp_path):
     one_image(tmp_path, None, rectangle)
     release = read_release(tmp_path / MAT)
     first, second = release.people[:2]
-    assert (first.number, first.place, int(first.marked.sum())) == (2, None, 3)
-    assert (second.number, second.place, int(second.marked.sum())) == (4, (0, 8, 200), 2)
+    assert (person_of(first.name), first.place, int(first.marked.sum())) == (("a.jpg", 2), None, 3)
+    assert (person_of(second.name), second.place, int(second.marked.sum())) == (("a.jpg", 4), (0, 8, 200), 2)
     assert release.unmarked == 2
 
 
@@ -133,30 +135,34 @@ def points_of(count):
     return struct([{"point": points(*((k + 1, k + 1, k, 1) for k in range(count)))}])
 
 
-def test_a_joint_and_an_image_that_appear_twice_are_counted(tmp_path):
+def test_people_with_a_joint_or_an_image_that_appears_twice_are_excluded(tmp_path):
+    reason = "with a joint or an image that appears twice"
     one_image(tmp_path, points((5, 6, 3, 1), (9, 9, 3, 1)))
     release = read_release(tmp_path / MAT)
-    assert (len(release.people), len(release.repeated)) == (2, 1)
+    assert [person.excluded for person in release.people] == [reason, "", ""]
+    assert release.images == 2
     one_image(tmp_path, None, image=struct([{"name": "b.jpg"}]))
     release = read_release(tmp_path / MAT)
-    assert (len(release.people), len(release.repeated)) == (2, 1)
+    assert [person.excluded for person in release.people] == ["", reason, ""]
+    assert release.images == 2
 
 
 def test_an_image_without_a_video_is_a_group_of_its_own(tmp_path):
     one_image(tmp_path, None, vididx=EMPTY)
-    assert [person.video for person in read_release(tmp_path / MAT).people] == ["", "2", "3"]
+    groups = [person.group for person in read_release(tmp_path / MAT).people]
+    assert groups == ["image a.jpg", "video 2", "video 3"]
 
 
 # The task
 
 
 def excluded(task, reason):
-    """How many people are left out for a reason, of both splits."""
+    """How many people of both splits are excluded for a reason, the only one."""
     assert {*task.train.excluded, *task.test.excluded} == {reason}
     return sum(split.excluded.get(reason, 0) for split in (task.train, task.test))
 
 
-def test_people_who_are_left_out_are_counted_by_reason(folder):
+def test_excluded_people_are_counted_by_reason(folder):
     task = mpii(str(folder[0]), **SMALL)
     facts = dict(task.summary)
     few = sum(marked.sum() < 16 for _, marked, _ in folder[1].values())
@@ -176,17 +182,17 @@ def test_people_who_are_left_out_are_counted_by_reason(folder):
 def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
     task, loose = (mpii(str(folder[0]), min_joints=least, **SMALL) for least in (16, 9))
     release = read_release(folder[0] / MAT)
-    video = {person.image: person.video for person in release.people}
+    video = {person.file.name: person.group for person in release.people}
     parts = [{video[person_of(name)[0]] for name in split.names} for split in (task.train, task.test)]
     assert not parts[0] & parts[1]
-    assert all(draw(f"video {v}", 0) >= 0.445 for v in parts[0])
-    assert all(draw(f"video {v}", 0) < 0.445 for v in parts[1])
+    assert all(draw(v, 0) >= 0.445 for v in parts[0])
+    assert all(draw(v, 0) < 0.445 for v in parts[1])
     assert draw("video 17", 0) == 0.8925850465874628, "a number that changes would change everybody's split"
     assert set(task.train.names) <= set(loose.train.names)
     assert set(task.test.names) < set(loose.test.names)
     assert task.test.queries.tolist() == [0, 1, 2, 3]
     assert len(task.test.gallery) == len(task.test) - 4
-    order = [draw(f"video {video[person_of(name)[0]]}", 0) for name in task.test.names]
+    order = [draw(video[person_of(name)[0]], 0) for name in task.test.names]
     assert order == sorted(order), "queries are of the first videos drawn"
     other = mpii(str(folder[0]), seed=1, **SMALL)
     assert set(other.test.names) != set(task.test.names)
@@ -214,7 +220,7 @@ def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
 
 def test_box_of_scale_and_place(folder):
     task = mpii(str(folder[0]), box="scale", margin=1.25, **SMALL)
-    places = {(person.image, person.number): person.place for person in read_release(folder[0] / MAT).people}
+    places = {person_of(person.name): person.place for person in read_release(folder[0] / MAT).people}
     for row, name in enumerate(task.train.names):
         x, y, height = places[person_of(name)]
         square = task.train.images[row].square
@@ -266,16 +272,18 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path, cache):
     assert (tmp_path / "crops").is_dir() is cache
 
 
-def test_people_with_contradictory_joints_are_left_out_and_counted(folder, monkeypatch):
-    release = read_release(folder[0] / MAT)
-    broken = release._replace(people=release.people[5:], repeated=release.people[:5])
-    monkeypatch.setattr("contml.tasks.pose.mpii.read_release", lambda path: broken)
-    task = mpii(str(folder[0]), **SMALL)
+def test_people_whom_the_reader_excludes_are_counted(folder, monkeypatch):
     reason = "with a joint or an image that appears twice"
+
+    def broken(path, locate):
+        release = read_release(path, locate)
+        return release._replace(people=[p._replace(excluded=reason) for p in release.people[:5]] + release.people[5:])
+
+    monkeypatch.setattr("contml.tasks.pose.mpii.read_release", broken)
+    task = mpii(str(folder[0]), **SMALL)
     assert sum(split.excluded.get(reason, 0) for split in (task.train, task.test)) == 5
-    assert not {person_of(name) for name in (*task.train.names, *task.test.names)} & {
-        (person.image, person.number) for person in release.people[:5]
-    }
+    names = {person.name for person in read_release(folder[0] / MAT, (folder[0] / "images").joinpath).people[:5]}
+    assert not names & {*task.train.names, *task.test.names}
     assert task.summary[0][1].endswith(" kept of 80 in 40 images")
 
 
@@ -286,14 +294,32 @@ def test_missing_images(tmp_path):
     truth = write_mpii(tmp_path, images=20)
     names = sorted({name for name, _ in truth})
     (tmp_path / "images" / names[0]).unlink()
-    message = rf"images/{names[0]}: no such image \(1 of 20 images of .*\.mat are missing\); check .* missing=drop"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=rf"images/{names[0]}.*1 of 20 images of .*\.mat.*missing=drop"):
         mpii(str(tmp_path), **SMALL)
     task = mpii(str(tmp_path), missing="drop", **SMALL)
     assert sum(split.excluded.get("without an image file", 0) for split in (task.train, task.test)) == 2
     assert not any(names[0] in name for name in (*task.train.names, *task.test.names))
-    with pytest.raises(ValueError, match=r"none of its 40 people is left \(.*3\d without an image file.*\)"):
+    with pytest.raises(InputError, match=rf"{MAT}.* 40 people.*3\d without an image file"):
         mpii(str(tmp_path), images="elsewhere", missing="drop", **SMALL)
+
+
+def test_images_in_several_folders(tmp_path):
+    write_mpii(tmp_path, images=20)
+    whole = mpii(str(tmp_path), **SMALL)
+    (tmp_path / "rest").mkdir()
+    for path in sorted((tmp_path / "images").iterdir())[::2]:
+        path.rename(tmp_path / "rest" / path.name)
+    # Of two folders that have a file of this name, the first is used.
+    first = min((tmp_path / "images").iterdir())
+    Image.new("RGB", (200, 90)).save(tmp_path / "rest" / first.name)
+    with pytest.raises(InputError, match=r"images/\d+.jpg.* of 20 images"):
+        mpii(str(tmp_path), **SMALL)
+    task = mpii(str(tmp_path), images=["images", "rest"], **SMALL)
+    for split, expected in ((task.train, whole.train), (task.test, whole.test)):
+        assert {image.file.parent.name for image in split.images} == {"images", "rest"}
+        assert [person_of(name) for name in split.names] == [person_of(name) for name in expected.names]
+        assert (split.labels.pairwise() == expected.labels.pairwise()).all()
+        assert all(image.file.parent.name == "images" for image in split.images if image.file.name == first.name)
 
 
 def test_a_broken_image_is_named(folder, tmp_path):
@@ -303,69 +329,76 @@ def test_a_broken_image_is_named(folder, tmp_path):
     with pytest.raises(OSError, match="cannot identify image file"):
         task.train.image(0)
     changes = [*OPTIONS, f"task.root={tmp_path}", "sampler.batches=20"]
-    with pytest.raises(ValueError, match=r"\.jpg, person \d: cannot be decoded \(cannot identify.*broken: skip"):
+    with pytest.raises(InputError, match=r"\.jpg, person \d.*cannot identify.*broken: skip"):
         train(load("pose/synthetic", changes), tmp_path / "runs")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fields"),
     [
-        ({"min_joints": 8}, "min_joints is 8; it must be 9 to 16, so that any two people have a joint in common"),
-        ({"min_joints": 17}, "min_joints is 17; it must be 9 to 16"),
-        ({"margin": 0.5}, "margin is 0.5; it must be 1 to 10"),
-        ({"side": 4}, "side is 4; it must be at least 8"),
-        ({"test": 1.0}, "test is 1.0; it must be above 0 and below 1: the probability that a video is drawn"),
-        ({"test": 0.001}, "0 people are left; a split needs at least 3"),
-        ({"queries": 1919}, r"queries is 1919; it must be 0 to 3\d, so that two of 3\d test images"),
-        (
-            {"annotations": "mpii.mat"},
-            r"mpii.mat: no such file; set annotations to the name of the file; .* holds images, mpii_human_pose_v1",
-        ),
-        ({"root": "/nowhere"}, "root=/nowhere: no such folder"),
+        ({"min_joints": 8}, ("min_joints", "8", "9 to 16")),
+        ({"min_joints": 17}, ("min_joints", "17", "9 to 16")),
+        ({"margin": 0.5}, ("margin", "0.5", "1 to 10")),
+        ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
+        ({"test": 0.001}, (MAT, "0 people", "at least 3")),
     ],
 )
-def test_wrong_options(folder, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_wrong_options(folder, options, fields):
+    with refuses(*fields):
+        mpii(str(folder[0]), **{**SMALL, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({"side": 4}, "side.*4.*8"),
+        ({"queries": 1919}, r"queries.*1919.*0 to 3\d"),
+        ({"annotations": "mpii.mat"}, "mpii.mat.*annotations.*images, mpii_human_pose_v1"),
+        ({"root": "/nowhere"}, "root.*/nowhere"),
+    ],
+)
+def test_wrong_options_that_all_tasks_check(folder, options, values):
+    with pytest.raises(InputError, match=values):
         mpii(**{"root": str(folder[0]), **SMALL, **options})
 
 
 @pytest.mark.parametrize(
-    ("point", "message"),
+    ("point", "got", "allowed"),
     [
-        ((5, 6, 16), r"annolist\(1\).annorect\(1\): a point has x 5.0, y 6.0, id 16.0; ids are 0 to 15"),
-        ((5, 6, 2.5), r"id 2.5; ids are 0 to 15"),
-        ((5, 6), r"id None; ids are 0 to 15"),
-        ((5, EMPTY, 2), "y None"),
-        ((np.array([5, 6]), 6, 2), r"annolist\(1\).annorect\(1\): x is \[\[?5, 6\]?\]; it must be one finite number"),
-        ((np.nan, 6, 2), r"x is .*nan.*; it must be one finite number"),
-        (("five", 6, 2), r"x is .*five.*; it must be one finite number"),
+        ((5, 6, 16), "x 5.0, y 6.0, id 16.0", "0 to 15"),
+        ((5, 6, 2.5), "id 2.5", "0 to 15"),
+        ((5, 6), "id None", "0 to 15"),
+        ((5, EMPTY, 2), "y None", ""),
+        ((np.array([5, 6]), 6, 2), "[5, 6]", "one finite number"),
+        ((np.nan, 6, 2), "nan", "one finite number"),
+        (("five", 6, 2), "five", "one finite number"),
     ],
 )
-def test_malformed_points_are_named(tmp_path, point, message):
+def test_malformed_points_are_named(tmp_path, point, got, allowed):
     one_image(tmp_path, points(point))
-    with pytest.raises(ValueError, match=message):
+    with refuses(f"{MAT}: annolist(1).annorect(1)", got, allowed):
         read_release(tmp_path / MAT)
 
 
-def test_files_that_are_something_else(tmp_path):
+def test_other_files(tmp_path):
     path = tmp_path / MAT
     path.write_bytes(b"MATLAB 5.0 MAT-file, cut short")
-    with pytest.raises(ValueError, match=r"\.mat: not a readable MATLAB file"):
+    with refuses(MAT):
         read_release(path)
     savemat(path, {"joints": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"has no variable 'RELEASE' \(it has joints\)"):
+    with pytest.raises(InputError, match=rf"{path}.*RELEASE.*joints"):
         read_release(path)
     savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}])}})
-    with pytest.raises(ValueError, match=r"has no RELEASE.img_train; is it mpii_human_pose_v1_u12_1.mat\?"):
+    with refuses(MAT, "no RELEASE.img_train", "mpii_human_pose_v1_u12_1.mat"):
         read_release(path)
     savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}]), "img_train": np.ones((1, 2))}})
-    with pytest.raises(ValueError, match="img_train has 2 numbers, annolist 1 entries"):
+    with refuses(MAT, "img_train has 2 numbers, annolist 1 entries", "one number per entry"):
         read_release(path)
     savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}]), "img_train": np.ones((1, 1))}})
-    with pytest.raises(ValueError, match=r"annolist\(1\): has no image.name"):
+    with refuses(f"{MAT}: annolist(1)", "no image.name", "mpii_human_pose_v1_u12_1.mat"):
         read_release(path)
     savemat(path, {"RELEASE": {"annolist": struct([{"image": struct([{"name": "a"}])}]), "img_train": np.ones((1, 1))}})
-    with pytest.raises(ValueError, match=r"no training image has a person with joints \(1 entries in annolist\)"):
+    with refuses(MAT, "no person with joints in 1 entries"):
         read_release(path)
 
 
@@ -381,16 +414,17 @@ def test_real_joints_in_the_official_structs():
     truth = {(person["img_paths"], person["people_index"]): person for person in listed}
     used = set()
     for person in release.people:
-        joints = np.array(truth[person.image, person.number]["joint_self"])
+        listed_person = truth[person_of(person.name)]
+        joints = np.array(listed_person["joint_self"])
         marked = joints[:, :2].any(1)
         np.testing.assert_array_equal(person.marked, marked)
         np.testing.assert_allclose(person.joints[marked] + 1, joints[marked, :2], atol=1e-3)
         x, y, height = person.place
-        np.testing.assert_allclose((x + 1, y + 1), truth[person.image, person.number]["objpos"])
-        assert height == pytest.approx(200 * truth[person.image, person.number]["scale_provided"], rel=1e-5)
-        if forms[person.image] != "none":
+        np.testing.assert_allclose((x + 1, y + 1), listed_person["objpos"])
+        assert height == pytest.approx(200 * listed_person["scale_provided"], rel=1e-5)
+        if forms[person.file.name] != "none":
             np.testing.assert_array_equal(person.seen[marked], joints[marked, 2] == 1)
-        used.add(forms[person.image])
+        used.add(forms[person.file.name])
     assert used == {"num", "char", "none", "mixed"}
 
 
@@ -401,7 +435,7 @@ def test_real_people_through_engine_training_and_report(tmp_path):
     Image.new("L", (1920, 1080), 90).save(tmp_path / "grey.jpg")  # their images are not ours to have
     grey = (tmp_path / "grey.jpg").read_bytes()
     for person in read_release(SAMPLE).people:
-        (tmp_path / "images" / person.image).write_bytes(grey)
+        (tmp_path / "images" / person.file).write_bytes(grey)
     task = mpii(str(tmp_path), queries=50)
     kept, found = len(task.train) + len(task.test), 644
     assert 0.62 < kept / found < 0.74, "68 % of Tompson's people have all joints"
