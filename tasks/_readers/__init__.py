@@ -1,1 +1,1 @@
-"""What the readers of data sets share, each once: folders, text and tables, MATLAB files, COCO's files, splits."""
+"""What the readers of data sets share: folders, text and CSV files, MATLAB files, COCO annotation files, splits."""

@@ -1,4 +1,4 @@
-"""The folder of a data set, the folders of its images, and which files are there."""
+"""The folder of a data set, the folders of its images, and which files exist."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 
 from contml import InputError
 
-#: What happens where images or labels are missing.
+#: What to do with missing images or labels: raise an error, or omit and count them.
 Missing: TypeAlias = Literal["refuse", "drop"]
 
-#: How names of images end, in lower case.
+#: Endings of image names, in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-_PACKED = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
+_ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 
 
 def data_folder(root: str, what: str = "the data set") -> Path:
@@ -25,7 +25,7 @@ def data_folder(root: str, what: str = "the data set") -> Path:
     """
     folder = Path(root).expanduser()
     if not folder.is_dir():
-        raise InputError(f"root={root}: no such folder; give the folder of {what}")
+        raise InputError("root", f"no such folder {root}", hint=f"give the folder of {what}")
     return folder
 
 
@@ -39,7 +39,7 @@ def folder_with(root: str, mark: str, inside: Sequence[str], what: str) -> Path:
     for candidate in (folder, *(folder / name for name in inside)):
         if (candidate / mark).exists():
             return candidate
-    raise InputError(f"{folder}: has no {mark}{not_unpacked(folder)}; give the folder of {what}")
+    raise InputError(str(folder), f"has no {mark}{not_unpacked(folder)}", hint=f"give the folder of {what}")
 
 
 def image_folders(root: Path, images: str | list[str]) -> list[Path]:
@@ -50,18 +50,18 @@ def image_folders(root: Path, images: str | list[str]) -> list[Path]:
     """
     names = [images] if isinstance(images, str) else list(images)
     if not names:
-        raise InputError("images=[]: names no folder; give the folder of the images, or a list of folders")
+        raise InputError("images", "[]", "must be the folder of the images, or a list of folders")
     return [root / name for name in names]
 
 
 class Files:
-    """Which files exist. Every folder is listed once: to ask for each of a million files is slow."""
+    """Which files exist. Each folder is listed once: asking for each of a million files is slow."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
 
     def has(self, path: str | Path) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         folder, name = os.path.split(path)
         return name in self.names(folder)
 
@@ -70,25 +70,23 @@ class Files:
         return next((place for place in places if self.has(place)), None)
 
     def locate(self, folders: Sequence[Path], name: str) -> Path:
-        """Where a file is, in the first of the folders that has it, or else where it should be, in the first."""
+        """The file in the first folder that has it; in the first folder of all where none has it."""
         places = [folder / name for folder in folders]
         return self.find(*places) or places[0]
 
     def names(self, folder: str | Path) -> frozenset[str]:
         """The names of the files in a folder; none where there is no such folder."""
         folder = os.fspath(folder)
-        found = self._listed.get(folder)
-        if found is None:
+        if folder not in self._listed:
             try:
                 with os.scandir(folder or ".") as entries:
-                    found = frozenset(entry.name for entry in entries if entry.is_file())
+                    self._listed[folder] = frozenset(entry.name for entry in entries if entry.is_file())
             except OSError:
-                found = frozenset()
-            self._listed[folder] = found
-        return found
+                self._listed[folder] = frozenset()
+        return self._listed[folder]
 
     def forget(self) -> None:
-        """Let go of the lists of folders."""
+        """Free the memory of the lists."""
         self._listed.clear()
 
 
@@ -98,39 +96,36 @@ def refuse_absent(
     """Refuse missing files.
 
     Args:
-        absent: where files should be, each once; none: nothing is refused.
-        listed: how many the data set lists.
-        what: these, in words: "training images of captions.csv".
-        kind: what such a file is.
+        absent: the missing files, each once; empty: nothing is refused.
+        listed: how many files the data set lists.
+        what: the listed files in words: "training images of captions.csv".
+        kind: what one such file is.
         can_drop: whether missing=drop would help.
 
     Raises:
-        InputError: there are such files. It says why, as far as the folder shows it.
+        InputError: there are missing files. The message gives the reason, if the folder shows it.
     """
     if absent:
-        hint = ", or set missing=drop to leave them out" if can_drop else ""
-        raise InputError(
-            f"{absent[0]}: no such {kind} ({len(absent):,} of {listed:,} {what} are missing{_why_absent(absent[0])}); "
-            f"check root and the folders of images{hint}"
-        )
+        number = f"{len(absent):,} of {listed:,} {what} are missing"
+        hint = "check root and the folders of images" + (", or set missing=drop to omit them" if can_drop else "")
+        raise InputError(str(absent[0]), f"no such {kind} ({number}{_why_absent(absent[0])})", hint=hint)
 
 
 def no_such_file(path: Path, option: str = "") -> InputError:
-    """The error of a file that is not there; `option` is the one that names it, if there is one."""
-    hint = f"set {option} to the name of the file; " if option else ""
-    return InputError(f"{path}: no such file; {hint}{_contents(path.parent)}{not_unpacked(path.parent)}")
+    """The error of a missing file; `option` is the task's option that names it, if there is one."""
+    hint = f"set {option} to the name of the file" if option else ""
+    return InputError(str(path), f"no such file ({_contents(path.parent)}{not_unpacked(path.parent)})", hint=hint)
 
 
 def not_unpacked(folder: Path) -> str:
-    """A hint where a folder holds an archive: "; images.zip is not unpacked"; else ""."""
-    packed = sorted(n for n in Files().names(folder) if n.lower().endswith(_PACKED) and not n.startswith("."))
-    return f"; {packed[0]} is not unpacked" if packed else ""
+    """A remark where a folder holds an archive: ", images.zip is not unpacked"; else ""."""
+    packed = sorted(n for n in Files().names(folder) if n.lower().endswith(_ARCHIVES) and not n.startswith("."))
+    return f", {packed[0]} is not unpacked" if packed else ""
 
 
 def _why_absent(path: Path) -> str:
-    beside = Files().names(path.parent)
-    if alike := sorted(name for name in beside if name.lower() == path.name.lower()):
-        return f"; there is a {alike[0]}: upper and lower case differ"
+    if alike := sorted(name for name in Files().names(path.parent) if name.lower() == path.name.lower()):
+        return f"; there is {alike[0]}: upper and lower case differ"
     folder = path.parent
     if folder.is_dir():
         return ""
@@ -140,10 +135,10 @@ def _why_absent(path: Path) -> str:
 
 
 def _contents(folder: Path) -> str:
-    """What a folder holds, in words."""
+    """The names in a folder, for an error."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
-        return f"{folder} is no folder"
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"{folder} holds {shown or 'nothing'}"
+        return f"{folder} is not a folder"
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"{folder} holds {', '.join(names[:6]) or 'nothing'}{more}"

@@ -1,4 +1,4 @@
-"""MATLAB files, through scipy: structs are arrays of records."""
+"""MATLAB files, read by scipy: structs are arrays of records."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def read_mat(path: Path, option: str = "") -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise no_such_file(path, option) from None
     except NotImplementedError:
-        raise InputError(f"{path}: a MATLAB 7.3 (HDF5) file; save it with '-v7'") from None
+        raise InputError(str(path), "a MATLAB 7.3 (HDF5) file", hint="save it with '-v7'") from None
     except Exception as error:  # on damaged files, scipy raises nearly anything
-        raise InputError(f"{path}: not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
+        raise InputError(str(path), f"not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
     return {name: value for name, value in found.items() if not name.startswith("__")}
 
 
@@ -38,21 +38,20 @@ def read_variable(path: Path, name: str, option: str = "") -> Any:
     """
     found = read_mat(path, option)
     if name not in found:
-        raise InputError(f"{path}: has no variable '{name}' (it has {', '.join(found) or 'nothing'})")
+        raise InputError(str(path), f"has no variable '{name}' (it has {', '.join(found) or 'nothing'})")
     return found[name]
 
 
 def read_records(path: Path, variables: dict[str, Any], name: str, fields: Sequence[str], hint: str = "") -> list[Any]:
-    """The records of a struct array; their fields are found by name, for copies have them in another order.
+    """The records of a struct array. Use their fields by name: their order differs between copies.
 
     Raises:
         InputError: there is no such struct array, or its records lack a field.
     """
     table = variables.get(name)
     if table is None or table.dtype.names is None:
-        raise InputError(f"{path}: has no struct array '{name}' (it has {', '.join(variables) or 'nothing'})")
+        raise InputError(str(path), f"has no struct array '{name}' (it has {', '.join(variables) or 'nothing'})")
     if absent := [field for field in fields if field not in table.dtype.names]:
-        raise InputError(
-            f"{path}: its records have no field '{absent[0]}' (they have {', '.join(table.dtype.names)}){hint}"
-        )
+        found = f"its records have no field '{absent[0]}' (they have {', '.join(table.dtype.names)})"
+        raise InputError(str(path), found, hint=hint)
     return list(table.ravel())

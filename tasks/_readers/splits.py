@@ -1,4 +1,4 @@
-"""Which items are for training, for testing, and queries: by lists of names, or by a column."""
+"""Which items are for training, for testing, and queries: from lists of names, or from a column."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from contml import InputError
+from contml.data import draw_queries
 
 from .text import read_json
 
 T = TypeVar("T", bound=Hashable)
 
-#: What the cells of a column of the split mean.
+#: The words of a split column.
 _PARTS = {
     **dict.fromkeys(("train", "training", "fit"), "train"),
     **dict.fromkeys(("test", "testing", "gallery", "eval", "evaluation"), "test"),
@@ -30,7 +31,7 @@ class Parts(NamedTuple, Generic[T]):
 
 
 def part_of(cell: str) -> str:
-    """What a cell of a column of the split means; "" where it means nothing."""
+    """The part that a cell of a split column names: "train", "test", "query", "val"; "" where it names none."""
     return _PARTS.get(cell.strip().lower(), "")
 
 
@@ -46,25 +47,23 @@ def split_by_column(
         left_out: cells of items that are in no part.
 
     Raises:
-        InputError: an item has no cell, or another.
+        InputError: an item has no cell, or an unknown one.
     """
     parts: dict[str, list[T]] = {"train": [], "test": [], "query": []}
     for item, cell in items:
         if cell is None:
-            raise InputError(
-                f"{path}: {item} has no '{column}'; give every item train, test or query, or name a file of lists of "
-                "names"
-            )
+            hint = "give each item train, test or query, or name a file of lists of names"
+            raise InputError(str(path), f"{item} has no '{column}'", hint=hint)
         if cell in parts:
             parts[cell].append(item)
         elif cell not in left_out:
-            allowed = ", ".join([*parts, *(word or "nothing" for word in left_out)])
-            raise InputError(f"{path}: {item} has {column} '{cell}'; it must be one of {allowed}")
+            words = ", ".join([*parts, *(word or "nothing" for word in left_out)])
+            raise InputError(str(path), f"{item} has {column} '{cell}'", f"must be one of {words}")
     return Parts(parts["train"], parts["query"], parts["test"])
 
 
 def read_lists(path: Path, option: str) -> dict[str, list[str]]:
-    """Lists of names in a JSON file: "train", "test" and perhaps "queries" ("test_queries"), which are part of "test".
+    """Lists of names in a JSON file: "train", "test" and perhaps "queries" ("test_queries"), a part of "test".
 
     Raises:
         InputError: no such file, or not such lists.
@@ -78,7 +77,7 @@ def read_lists(path: Path, option: str) -> dict[str, list[str]]:
     }
     for part, names in lists.items():
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{path}: '{part}' is no list of names; give an object of lists train, test, queries")
+            raise InputError(str(path), f"'{part}' is not a list of names", "must hold lists train, test, queries")
     return lists
 
 
@@ -91,22 +90,21 @@ def split_by_lists(path: Path, train: Sequence[T], queries: Sequence[T], test: S
     for part, items in (("train", train), ("queries", queries), ("test", test)):
         if len(set(items)) < len(items):
             repeated = next(item for item in items if items.count(item) > 1)
-            raise InputError(f"{path}: {repeated} appears twice in {part}; list it once")
+            raise InputError(str(path), f"{repeated} appears twice in {part}", hint="list it once")
     chosen = set(queries)
     refuse_shared(path, train, (*queries, *test))
     return Parts(list(train), list(queries), [item for item in test if item not in chosen])
 
 
 def refuse_shared(path: Path, train: Iterable[Any], test: Iterable[Any], what: str = "image") -> None:
-    """Refuse what is in train and in test: a test shows nothing where it was trained on."""
+    """Refuse items that are both in train and in test."""
     if both := set(train) & set(test):
-        raise InputError(
-            f"{path}: {what} {min(both)} is in train and in test ({len(both):,} such {what}s); give each to one of them"
-        )
+        found = f"{what} {min(both)} is in train and in test ({len(both):,} such {what}s)"
+        raise InputError(str(path), found, hint="give each to one of them")
 
 
 def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
-    """The split; where no queries are named, the first fifth of the test items are.
+    """The split; where no queries are named, the first fifth of the test items are queries.
 
     Raises:
         InputError: a part is too small.
@@ -115,21 +113,11 @@ def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
         fifth = len(parts.gallery) // 5
         parts = Parts(parts.train, parts.gallery[:fifth], parts.gallery[fifth:])
     if len(parts.train) < 3 or len(parts.gallery) < 2 or not parts.queries:
-        raise InputError(
-            f"{path}: the split has {len(parts.train)} train, {len(parts.queries)} query, {len(parts.gallery)} test; "
-            "training needs at least 3 images, an evaluation 1 query and 2 others"
-        )
+        found = f"{len(parts.train)} train, {len(parts.queries)} query and {len(parts.gallery)} test items"
+        raise InputError(str(path), found, "needs at least 3 train items, 1 query and 2 others to find")
     return parts
 
 
 def check_queries(queries: int, items: int) -> None:
-    """Refuse a number of queries that leaves fewer than two of the test items to find.
-
-    Raises:
-        InputError: the number is out of range.
-    """
-    if not 0 <= queries <= max(items - 2, 0):
-        raise InputError(
-            f"queries is {queries}; it must be 0 to {max(items - 2, 0)}, so that two of {items} test images are left "
-            "to find; 0 makes every image a query against all others"
-        )
+    """Refuse a number of queries that leaves fewer than two of the test items to find."""
+    draw_queries(queries, items, seed=0)

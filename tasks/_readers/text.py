@@ -1,4 +1,4 @@
-"""Text files: lines, lists of names, JSON, and the rows of CSV files; an error names the file and the line."""
+"""Text files: lines, lists of names, JSON, and CSV; an error names the file and the line."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .folders import no_such_file
 
 
 def read_text(path: Path, option: str = "", encoding: str = "utf-8") -> str:
-    """The text of a file; a byte-order mark is left out. `option` is the task's option that names the file."""
+    """The text of a file without its byte-order mark. `option` is the task's option that names the file."""
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise no_such_file(path, option) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(str(path), f"cannot be read ({error.strerror})") from None
     try:
         return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
+        hint = "save it as UTF-8, or set encoding (latin-1, utf-16) if the task has that option"
         raise InputError(
-            f"{path}:{line}: not {encoding} text (byte 0x{content[error.start]:02x}); "
-            "save it as UTF-8, or, where the task has it, set encoding to what it is (latin-1, utf-16)"
+            f"{path}:{line}", f"not {encoding} text (byte 0x{content[error.start]:02x})", hint=hint
         ) from None
     except LookupError:
-        raise InputError(f"encoding is {encoding!r}, which is unknown; give utf-8, latin-1 or utf-16") from None
+        raise InputError("encoding", repr(encoding), "must be utf-8, latin-1, utf-16 or similar") from None
 
 
 def read_lines(path: Path, option: str = "", encoding: str = "utf-8") -> list[tuple[int, str]]:
@@ -44,19 +44,19 @@ def read_lines(path: Path, option: str = "", encoding: str = "utf-8") -> list[tu
 
 
 def read_names(path: Path, option: str = "") -> list[str]:
-    """A list of names, one per line, each once; at least one."""
+    """A list of at least one name, one per line, without repetitions."""
     first: dict[str, int] = {}
     for number, line in read_lines(path, option):
         add_once(first, line.strip(), path, number)
     if not first:
-        raise InputError(f"{path}: names no images; give one name per line")
+        raise InputError(str(path), "names no images", hint="give one name per line")
     return list(first)
 
 
 def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
     """Note the line of a name, or refuse a name that an earlier line has."""
     if name in lines:
-        raise InputError(f"{path}:{line}: {name} appears twice, first in line {lines[name]}")
+        raise InputError(f"{path}:{line}", f"{name} appears twice, first in line {lines[name]}")
     lines[name] = line
 
 
@@ -66,11 +66,11 @@ def read_json(path: Path, option: str = "", encoding: str = "utf-8") -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InputError(f"{path}: not JSON, or cut short ({error})") from None
+        raise InputError(str(path), f"incomplete, or not JSON ({error})") from None
 
 
 def csv_rows(path: Path, text: str, delimiter: str = ",", *, uneven: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file that are not blank, with the lines where they begin; the first is the header.
+    """The rows of a CSV file that are not blank, each with its first line; the first row is the header.
 
     Args:
         path: the file, for errors.
@@ -82,23 +82,21 @@ def csv_rows(path: Path, text: str, delimiter: str = ",", *, uneven: bool = Fals
         InputError: a delimiter of several characters, a row that is not CSV, or one of another length than the header.
     """
     if len(delimiter) != 1:
-        raise InputError(f"delimiter={delimiter!r}: it must be one character")
+        raise InputError("delimiter", repr(delimiter), "must be one character")
     rows = csv.reader(text_lines(text), delimiter=delimiter, strict=True)
     line, width = 1, 0
     try:
         for row in rows:
-            here, line = line, rows.line_num + 1  # a quoted cell may hold line breaks
-            if not any(row) or not any(cell.strip() for cell in row):
+            first, line = line, rows.line_num + 1  # a quoted cell may hold line breaks
+            if not any(cell.strip() for cell in row):
                 continue
             width = width or len(row)
             if len(row) != width and not uneven:
-                raise InputError(
-                    f"{path}:{here}: {len(row)} cells, but the header has {width}; the delimiter is '{delimiter}': put "
-                    "cells that hold it in double quotes"
-                )
-            yield here, row
+                hint = f"the delimiter is '{delimiter}': put cells that contain it in double quotes"
+                raise InputError(f"{path}:{first}", f"{len(row)} cells, but the header has {width}", hint=hint)
+            yield first, row
     except csv.Error as error:
-        raise InputError(f"{path}:{line}: not readable as CSV ({error}); is a double quote not closed?") from None
+        raise InputError(f"{path}:{line}", f"not CSV ({error})", hint="close every double quote") from None
 
 
 def read_csv(
@@ -115,10 +113,10 @@ def read_csv(
     Args:
         path: the file.
         option: the task's option that names it.
-        columns: what the file must have, each once, and the option that names it or "".
+        columns: columns that the file must have, each once, and the option that names each, or "".
         delimiter: between cells.
         encoding: of the file.
-        uneven: rows may be shorter or longer than the header; what is missing is empty, what is more is ignored.
+        uneven: rows may be shorter or longer than the header; absent cells are empty, further ones are ignored.
 
     Raises:
         InputError: no such file, not a CSV file, or a column is missing.
@@ -128,11 +126,9 @@ def read_csv(
     names = [cell.strip() for cell in header]
     for name, named_by in columns.items():
         if names.count(name) != 1:
-            hint = f"; set {named_by} to the name of the column" if named_by else ""
-            raise InputError(
-                f"{path}:{line}: has {'no' if name not in names else 'more than one'} column '{name}' "
-                f"(it has {', '.join(names) or 'nothing'}){hint}"
-            )
+            found = f"has {'more than one' if name in names else 'no'} column '{name}'"
+            hint = f"set {named_by} to the name of the column" if named_by else ""
+            raise InputError(f"{path}:{line}", f"{found} (it has {', '.join(names) or 'nothing'})", hint=hint)
     empty = dict.fromkeys(names, "")
     return names, [
         (line, empty | {name: cell.strip() for name, cell in zip(names, row, strict=False)}) for line, row in rows
@@ -140,7 +136,7 @@ def read_csv(
 
 
 def text_lines(text: str) -> Iterator[str]:
-    """Lines with their ends; only line feeds end one: `str.splitlines` also cuts at characters that texts may hold."""
+    """Lines with their ends. Only line feeds end a line: `str.splitlines` also cuts at characters within texts."""
     if "\n" not in text:
         text = text.replace("\r", "\n")  # as spreadsheets on old Macs write
     start = 0

@@ -1,14 +1,6 @@
-"""Captioned images: retrieved by what their captions say, by the Word Mover's Distance."""
+"""Captioned images: the label distance compares their captions by the Word Mover's Distance."""
 
 from contml._support.imports import LazyTable
 
 #: Every task of this package by its name in a config, `captions/NAME`: imported when it is used.
-TASKS = LazyTable(
-    __name__,
-    {
-        "synthetic": "synthetic:synthetic",
-        "coco": "coco:coco",
-        "flickr": "flickr:flickr",
-        "files": "files:files",
-    },
-)
+TASKS = LazyTable(__name__, {name: f"{name}:{name}" for name in ("synthetic", "coco", "flickr", "files")})

@@ -1,4 +1,4 @@
-"""MS-COCO captions: the official files through pycocotools, or Karpathy's split."""
+"""MS-COCO captions: the official files, or Karpathy's split."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ def coco(
     dim: int = 100,
     seed: int = 0,
 ) -> Task:
-    """MS-COCO with its captions: train2014 to train on, val2014 to retrieve in, or the split of a Karpathy file.
+    """MS-COCO with its captions: training on train2014, retrieval in val2014, or the split of a Karpathy file.
 
-    ROOT/annotations/captions_train2014.json, ROOT/annotations/captions_val2014.json, and the images in ROOT/train2014
-    and ROOT/val2014. For 2017 name the files and the folders. With `karpathy` (dataset_coco.json) captions and split
-    come from that file, "restval" is trained on, and images are found under their 2014 or their 2017 names.
+    The folder holds `annotations/captions_train2014.json`, `annotations/captions_val2014.json`, and the images in
+    `train2014` and `val2014`. For 2017, name the files and the folders. With `karpathy` (dataset_coco.json), captions
+    and split come from that file, "restval" is part of the training set, and images are found under their 2014 or
+    2017 names.
 
     Args:
         root: the folder of the data set.
         train: the official file of training captions in it.
         test: the official file of test captions in it.
-        train_images: the folder of the training images in it, or several: a file is looked for in each in turn.
-        test_images: the folder of the test images in it, or several.
-        karpathy: a file of Karpathy's form in it, in place of the official two.
+        train_images: the folder of the training images in it, or a list of folders, which are searched in order.
+        test_images: the folder of the test images in it, or a list of folders.
+        karpathy: a file in Karpathy's format in it, instead of the official two.
         held_out: which part of Karpathy's file is the test split.
-        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, gensim's own;
-            null trains Word2Vec on the training captions.
+        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
+            format; null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
-        empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" them.
-        missing: what to do with images that have no file or no caption: "refuse", or "drop" them.
+        empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" and count them.
+        missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
-        seed: of the draw of queries, and of word vectors that are trained.
+        seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
     options = Options(vectors, normalize, empty, missing, queries, dim, seed)
@@ -69,7 +70,7 @@ def coco(
 
 
 def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
-    """An image of Karpathy's file, under its own name or that of the 2017 download."""
+    """An image of Karpathy's file, under its own name or its name in the 2017 download."""
     places = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
         places += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
@@ -86,9 +87,8 @@ def _official_records(path: Path, option: str, images: list[Path], missing: Miss
     captions: dict[int, list[str]] = {}
     for note in sorted(content["annotations"], key=lambda note: note["id"]):
         if not isinstance(note["caption"], str):
-            raise InputError(f"{path}: annotation {note['id']} has no caption that is text")
+            raise InputError(f"{path}: annotation {note['id']}", f"caption is {note['caption']!r}", "must be a text")
         captions.setdefault(note["image_id"], []).append(note["caption"].strip())
     return [
-        Record.of(on_disk, on_disk.locate(images, image["file_name"]), captions.get(number, []))
-        for number, image in listed.items()
+        Record.of(on_disk, images, image["file_name"], captions.get(number, [])) for number, image in listed.items()
     ]

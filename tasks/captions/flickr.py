@@ -31,73 +31,65 @@ def flickr(
     dim: int = 100,
     seed: int = 0,
 ) -> Task:
-    """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names, its spelling too.
+    """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names and spelling.
 
     A line of the token file is `NAME.jpg#K`, a tab, the caption. A list has one name per line, with or without ".jpg";
     images that are in no list are not used. For Flickr30k: captions=results_20130124.token images=flickr30k-images, and
-    lists of your own. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json) captions and split come from that
+    your own lists. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json) captions and split come from that
     file.
 
     Args:
         root: the folder of the data set.
         captions: the token file in it.
-        images: the folder of images in it, or several: a file is looked for in each in turn.
+        images: the folder of images in it, or a list of folders, which are searched in order.
         train: the list of training images in it.
         test: the list of test images in it; to choose options, the list of the development images.
-        karpathy: a file of Karpathy's form in it, in place of token file and lists.
+        karpathy: a file in Karpathy's format in it, instead of the token file and the lists.
         held_out: which part of Karpathy's file is the test split.
         encoding: of the token file.
-        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, gensim's own;
-            null trains Word2Vec on the training captions.
+        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
+            format; null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
-        empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" them.
-        missing: what to do with images that have no file or no caption: "refuse", or "drop" them.
+        empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" and count them.
+        missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
-        seed: of the draw of queries, and of word vectors that are trained.
+        seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
     places = image_folders(folder, images)
     options = Options(vectors, normalize, empty, missing, queries, dim, seed)
-
-    def record(name: str, texts: list[str]) -> Record:
-        return Record.of(on_disk, on_disk.locate(places, name), texts)
-
+    source = folder / (karpathy or captions)
     if karpathy:
-        source = folder / karpathy
-        train_records, test_records = (
-            [record(entry.filename, entry.captions) for entry in entries] for entries in read_karpathy(source, held_out)
-        )
+        parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source, held_out)]
     else:
-        source = folder / captions
-        by_name = read_tokens(source, encoding)
-        train_records, test_records = (
-            [record(name, by_name.get(name, [])) for name in _as_keys(read_names(folder / listed, option), by_name)]
-            for listed, option in ((train, "train"), (test, "test"))
-        )
+        texts = read_tokens(source, encoding)
+        parts = [
+            [(name, texts.get(name, [])) for name in _as_keys(read_names(folder / names, option), texts)]
+            for names, option in ((train, "train"), (test, "test"))
+        ]
+    train_records, test_records = ([Record.of(on_disk, places, *item) for item in part] for part in parts)
     return make_task(folder, source, train_records, test_records, options)
 
 
 def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
-    """The captions of each image of a token file, in the order of their numbers; a blank caption is left out.
+    """The captions of each image of a token file, in the order of their numbers, without blank ones.
 
     Raises:
-        InputError: a line is of another form, or repeats the key of an earlier one.
+        InputError: a line has another form, or repeats the key of an earlier one.
     """
     captions: dict[str, dict[int, str]] = {}
     lines: dict[str, int] = {}
     for number, line in read_lines(path, "captions", encoding):
         key, tab, caption = line.partition("\t")
-        # A name may hold a '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
+        # A name may contain '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
         name, mark, place = key.strip().rpartition("#")
         if not (tab and mark and name and place.isdecimal()):
             if number == 1 and "#" not in line and line.lower().startswith("image"):
-                raise InputError(
-                    f"{path}:1: a header ({line[:60]!r}), so this is a table; read it with the task captions/files: "
-                    f"captions={path.name}, and set delimiter, image, caption and lists as it needs"
-                )
-            wrong = "no tab after the key" if not tab else "a key without '#' and a number"
-            raise InputError(f"{path}:{number}: {wrong} ({line[:60]!r}); a line is NAME.jpg#K, a tab, the caption")
+                hint = f"read it by the task captions/files: captions={path.name}, delimiter, image, caption, lists"
+                raise InputError(f"{path}:1", f"a header ({line[:60]!r}), so the file is a table", hint=hint)
+            found = "a key without '#' and a number" if tab else "no tab after the key"
+            raise InputError(f"{path}:{number}", f"{found} ({line[:60]!r})", "must be NAME.jpg#K, a tab, the caption")
         add_once(lines, key.strip(), path, number)
         captions.setdefault(name, {})
         if caption.strip():

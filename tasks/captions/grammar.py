@@ -1,14 +1,14 @@
-"""Say in English what a synthetic scene shows: a few captions that differ in what they mention and in their words.
+"""English captions of a synthetic scene, which differ in what they mention and in their words.
 
-No caption says everything. Each takes another form in turn (a relation, the place, one thing in detail, a list, what
-is there), and draws which things, which of their attributes and which of several synonyms it uses.
+No caption mentions everything. The forms of sentences take turns (a relation, the place, one thing in detail, a list,
+two things), and each caption draws its things, their attributes, and one of several synonyms for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .scenes import Random, Relation, Scene, Thing
+from .scenes import Random, Scene, Thing, draw_weighted
 
 NOUNS = {
     "ball": ("ball", "ball", "sphere"),
@@ -77,48 +77,47 @@ RELATIONS = {
     "beside": ("next to", "beside", "near"),
 }
 _OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
-#: How often a relation is written: the first say more than the last.
+#: How often a relation is used: the first are more informative than the last.
 _WEIGHTS = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def write_captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
-    """`count` captions of a scene, each of another form in turn; the order of the forms is random."""
+    """`count` captions of a scene; the forms take turns, in random order."""
     order = random.permutation(len(_FORMS))
     return [_FORMS[order[number % len(_FORMS)]](random, scene) for number in range(count)]
 
 
 def _relation(random: Random, scene: Scene) -> str:
-    relation = _draw_relation(random, scene.relations)
+    relation = scene.relations[draw_weighted(random, [_WEIGHTS[relation.word] for relation in scene.relations])]
     first, second = scene.things[relation.first], scene.things[relation.second]
-    where = f" {_say(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
-    verb = _say(random, _verbs(first))
+    where = f" {_choose(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
+    verb = _choose(random, _verbs(first))
     if relation.word == "between":
         third = scene.things[relation.third]
         return f"{_noun(random, first)} {verb} between {_noun(random, second, 1)} and {_noun(random, third, 1)}{where}"
-    return f"{_noun(random, first)} {verb} {_say(random, RELATIONS[relation.word])} {_noun(random, second)}{where}"
+    return f"{_noun(random, first)} {verb} {_choose(random, RELATIONS[relation.word])} {_noun(random, second)}{where}"
 
 
 def _place(random: Random, scene: Scene) -> str:
     thing = scene.things[_one_of(random, len(scene.things))]
-    return f"{_noun(random, thing)} {_say(random, _verbs(thing))} {_say(random, PLACES[scene.place])}"
+    return f"{_noun(random, thing)} {_choose(random, _verbs(thing))} {_choose(random, PLACES[scene.place])}"
 
 
 def _detail(random: Random, scene: Scene) -> str:
     relation = scene.relations[_one_of(random, len(scene.relations))]
     first, second = scene.things[relation.first], scene.things[relation.second]
     word = "beside" if relation.word == "between" else relation.word
-    opening = _say(random, _OPENINGS)
-    return f"{opening} {_noun(random, first, 3)} {_say(random, RELATIONS[word])} {_noun(random, second, 0)}"
+    opening = _choose(random, _OPENINGS)
+    return f"{opening} {_noun(random, first, 3)} {_choose(random, RELATIONS[word])} {_noun(random, second, 0)}"
 
 
 def _list(random: Random, scene: Scene) -> str:
-    some = [scene.things[n] for n in random.permutation(len(scene.things))]
-    nouns = [_noun(random, thing, 1) for thing in some]
-    where = _say(random, PLACES[scene.place])
+    nouns = [_noun(random, scene.things[n], 1) for n in random.permutation(len(scene.things))]
+    where = _choose(random, PLACES[scene.place])
     listed = ", ".join(nouns[:-1]) + f" and {nouns[-1]}"
     if random.random() < 0.3:
-        return f"{_NUMBERS[len(some)]} things {where}: {listed}"
+        return f"{_NUMBERS[len(nouns)]} things {where}: {listed}"
     return f"{listed} {where}"
 
 
@@ -126,33 +125,22 @@ def _two(random: Random, scene: Scene) -> str:
     a, b = (scene.things[n] for n in random.permutation(len(scene.things))[:2])
     if random.random() < 0.5:
         return f"{_noun(random, a)} and {_noun(random, b)}"
-    return (
-        f"{_say(random, _OPENINGS)} {_noun(random, a)} with {_noun(random, b, 1)} {_say(random, PLACES[scene.place])}"
-    )
+    opening = _choose(random, _OPENINGS)
+    return f"{opening} {_noun(random, a)} with {_noun(random, b, 1)} {_choose(random, PLACES[scene.place])}"
 
 
 _FORMS = (_relation, _place, _detail, _list, _two)
 
 
-def _draw_relation(random: Random, relations: Sequence[Relation]) -> Relation:
-    weights = [_WEIGHTS[relation.word] for relation in relations]
-    left = random.random() * sum(weights)
-    for relation, weight in zip(relations, weights, strict=True):
-        left -= weight
-        if left < 0:
-            return relation
-    return relations[-1]
-
-
 def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
-    """The thing with its article and at most so many `attributes`: colour first, then pattern, then size."""
+    """The thing with its article and at most `attributes` attributes: colour first, then pattern, then size."""
     draws = random.random(3)
-    size = _say(random, SIZES[thing.large]) if draws[0] < 0.45 and attributes > 1 else ""
-    pattern = _say(random, PATTERNS[thing.pattern]) if thing.pattern != "plain" and draws[1] < 0.65 else ""
-    colour = _say(random, COLOURS[thing.colour]) if draws[2] < 0.85 and attributes > 0 else ""
+    size = _choose(random, SIZES[thing.large]) if draws[0] < 0.45 and attributes > 1 else ""
+    pattern = _choose(random, PATTERNS[thing.pattern]) if thing.pattern != "plain" and draws[1] < 0.65 else ""
+    colour = _choose(random, COLOURS[thing.colour]) if draws[2] < 0.85 and attributes > 0 else ""
     chosen = [word for word in (colour, pattern, size) if word][:attributes]
-    words = [word for word in (size, pattern, colour) if word in chosen and word]
-    words.append(_say(random, NOUNS[thing.kind]))
+    words = [word for word in (size, pattern, colour) if word in chosen]
+    words.append(_choose(random, NOUNS[thing.kind]))
     article = "an" if words[0][0] in "aeiou" else "a"
     return " ".join([article, *words])
 
@@ -161,7 +149,7 @@ def _verbs(thing: Thing) -> tuple[str, ...]:
     return VERBS["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
 
 
-def _say(random: Random, choices: Sequence[str]) -> str:
+def _choose(random: Random, choices: Sequence[str]) -> str:
     return choices[_one_of(random, len(choices))]
 
 

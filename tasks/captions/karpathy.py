@@ -9,13 +9,13 @@ from contml import InputError
 
 from .._readers.text import read_json
 
-#: In COCO the rest of the official validation set; trained on, as everyone does.
+#: "restval" is the rest of COCO's official validation set, which everyone trains on.
 _TRAIN = ("train", "restval")
 _SPLITS = (*_TRAIN, "val", "test")
 
 
 class Entry(NamedTuple):
-    """One image: `folder` and `cocoid` are given in COCO only."""
+    """One image: only COCO has `folder` and `cocoid`."""
 
     filename: str
     folder: str
@@ -27,19 +27,19 @@ def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
     """The training images (with "restval"), and those of split `held_out`.
 
     Raises:
-        InputError: the file is of another form, or names an image twice.
+        InputError: the file has another form, or names an image twice.
     """
     content = read_json(path, "karpathy")
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images:
-        raise InputError(f"{path}: has no list 'images' of {{filename, split, sentences}}; is it a dataset_*.json?")
+        raise InputError(str(path), "has no list 'images' of {filename, split, sentences}", "must be a dataset_*.json")
     parts: dict[str, list[Entry]] = {"train": [], held_out: []}
     seen: dict[tuple[str, str], int] = {}
     for number, image in enumerate(images):
-        split, entry = _entry(path, number, image)
+        split, entry = _entry(f"{path}: image {number}", image)
         key = (entry.folder, entry.filename)
         if key in seen:
-            raise InputError(f"{path}: image {number} repeats {entry.filename} of image {seen[key]}; list it once")
+            raise InputError(f"{path}: image {number}", f"{entry.filename} appears twice, first as image {seen[key]}")
         seen[key] = number
         part = "train" if split in _TRAIN else split
         if part in parts:
@@ -47,18 +47,17 @@ def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
     return parts["train"], parts[held_out]
 
 
-def _entry(path: Path, number: int, image: Any) -> tuple[str, Entry]:
+def _entry(where: str, image: Any) -> tuple[str, Entry]:
+    form = "must be {filename, split, sentences: [{raw}]}"
     try:
         split, filename = image["split"], image["filename"]
         captions = [str(sentence["raw"]).strip() for sentence in image["sentences"]]
         cocoid = image.get("cocoid")
         entry = Entry(filename, image.get("filepath", ""), None if cocoid is None else int(cocoid), captions)
     except KeyError as error:
-        raise InputError(f"{path}: image {number} has no {error}; it needs filename, split and sentences") from None
+        raise InputError(where, f"has no {error}", form) from None
     except (TypeError, ValueError, AttributeError):
-        raise InputError(
-            f"{path}: image {number} is not of the form {{filename, split, sentences: [{{raw}}]}}"
-        ) from None
+        raise InputError(where, "has another form", form) from None
     if split not in _SPLITS:
-        raise InputError(f"{path}: image {number} has split {split!r}; it must be one of {', '.join(_SPLITS)}")
+        raise InputError(where, f"split is {split!r}", f"must be one of {', '.join(_SPLITS)}")
     return split, entry

@@ -1,7 +1,7 @@
 """Draw a synthetic scene: every thing from a few polygons, ellipses and arcs, patterned, shaded and outlined.
 
-Shapes are in the thing's own box: x from -0.5 to 0.5 of its width, y from 0 at its foot up to 1 of its height. All is
-drawn three times as large and averaged down; the backdrop is smooth and needs no more than the final pixels.
+Shapes are in the thing's own box: x from -0.5 to 0.5 of its width, y from 0 at its foot to 1 at its top. Things are
+drawn three times as large and averaged down; the backdrop is smooth and is drawn at the final size.
 """
 
 from __future__ import annotations
@@ -17,32 +17,18 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Colour: TypeAlias = "tuple[int, int, int]"
 
 SUPERSAMPLING = 3
+_BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
 COLOURS: dict[str, Colour] = {
-    "red": (205, 42, 38),
-    "orange": (240, 132, 28),
-    "yellow": (246, 210, 52),
-    "green": (52, 140, 62),
-    "blue": (44, 92, 200),
-    "purple": (128, 66, 166),
-    "pink": (242, 138, 178),
-    "brown": (126, 80, 46),
-    "black": (44, 44, 50),
-    "grey": (140, 142, 148),
-    "white": (240, 238, 232),
-}
+    "red": (205, 42, 38), "orange": (240, 132, 28), "yellow": (246, 210, 52), "green": (52, 140, 62),
+    "blue": (44, 92, 200), "purple": (128, 66, 166), "pink": (242, 138, 178), "brown": (126, 80, 46),
+    "black": (44, 44, 50), "grey": (140, 142, 148), "white": (240, 238, 232),
+}  # fmt: skip
 _FIXED: dict[str, Colour] = {
-    "metal": (56, 56, 62),
-    "wheel": (30, 30, 34),
-    "hub": (186, 188, 194),
-    "glass": (186, 216, 232),
-    "bark": (98, 68, 44),
-    "beak": (240, 160, 40),
-    "eye": (24, 24, 28),
-    "cork": (150, 110, 66),
-    "string": (70, 70, 76),
-    "wood": (116, 82, 52),
-}
-#: Above and below the horizon, each from and to.
+    "metal": (56, 56, 62), "wheel": (30, 30, 34), "hub": (186, 188, 194), "glass": (186, 216, 232),
+    "bark": (98, 68, 44), "beak": (240, 160, 40), "eye": (24, 24, 28), "cork": (150, 110, 66),
+    "string": (70, 70, 76), "wood": (116, 82, 52),
+}  # fmt: skip
+#: Colours from top to horizon, and from horizon to bottom.
 _BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
     "grass": ((150, 196, 236), (206, 228, 242), (128, 178, 84), (92, 148, 62)),
     "beach": ((120, 190, 232), (96, 164, 204), (236, 214, 160), (222, 194, 134)),
@@ -53,7 +39,7 @@ _BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
 
 
 class Part(NamedTuple):
-    """One shape of a thing. paint: "body" carries the pattern, "dark", "light" are shades of it, else a fixed one."""
+    """One shape of a thing. paint: "body" has the pattern, "dark" and "light" are shades of it, others are fixed."""
 
     paint: str
     shape: str  # polygon, ellipse, arc
@@ -195,7 +181,7 @@ def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dt
     shapes = _SHAPES["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
     extent = (box[2] - box[0], box[3] - box[1])
     start = 0
-    while start < len(shapes):  # neighbours of one paint are one piece
+    while start < len(shapes):  # adjacent body parts form one piece
         stop = start + 1
         while stop < len(shapes) and shapes[stop].paint == shapes[start].paint == "body":
             stop += 1
@@ -230,12 +216,11 @@ def _fill(
     thing: Thing,
     rim: int,
 ) -> None:
-    own = _FIXED.get(paint) or {"dark": _mix(colour, (0, 0, 0), 0.3), "light": _mix(colour, (255, 255, 255), 0.3)}.get(
-        paint, colour
-    )
+    shades = {"dark": _mix(colour, _BLACK, 0.3), "light": _mix(colour, _WHITE, 0.3)}
+    own = _FIXED.get(paint) or shades.get(paint, colour)
     corner = box[:2]
-    if paint not in _FIXED:  # the outline: the same mask, moved a little every way, under it
-        edge = _mix(own, (0, 0, 0), 0.55)
+    if paint not in _FIXED:  # the outline: the same mask, moved a little in four directions, below the shape
+        edge = _mix(own, _BLACK, 0.55)
         for dx, dy in ((-rim, 0), (rim, 0), (0, -rim), (0, rim)):
             canvas.paste(edge, (corner[0] + dx, corner[1] + dy), mask)
     if paint != "body":
@@ -245,7 +230,7 @@ def _fill(
     width, height = mask.size
     lit = ImageChops.offset(mask, -max(1, width // 7), -max(1, height // 9))
     shadow = ImageChops.subtract(mask, lit).point(_HALF)
-    canvas.paste(_mix(own, (0, 0, 0), 0.6), corner, shadow)
+    canvas.paste(_mix(own, _BLACK, 0.6), corner, shadow)
 
 
 def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image:
@@ -254,20 +239,13 @@ def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image
         return texture
     pen = ImageDraw.Draw(texture)
     bright = sum(colour) > 400
-    other = _mix(colour, (0, 0, 0), 0.62) if bright else _mix(colour, (255, 255, 255), 0.78)
+    other = _mix(colour, _BLACK, 0.62) if bright else _mix(colour, _WHITE, 0.78)
     width, height = size
     if pattern == "striped":
         step = max(6, width // 4)
         for left in range(-height, width, step):
-            pen.polygon(
-                [
-                    (left, height),
-                    (left + height // 2, 0),
-                    (left + height // 2 + step // 2, 0),
-                    (left + step // 2, height),
-                ],
-                fill=other,
-            )
+            top, half = left + height // 2, step // 2
+            pen.polygon([(left, height), (top, 0), (top + half, 0), (left + half, height)], fill=other)
     elif pattern == "spotted":
         step = max(8, width // 3)
         radius = 0.27 * step

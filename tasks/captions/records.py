@@ -1,4 +1,4 @@
-"""From the images and captions that a reader found to a task: what is missing is refused, or left out and counted."""
+"""From the images and captions that a reader found to a task: incomplete images are refused, or omitted and counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from contml import InputError
 from contml._support.validation import check_at_least, check_choice
-from contml.data import ImageFile, Task
+from contml.data import ImageFile, Split, Task
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import refuse_shared
@@ -17,21 +17,22 @@ from .split import make_split, word_vectors
 
 
 class Record(NamedTuple):
-    """An image and its captions; `file` is None where there is no such image, `name` is where it should be."""
+    """An image and its captions: `name` is the path of the image, `file` is None where there is no such file."""
 
     name: str
     file: Path | None
     captions: list[str]
 
     @classmethod
-    def of(cls, on_disk: Files, place: Path, captions: list[str]) -> Record:
-        """The record of an image that is, or should be, at this place."""
+    def of(cls, on_disk: Files, folders: Sequence[Path], name: str, captions: list[str]) -> Record:
+        """The record of an image in one of these folders."""
+        place = on_disk.locate(folders, name)
         return cls(str(place), on_disk.find(place), captions)
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options that every reader of caption files has."""
+    """The options that all readers of caption files share."""
 
     vectors: str | None
     normalize: bool
@@ -45,15 +46,6 @@ class Options:
         check_at_least(0, queries=self.queries, seed=self.seed)
         check_at_least(1, dim=self.dim)
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
-
-
-class _Part(NamedTuple):
-    """The images of one split that have a file and a caption."""
-
-    files: list[ImageFile]
-    names: list[str]
-    captions: list[list[str]]
-    excluded: dict[str, int]
 
 
 def make_task(
@@ -72,71 +64,64 @@ def make_task(
         train: the training images.
         test: the test images.
         options: the options of the reader.
-        query_names: names of the test images that are queries; none: `options.queries` of them are drawn.
+        query_names: names of the test images that are queries; empty: `options.queries` of them are drawn.
 
     Raises:
         InputError: an image is in both splits, has no file or no captions, or too few are left.
     """
     refuse_shared(source, (record.name for record in train), (record.name for record in test))
-    train_part = _with_image_and_caption(root, source, "training", train, options.missing)
-    test_part = _with_image_and_caption(root, source, "test", test, options.missing)
+    train_records, train_excluded = _complete(root, source, "training", train, options.missing)
+    test_records, test_excluded = _complete(root, source, "test", test, options.missing)
     path = None if options.vectors is None else _vectors_file(root, options.vectors)
-    vectors = word_vectors(path, train_part.captions, test_part.captions, options.dim, options.seed)
-    queries: int | list[int] = options.queries
-    if chosen := set(query_names):
-        queries = [row for row, name in enumerate(test_part.names) if name in chosen]
-    train_split, test_split = (
-        make_split(
-            part.files,
-            part.names,
-            part.captions,
+    train_captions, test_captions = ([record.captions for record in part] for part in (train_records, test_records))
+    vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed)
+
+    def split(records: Sequence[Record], excluded: dict[str, int], queries: int | list[int]) -> Split:
+        return make_split(
+            [ImageFile(record.file) for record in records if record.file is not None],
+            [record.name for record in records],
+            [record.captions for record in records],
             vectors,
             normalize=options.normalize,
             empty=options.empty,
-            queries=rows,
+            queries=queries,
             seed=options.seed,
-            excluded=part.excluded,
+            excluded=excluded,
         )
-        for part, rows in ((train_part, 0), (test_part, queries))
-    )
-    return Task(train_split, test_split)
+
+    chosen = set(query_names)
+    rows = [row for row, record in enumerate(test_records) if record.name in chosen]
+    test_split = split(test_records, test_excluded, rows if chosen else options.queries)
+    return Task(split(train_records, train_excluded, 0), test_split)
 
 
 def _vectors_file(root: Path, given: str) -> Path:
-    """The file of word vectors: in the data set's folder, or anywhere."""
+    """The file of word vectors: in the folder of the data set, or anywhere."""
     path = Path(given).expanduser()
     for place in (root / path, path):
         if place.is_file():
             return place
-    where = str(path) if path.is_absolute() else f"{given}, in {root} or in the current folder"
-    raise InputError(f"vectors: no such file {where}; give a file of word vectors, or null to train them")
+    where = "" if path.is_absolute() else f" in {root} or in the current folder"
+    raise InputError("vectors", f"no such file {given}{where}", hint="give a file of word vectors, or null to train")
 
 
-def _with_image_and_caption(root: Path, source: Path, part: str, records: Sequence[Record], missing: Missing) -> _Part:
-    """The images that have a file and a caption; the others are refused, or left out and counted."""
+def _complete(
+    root: Path, source: Path, part: str, records: Sequence[Record], missing: Missing
+) -> tuple[list[Record], dict[str, int]]:
+    """The images that have a file and a caption; the others are refused, or omitted and counted."""
     no_file = [Path(record.name) for record in records if record.file is None]
     no_caption = [record.name for record in records if not any(caption.strip() for caption in record.captions)]
     if missing == "refuse":
         refuse_absent(no_file, len(records), f"{part} images of {source.name}")
         if no_caption:
-            raise InputError(
-                f"{source}: no captions of {no_caption[0]} ({len(no_caption):,} of {len(records):,} {part} images "
-                "have none); complete it, or set missing=drop to leave them out"
-            )
-    silent = set(no_caption)
-    kept = [record for record in records if record.file is not None and record.name not in silent]
+            found = f"no captions ({len(no_caption):,} of {len(records):,} {part} images have none)"
+            raise InputError(f"{source}: {no_caption[0]}", found, hint="complete the file, or set missing=drop")
+    without_caption = set(no_caption)
+    kept = [record for record in records if record.file is not None and record.name not in without_caption]
     if len(kept) < 3:
-        raise InputError(
-            f"{source}: {len(kept)} of {len(records):,} {part} images have a file and a caption; "
-            f"a split needs at least 3: check root={root} and the folders of images"
-        )
-    excluded = {
+        found = f"{len(kept)} of {len(records):,} {part} images have a file and a caption"
+        raise InputError(str(source), found, "must be at least 3", f"check root={root} and the folders of images")
+    return kept, {
         "without an image file": len(no_file),
         "without a caption": len(records) - len(no_file) - len(kept),
     }
-    return _Part(
-        [ImageFile(record.file) for record in kept if record.file is not None],
-        [record.name for record in kept],
-        [record.captions for record in kept],
-        excluded,
-    )

@@ -1,22 +1,24 @@
-"""Synthetic scenes: two to four things in a place, with colours, sizes, patterns, and how they are placed.
+"""Synthetic scenes: two to four things in a place, with colours, sizes, patterns and positions.
 
-Kinds have habits, as the world has: cats are orange, grey or black and sit on rugs, cars are on streets and in snow.
-Word vectors learn from such habits which words mean nearly the same. Lengths are in image widths, y runs downwards.
+As in the real world, kinds have typical colours and places: cats are orange, grey or black and sit on rugs, cars are on
+streets and in snow. From this, word vectors learn which words mean nearly the same. Lengths are in image widths, y
+points down.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 Random: TypeAlias = np.random.Generator
-Table: TypeAlias = "dict[str, float]"  # what may be chosen, and how common it is
+Table: TypeAlias = "dict[str, float]"  # a choice and its weight
 
 
 class Kind(NamedTuple):
-    """What things of a kind are like; sizes are of a large one, a small one is `SMALL` of that."""
+    """Properties of a kind of thing; sizes are those of a large one, a small one is scaled by `SMALL`."""
 
     width: float
     height: float
@@ -27,7 +29,7 @@ class Kind(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """One thing: the middle of its foot is at (x, base); it is drawn before all that stand nearer."""
+    """One thing: the middle of its foot is at (x, base). Things are drawn in the order of their depth."""
 
     kind: str
     colour: str
@@ -42,7 +44,7 @@ class Thing(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """Where thing `first` is, seen from thing `second`; `between` has a `third`."""
+    """The position of thing `first` relative to thing `second`; `between` has a `third`."""
 
     first: int
     word: str
@@ -51,7 +53,7 @@ class Relation(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A place with things in it, and all relations between these."""
+    """A place, the things in it, and all relations between them."""
 
     place: str
     things: tuple[Thing, ...]
@@ -111,10 +113,10 @@ KINDS = {
     ),
 }  # fmt: skip
 PLACES = ("grass", "beach", "snow", "room", "street")
-#: What can carry another thing, and how high its top is, as a share of its height.
+#: Kinds that can carry another thing, and the height of their top as a share of their height.
 _CARRIERS = {"box": 0.86, "table": 0.9}
 _FLIERS = ("balloon", "bird")
-#: Where columns stand and how large things are, by the number of columns.
+#: The positions of columns and the scale of things, by the number of columns.
 _COLUMNS = {1: (0.5,), 2: (0.27, 0.74), 3: (0.18, 0.51, 0.83)}
 _SCALES = {1: 1.3, 2: 1.18, 3: 0.98}
 
@@ -122,16 +124,16 @@ _SCALES = {1: 1.3, 2: 1.18, 3: 0.98}
 def choose_scene(random: Random) -> Scene:
     """A scene of two to four things of different kinds."""
     place = PLACES[int(random.integers(len(PLACES)))]
-    count = 2 + _draw(random, [0.3, 0.45, 0.25])
-    at_home = {name: kind.places[place] for name, kind in KINDS.items() if place in kind.places}
+    count = 2 + draw_weighted(random, [0.3, 0.45, 0.25])
+    weights = {name: kind.places[place] for name, kind in KINDS.items() if place in kind.places}
     names: list[str] = []
     while len(names) < count:
-        names.append(_pick(random, {name: weight for name, weight in at_home.items() if name not in names}))
+        names.append(_pick(random, {name: weight for name, weight in weights.items() if name not in names}))
     return _arrange(random, place, names)
 
 
 class _Spot(NamedTuple):
-    """Where a thing stands: a column of the ground, or in relation to the thing that has the column."""
+    """The position of a thing: a column of the ground, or relative to the thing in that column."""
 
     word: str  # ground, on, above, front
     column: int
@@ -146,7 +148,7 @@ def _arrange(random: Random, place: str, names: list[str]) -> Scene:
         free = _free(name, names, large, kept, spots)
         if not free:
             continue
-        spot = free[_draw(random, [3.0 if s.word == "ground" else 4.0 for s in free])]
+        spot = free[draw_weighted(random, [3.0 if s.word == "ground" else 4.0 for s in free])]
         if spot.word in ("on", "front"):
             large[number] = False
         kept.append(number)
@@ -176,7 +178,7 @@ def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots
 
 def _place_things(random: Random, names: list[str], large: list[bool], spots: list[_Spot]) -> list[Thing]:
     columns = sum(spot.word == "ground" for spot in spots)
-    order = random.permutation(columns)  # the first to be chosen need not stand on the left
+    order = random.permutation(columns)  # the thing chosen first need not be on the left
     things: list[Thing] = []
     for name, big, spot in zip(names, large, spots, strict=True):
         kind, pick = KINDS[name], random.random(3)
@@ -195,11 +197,8 @@ def _place_things(random: Random, names: list[str], large: list[bool], spots: li
                 x, flying = below.x + 0.1 * (pick[0] - 0.5), True
                 room = max(top - 0.08, 0.16)
                 scale = min(1.0, room / height)
-                width, height, base = (
-                    scale * width,
-                    scale * height,
-                    0.03 + scale * height + 0.5 * (room - scale * height),
-                )
+                width, height = scale * width, scale * height
+                base = 0.03 + height + 0.5 * (room - height)
             else:
                 base = below.base + 0.09
                 x = below.x + (0.3 if pick[0] < 0.5 else -0.3) * below.width
@@ -230,14 +229,14 @@ def _relations(things: list[Thing], spots: list[_Spot]) -> list[Relation]:
 
 
 def _pick(random: Random, table: Table) -> str:
-    return list(table)[_draw(random, list(table.values()))]
+    return list(table)[draw_weighted(random, list(table.values()))]
 
 
-def _draw(random: Random, weights: list[float]) -> int:
-    """A position, as common as its weight."""
-    left = random.random() * sum(weights)
+def draw_weighted(random: Random, weights: Sequence[float]) -> int:
+    """A position, drawn with a probability proportional to its weight."""
+    rest = random.random() * sum(weights)
     for position, weight in enumerate(weights):
-        left -= weight
-        if left < 0:
+        rest -= weight
+        if rest < 0:
             return position
     return len(weights) - 1

@@ -1,11 +1,11 @@
-"""The synthetic data set: drawn scenes with five captions each, from a seed."""
+"""The synthetic data set: drawn scenes with captions, from a seed."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from contml import InputError
 from contml._support.progress import progress_bar
+from contml._support.validation import check_at_least
 from contml.data import Pixels, Task
 
 from .grammar import write_captions
@@ -13,7 +13,7 @@ from .painting import Array, paint_scene
 from .scenes import choose_scene
 from .split import make_split, word_vectors
 
-#: Test scenes start here, so that a larger training set never reaches them.
+#: The number of the first test scene: training sets of any size never reach it.
 _FIRST_TEST = 10_000_000
 
 
@@ -25,48 +25,40 @@ def synthetic(
     captions: int = 5,
     normalize: bool = False,
     dim: int = 100,
-    scenes_seed: int = 0,
+    seed: int = 0,
 ) -> Task:
     """Scenes of two to four things (balls, cats, cars, ...) with five captions each, drawn from a seed.
 
     Things have a colour, a size and a pattern, and are beside, on, above or in front of each other, in one of five
-    places. No caption says everything, and words have synonyms. Word vectors are trained on the training captions. A
-    scene of 64 pixels takes about two milliseconds; all are kept in memory.
+    places. No caption mentions everything, and words have synonyms. Word vectors are trained on the training captions.
+    A scene of 64 pixels takes about two milliseconds; all are kept in memory.
 
     Args:
-        train: training images.
-        test: test images.
+        train: number of training images.
+        test: number of test images.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         size: side of an image in pixels.
         captions: captions per image.
         normalize: scale word vectors to unit length first.
         dim: dimension of the word vectors.
-        scenes_seed: another seed draws another data set.
+        seed: seed of the scenes, the queries, and the training of word vectors.
     """
-    for name, value, least in (
-        ("train", train, 3),
-        ("test", test, 3),
-        ("size", size, 16),
-        ("captions", captions, 1),
-        ("dim", dim, 1),
-        ("scenes_seed", scenes_seed, 0),
-    ):
-        if value < least:
-            raise InputError(f"{name} is {value}; it must be {least} or more")
+    check_at_least(3, train=train, test=test)
+    check_at_least(16, size=size)
+    check_at_least(1, captions=captions, dim=dim)
+    check_at_least(0, seed=seed)
     numbers = [*range(train), *range(_FIRST_TEST, _FIRST_TEST + test)]
     images, texts = [], []
     with progress_bar(len(numbers), "drawing scenes") as progress:
         for number in numbers:
-            pixels, scene_captions = draw_scene(scenes_seed, number, size, captions)
+            pixels, scene_captions = draw_scene(seed, number, size, captions)
             images.append(Pixels(pixels))
             texts.append(scene_captions)
             progress(len(images))
     names = [f"scene {number}" for number in numbers]
-    vectors = word_vectors(None, texts[:train], texts[train:], dim, scenes_seed)
+    vectors = word_vectors(None, texts[:train], texts[train:], dim, seed)
     train_split, test_split = (
-        make_split(
-            images[rows], names[rows], texts[rows], vectors, normalize=normalize, queries=count, seed=scenes_seed
-        )
+        make_split(images[rows], names[rows], texts[rows], vectors, normalize=normalize, queries=count, seed=seed)
         for rows, count in ((slice(train), 0), (slice(train, None), queries))
     )
     return Task(train_split, test_split)

@@ -189,7 +189,7 @@ def _read_records(path: Path, need_points: bool) -> list[_Record]:
     variables = read_mat(path)
     name = path.stem if path.stem in variables or len(variables) != 1 else next(iter(variables))
     needed = ("image", "type", "point", "resolution") if need_points else ("image", "type")
-    hint = "; the test images of the challenge have no public layouts"
+    hint = "the test images of the challenge have no public layouts"
     rows = enumerate(read_records(path, variables, name, needed, hint), start=1)
     records = [_record(path, row, record, need_points) for row, record in rows]
     if repeated := [name for name, count in Counter(record.name for record in records).items() if count > 1]:

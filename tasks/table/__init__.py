@@ -1,12 +1,6 @@
-"""A table of your own: a CSV or Parquet file of image paths and labels of any kind is a task without code."""
+"""Your own table: a CSV or Parquet file of image paths and labels of any kind is a task without code."""
 
 from contml._support.imports import LazyTable
 
-#: Every task of this package by its name in a config, `table/NAME`: imported when it is used. A task has the name of
-#: its module: `from contml.tasks.table.file import file`.
-TASKS = LazyTable(
-    __name__,
-    {
-        "file": "file:file",
-    },
-)
+#: Every task of this package by its name in a config, `table/NAME`: imported when it is used.
+TASKS = LazyTable(__name__, {"file": "file:file"})

@@ -1,4 +1,4 @@
-"""What a cell holds: a number, a date, a list of numbers or texts, or nothing."""
+"""Parse the cells of a table: a number, a date, a list of numbers or of texts, or an empty cell."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from contml import InputError
-
-#: How a column of numbers says that it has none.
-_NOTHING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
+#: Words for a missing number.
+_MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 _POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
-#: Between tags, the first that a column uses.
+_THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
+#: Separators of tags, the first that a column uses.
 SEPARATORS = (";", "|", ",")
 
 Decimal = Literal["auto", "point", "comma"]
 
 
-def is_nothing(cell: str) -> bool:
-    """Whether a cell of numbers says that there is none: empty, NA, NaN, null, None, -, ?."""
-    return cell.strip().lower() in _NOTHING
+def is_missing(cell: str) -> bool:
+    """Whether a cell of numbers is empty, or one of NA, NaN, null, None, -, ?."""
+    return cell.strip().lower() in _MISSING
 
 
 def number(cell: str, comma: bool) -> float | None:
-    """The number in a cell, None where it is none; `comma`: the decimals follow a comma."""
+    """The number in a cell, or None; `comma`: with a decimal comma."""
     cell = cell.strip()
     if not (_COMMA if comma else _POINT).fullmatch(cell):
         return None
@@ -37,8 +36,16 @@ def number(cell: str, comma: bool) -> float | None:
     return value if abs(value) != float("inf") else None
 
 
+def number_hint(cell: str, comma: bool) -> str:
+    """What to do with a cell that is not a number."""
+    thousands = "omit thousands separators" if _THOUSANDS.fullmatch(cell.strip()) else ""
+    decimals = not comma and (thousands or _COMMA.fullmatch(cell.strip()))
+    hints = [thousands, "set decimal=comma for decimal commas" if decimals else ""]
+    return ", or ".join(hint for hint in hints if hint) or "omit units, and leave the cell empty where there is none"
+
+
 def date_in_days(cell: str) -> float | None:
-    """The days from 1970-01-01 to an ISO date, with the part of the day where a time follows; None: it is no date."""
+    """Days from 1970-01-01 to an ISO date, with a fraction for a time of day; None for another text."""
     try:
         found = datetime.fromisoformat(cell.strip())
     except ValueError:
@@ -62,7 +69,7 @@ def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None)
 
 
 def numbers(cell: str, comma: bool) -> list[float] | None:
-    """A list of numbers: a JSON array, as numpy prints one, or separated by spaces, `;`, `|` or `,`; else None."""
+    """A list of numbers: a JSON array, a numpy array as printed, or separated by spaces, `;`, `|`, `,`; else None."""
     inside = cell.strip()
     if inside[:1] in ("[", "(") and inside[-1:] in ("]", ")"):
         inside = inside[1:-1].strip()
@@ -72,7 +79,7 @@ def numbers(cell: str, comma: bool) -> list[float] | None:
 
 
 def texts(cell: str) -> list[str] | None:
-    """A list of texts written as JSON or as Python prints one; None where the cell is no list."""
+    """A list of texts in the syntax of JSON or Python; None where the cell is not a list."""
     cell = cell.strip()
     if not (cell.startswith("[") and cell.endswith("]")):
         return None
@@ -87,20 +94,5 @@ def texts(cell: str) -> list[str] | None:
 
 
 def separator(cells: Sequence[str]) -> str | None:
-    """What stands between the tags of a column: the first of `;`, `|`, `,` that it uses; None: one tag a cell."""
+    """The separator of the tags of a column, the first of `;`, `|`, `,` that it uses; None: one tag per cell."""
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
-
-
-def no_number(where: str, column: str, cell: str, comma: bool) -> InputError:
-    """The error of a cell that should be a number."""
-    shown = f"'{cell.strip()[:60]}'"
-    if re.fullmatch(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?", cell.strip()):
-        other = "" if comma else "; for a decimal comma set decimal=comma"
-        return InputError(f"{where}: {column} is {shown}, no number: leave out thousands separators{other}")
-    if not comma and _COMMA.fullmatch(cell.strip()):
-        return InputError(f"{where}: {column} is {shown}, no number: for a decimal comma set decimal=comma")
-    sign = "decimal comma" if comma else "decimal point"
-    return InputError(
-        f"{where}: {column} is {shown}, no number; it must be digits with a {sign}, without a unit, "
-        "or an empty cell where there is none"
-    )

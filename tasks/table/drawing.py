@@ -1,4 +1,4 @@
-"""Draw a row of a table: its image, label maps beside it, and its other labels as lines of text below."""
+"""Draw a row of a table: its image, label maps beside it, and other labels as text below."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from contml._support.text import number as number_of
 from contml.data.renderers.label_maps import class_colours
 
-from .described import MapLabel
-from .labels import Label
+from .labels import Label, MapLabel
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Below this side lines could not be read: the picture fills the square.
+#: Below this size text is not readable: the picture fills the square.
 _READABLE = 120
 _PAPER, _INK, _SUBDUED, _RULE, _BAR = "#f4f3ef", "#222222", "#6a6a6a", "#d8d8d8", (0, 114, 178)
 _IGNORED = (225, 225, 225)
-_MOST = 0.42  # of the square, for the lines
+_MOST = 0.42  # share of the square for text
 
 
 @dataclass(frozen=True, eq=False)
 class TableRenderer:
-    """Draws the labels of a row: label maps beside its picture, the others as lines of text below.
+    """Draws the labels of a row: label maps beside its picture, other labels as text below.
 
     Args:
         labels: the labels of the table.
-        rows: the row of the table that each row of the split is.
+        rows: the row of the table for each row of the split.
     """
 
     labels: Sequence[Label]
@@ -47,12 +46,12 @@ class TableRenderer:
 
 @dataclass(frozen=True, eq=False)
 class TableExplainer:
-    """Draws two rows and what their label distance consists of: the distance of each label, and its part of the sum.
+    """Draws two rows and the terms of their label distance: the distance of each label, and its part of the sum.
 
     Args:
         labels: the labels of the table.
         weights: the factor of each label distance in the sum.
-        rows: the row of the table that each row of the split is.
+        rows: the row of the table for each row of the split.
     """
 
     labels: Sequence[Label]
@@ -65,8 +64,7 @@ class TableExplainer:
         parts = []
         for label, weight in zip(self.labels, self.weights, strict=True):
             distance = float(label.space(np.array((first, second))).pairwise([0], [1]))
-            values = (_short(label, first), _short(label, second))
-            parts.append((label.name, values, distance, weight * distance))
+            parts.append((label.name, (label.text(first), label.text(second)), distance, weight * distance))
         shown = (_with_maps(pictures[0], self.labels, first), _with_maps(pictures[1], self.labels, second))
         return draw_parts(shown, parts, size)
 
@@ -75,15 +73,8 @@ def _with_maps(picture: Image.Image, labels: Sequence[Label], row: int) -> Image
     return beside(picture, [label.map(row) for label in labels if isinstance(label, MapLabel)])
 
 
-def _short(label: Label, row: int) -> str:
-    """The label of a row in one line, without its name."""
-    if isinstance(label, MapLabel):
-        return "its label map"
-    return " / ".join(line.removeprefix(f"{label.name}: ") for line in label.lines(row))
-
-
 def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
-    """A picture with its label maps beside it, each as large: `[H, W]` class ids, -1 where ignored, which is grey."""
+    """A picture with label maps of its size beside it: `[H, W]` class ids, -1 where ignored, drawn grey."""
     if not maps:
         return picture
     height = 240
@@ -91,15 +82,15 @@ def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
     gap = height // 40
     canvas = Image.new("RGB", ((1 + len(maps)) * (width + gap) - gap, height), _PAPER)
     canvas.paste(picture.resize((width, height), Image.Resampling.BICUBIC), (0, 0))
-    for place, one in enumerate(maps, start=1):
-        colours = np.concatenate((class_colours(int(one.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
-        part = Image.fromarray(colours[one]).resize((width, height), Image.Resampling.NEAREST)
+    for place, ids in enumerate(maps, start=1):
+        colours = np.concatenate((class_colours(int(ids.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
+        part = Image.fromarray(colours[ids]).resize((width, height), Image.Resampling.NEAREST)
         canvas.paste(part, (place * (width + gap), 0))
     return canvas
 
 
 def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.Image:
-    """A picture with texts below, `size` pixels square; a text has two lines at most, and is cut where it is longer."""
+    """A picture with texts below, `size` pixels square; texts longer than two lines are cut."""
     if size < _READABLE:
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
     points = round(9 + 0.03 * size)
@@ -124,7 +115,7 @@ def draw_parts(
     parts: Sequence[tuple[str, tuple[str, str], float, float]],
     width: int,
 ) -> Image.Image:
-    """Two pictures, and what their label distance consists of.
+    """Two pictures, and the terms of their label distance.
 
     parts: the name of each label, its values in both rows, its label distance, and its part of the sum.
     """
@@ -147,8 +138,8 @@ def draw_parts(
         pen.line((left, y, width, y), fill=_RULE, width=max(1, round(unit)))
         cells = (name, *values, number_of(distance))
         for column, (x, text) in enumerate(zip(edges, cells, strict=False)):
-            one = bold if column == 0 else font
-            pen.text((x, y + row // 2), _cut(text, one, edges[column + 1] - x - gap // 2), _INK, one, anchor="lm")
+            face = font if column else bold
+            pen.text((x, y + row // 2), _cut(text, face, edges[column + 1] - x - gap // 2), _INK, face, anchor="lm")
         length = round((width - edges[4] - 90 * unit) * (part / largest if largest else 0))
         pen.rectangle((edges[4], y + row // 2 - 9 * unit, edges[4] + max(1, length), y + row // 2 + 9 * unit), _BAR)
         pen.text((edges[4] + length + gap // 2, y + row // 2), number_of(part), _INK, font, anchor="lm")
@@ -159,7 +150,7 @@ def draw_parts(
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -> list[str]:
-    """The text in at most so many lines, broken between words."""
+    """The text in at most `most` lines, broken between words."""
     lines: list[str] = []
     words = text.split(" ")
     while words and len(lines) < most:
@@ -173,7 +164,7 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -
 
 
 def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
-    """The text, its end left out where it is too long."""
+    """The text, cut where it is too long."""
     shown = text
     while len(shown) > 2 and font.getlength(shown) > width:
         shown = shown[: max(1, min(len(shown) - 2, int(len(shown) * width / font.getlength(shown))))].rstrip() + "…"
@@ -184,6 +175,6 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
 def _font(points: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     import matplotlib
 
-    # The font that matplotlib brings: the same on every machine, with most alphabets.
+    # The font of matplotlib: the same on every machine, with most alphabets.
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

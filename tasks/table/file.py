@@ -1,4 +1,4 @@
-"""A table of your own as a task."""
+"""Your own table as a task."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from contml.data import Task
 
 from .._readers.folders import data_folder
 from .cells import Decimal
-from .chosen import choose
-from .items import read_items
+from .columns import choose_columns
+from .items import choose_queries, read_items
 from .labels import Options, Scale
 from .overview import describe_columns, suggest_config
-from .parts import choose_queries
 from .paths import CellFiles
 from .reading import read_table
 from .split import make_split
@@ -49,57 +48,55 @@ def file(
     """A CSV or Parquet file with a column of image paths and columns of labels: a task without code.
 
     `contml train --data items.csv --label age=number` needs no config. Kinds of labels: class, number, number:log
-    (ratios count, as of prices), date, vector (several columns, or lists), place (latitude and longitude), ordinal,
+    (ratios count, as of prices), date, vector (several columns, or lists), geo (latitude and longitude), ordinal,
     tags, captions, map (paths of label maps); a kind that is not given is guessed, and shown with the reason. The label
-    distances of several labels are added up, each divided by its mean over training rows and times its weight.
+    distances of several labels are summed, each divided by its mean over training rows and multiplied by its weight.
     Everything else: docs/table.md.
 
     Args:
         data: the table: .csv, .tsv, .txt or .parquet.
-        labels: the kind of each label by its column, or columns with commas between, and perhaps its weight:
-            {age: number, "lat,lon": place:0.5}; "auto" is guessed. null: the one column that can be a label.
+        labels: the kind of each label by its column, or by several columns with commas, and perhaps its weight:
+            {age: number, "lat,lon": geo:0.5}; "auto" is guessed. null: the one column that can be a label.
         image: the column of image paths; null: found.
         root: the folder that paths in the table are relative to; null: the folder of the table.
-        split: the column of train, test, query, val; null: found, or else the split is drawn.
+        split: the column of train, test, query, val; null: found, else the split is drawn.
         test: the share of rows for testing where the split is drawn.
-        group: a column, such as the person, of which no value may be in training and in test.
-        exclude_group: leave the other rows of a query's own group out of its gallery: the other photographs of a house
-            would be found by the house. For labels that are not classes.
+        group: a column, such as the person, whose values may not be both in training and in test.
+        exclude_group: exclude the other rows of a query's own group from its gallery: other photographs of a house
+            are found by the house. For labels that are not classes.
         queries: how many test rows, drawn at random, are queries; 0: every row is a query against all others; null:
             1,000 of more than 5,000 test rows, else 0.
         missing: what to do with rows without an image file or without a label: "refuse", or "drop" and count them.
         scale: the unit of numbers: "std", their standard deviation over training rows; "range", from their 5th to their
-            95th percentile, which far values do not move; or "none", as they are.
-        decimal: "point" or "comma" before decimals; "auto": a comma where the column shows one and cells are not
+            95th percentile, robust to outliers; or "none", unscaled.
+        decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
             separated by commas.
         separator: between tags; null: the first of ; | , that the column uses.
-        levels: of ordinal labels in words by their column, from the lowest: {size: [small, medium, large]}.
-        classes: how many classes label maps have; null: as many as the highest number says.
-        ignore: the class number of pixels of label maps that do not count, such as 255.
-        side: label maps are compared at this many pixels square; null: as they are, all of one size.
+        levels: the order of ordinal labels in words by their column, lowest first: {size: [small, medium, large]}.
+        classes: number of classes of label maps; null: from the highest number in them.
+        ignore: the class number of ignored pixels of label maps, such as 255.
+        side: label maps are compared at this many pixels square; null: at their own size, which must be one.
         vectors: a file of word vectors for captions, beside the table or anywhere: word2vec binary or text, GloVe text,
-            gensim's own; null: trained on the training rows.
-        normalize: word vectors to unit length first.
+            or gensim's own format; null: trained on the training rows.
+        normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
         delimiter: between the cells of a CSV file; null: found.
         encoding: of a CSV file.
-        seed: of the drawn split, the drawn queries, and word vectors that are trained.
+        seed: seed of the drawn split, the drawn queries, and the training of word vectors.
     """
     if not 0 < test < 1:
-        raise InputError(f"test={test}: it is a share of the rows, between 0 and 1")
+        raise InputError("test", str(test), "must be a share of the rows, between 0 and 1")
     if exclude_group and group is None:
-        raise InputError("exclude_group needs group, the column whose rows are left out")
+        raise InputError("exclude_group", "no group", hint="set group to the column of groups")
     check_at_least(0, seed=seed)
     check_at_least(1, dim=dim, side=1 if side is None else side)
     table = read_table(Path(data).expanduser(), delimiter, encoding)
-    files = CellFiles(
-        table.path.parent if root is None else data_folder(root, "the images, where paths in the table start")
-    )
+    files = CellFiles(table.path.parent if root is None else data_folder(root, "the images"))
     order = {name: [str(level) for level in words] for name, words in (levels or {}).items()}
     for name in order:
         table.column(name, "levels")
     options = Options(*(files, scale, decimal, separator, order, classes, ignore, side, vectors, normalize, dim, seed))
-    roles, specs = choose(table, files, decimal, labels, image, split, group)
+    roles, specs = choose_columns(table, files, decimal, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
     parts = items.parts
     train_split = make_split(items, parts.train, parts.train[:0], items.excluded["train"])
@@ -107,7 +104,8 @@ def file(
     groups = None if group is None or not exclude_group else [cell.strip() for cell in table.columns[group]]
     test_split = make_split(items, parts.test, query_rows, items.excluded["test"], groups)
     if exclude_group and test_split.labels.class_ids is not None:
-        raise InputError(f"exclude_group is for labels that are not classes, but {items.labels[0].name} is a class")
+        allowed = "needs labels that are not classes"
+        raise InputError("exclude_group", f"the label {items.labels[0].name} is a class", allowed)
     columns = describe_columns(table, roles, specs, items, test_split, given_image=image is not None, group=group)
     files.forget()
     return Task(train_split, test_split, columns=columns, suggested=suggest_config(roles, items, train_split))

@@ -1,23 +1,32 @@
-"""What a kind of label is: its cells are read and checked, and make a label space; classes, levels, tags."""
+"""Labels of a table: cells are read and checked, and make a label space. Number labels are in number_labels.py."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from contml import InputError
-from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, TagLabels
+from contml.data.renderers.label_maps import shrink
+from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
+from contml.labels.captions import tokens
 
-from .cells import Decimal, decimal_comma, is_nothing, number, separator, texts
+from ..captions.split import word_vectors
+from ..layout.maps import check_shape, read_image_map, to_classes
+from .cells import Decimal, decimal_comma, is_missing, number, separator, texts
 from .paths import CellFiles
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Scale = Literal["std", "range", "none"]
+
+#: Two maps with more than this share of labelled pixels have labelled pixels in common; others may have no distance.
+_LABELLED = 0.5
 
 
 @dataclass(frozen=True)
@@ -25,80 +34,83 @@ class Options:
     """How labels are read: the options that all labels of a table share."""
 
     files: CellFiles
-    scale: Scale = "std"
-    decimal: Decimal = "auto"
-    separator: str | None = None
-    levels: dict[str, list[str]] | None = None
-    classes: int | None = None
-    ignore: int | None = None
-    side: int | None = 112
-    vectors: str | None = None
-    normalize: bool = False
-    dim: int = 100
-    seed: int = 0
+    scale: Scale
+    decimal: Decimal
+    separator: str | None
+    levels: dict[str, list[str]]
+    classes: int | None
+    ignore: int | None
+    side: int | None
+    vectors: str | None
+    normalize: bool
+    dim: int
+    seed: int
 
 
 class Label:
-    """One label of a table: its cells read and checked. `present` `[N]` marks the rows that have one.
+    """One label of a table, read and checked. `present` `[N]` marks the rows that have a value.
 
     Args:
         columns: the columns that it is read from.
-        weight: how much it counts beside the other labels.
+        weight: its weight in a sum of labels.
         table: the table.
         options: how labels are read.
     """
 
     kind: ClassVar[str] = ""
-    #: How many columns it takes: from, to; None: any number.
+    #: The lowest and the highest number of columns; None: any number.
     takes: ClassVar[tuple[int, int | None]] = (1, 1)
-    #: What a row needs in order to be `present`, and to be `usable`; and what is wrong with a row that is not usable.
+    #: What a row needs to be `present`, and to be `usable`; and the error of a row that is not usable.
     content: ClassVar[str] = "a value"
     needs: ClassVar[str] = ""
     unusable: ClassVar[str] = ""
+    values: Any
 
     def __init__(self, columns: Sequence[str], weight: float, table: Table, options: Options) -> None:
         self.columns, self.weight, self.table, self.options = tuple(columns), weight, table, options
         self.name = ",".join(columns)
         least, most = self.takes
         if not least <= len(columns) <= (most or len(columns)):
-            allowed = f"{least}" if most == least else f"{least} to {most}" if most else f"{least} or more"
-            raise InputError(
-                f"labels: {self.name}={self.kind} names {len(columns)} columns; a {self.kind} takes {allowed}"
-            )
+            allowed = f"{least}" if most == least else f"{least} to {most}"
+            raise InputError(f"labels: {self.name}={self.kind}", f"{len(columns)} columns", f"must be {allowed}")
         self.present: Array = np.ones(len(table), dtype=bool)
         self._read([table.column(column, f"the label {self.name}") for column in columns])
         del self.table  # its other columns need not stay in memory
 
     def _read(self, cells: list[list[str]]) -> None:
-        """Keep the values of the cells, and note in `present` where there are none."""
+        """Set `values` from the cells, and `present`."""
         raise NotImplementedError
 
     def problem(self, row: int) -> str:  # noqa: ARG002
-        """What is wrong with a row that is not present."""
+        """The error of a row that is not present."""
         return f"no {self.name}"
 
     def usable(self, train: Array, test: Array) -> Array:  # noqa: ARG002
-        """Which of all rows `[N]` can be used, once it is known which are for training: bool."""
+        """Which rows `[N]` can be used, bool; called when the split is known."""
         return self.present
 
     def fit(self, train: Array) -> None:
-        """Take what it needs from the training rows: a scale, the range of its values."""
+        """Compute what depends on the training rows: a unit, the range of the values."""
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
         raise NotImplementedError
 
+    def text(self, row: int) -> str:
+        """The value of a row in one line."""
+        return str(self.values[row])
+
     def lines(self, row: int) -> list[str]:
-        """The label of a row, to be written under its picture."""
-        raise NotImplementedError
+        """The lines that are drawn below the image of a row."""
+        return [f"{self.name}: {self.text(row)}"]
 
     def describe(self) -> str:
-        """The values in words: their range, or examples."""
+        """All values in words: their range, or examples."""
         raise NotImplementedError
 
 
 class ClassLabel(Label):
-    """Any text or number: the label distance is 0 where it is the same, else 1."""
+    """Any text or number: the label distance is 0 between equal values, else 1."""
 
     kind = "class"
 
@@ -107,63 +119,51 @@ class ClassLabel(Label):
         self.present = np.array([bool(value) for value in self.values])
 
     def fit(self, train: Array) -> None:
-        """The range and the unit of the training rows."""
+        """Count the classes."""
         self.counts = Counter(self.values[row] for row in train)
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
         return ClassLabels([self.values[row] for row in rows])
 
-    def lines(self, row: int) -> list[str]:
-        """The label of a row, to be written under its picture."""
-        return [f"{self.name}: {self.values[row]}"]
-
     def describe(self) -> str:
-        """The values in words: their range, or examples."""
+        """All values in words."""
         least, most = min(self.counts.values()), max(self.counts.values())
         each = f"{least}" if least == most else f"{least} to {most}"
-        return f"{len(self.counts)} classes of {each} training rows: {_some(self.counts)}"
+        return f"{len(self.counts)} classes of {each} training rows: {_examples(self.counts)}"
 
 
 class OrdinalLabel(Label):
-    """Levels in order, such as a rating: the label distance is the difference of ranks as a share of the scale."""
+    """Ordered levels, such as ratings: the label distance is the difference of ranks as a share of the scale."""
 
     kind = "ordinal"
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values = [cell.strip() for cell in cells[0]]
-        self.present = np.array([not is_nothing(value) for value in self.values])
-        used = dict.fromkeys(value for value in self.values if not is_nothing(value))
-        given = (self.options.levels or {}).get(self.name)
-        if given is None:
+        self.present = np.array([not is_missing(value) for value in self.values])
+        used = dict.fromkeys(value for value in self.values if not is_missing(value))
+        levels = self.options.levels.get(self.name)
+        if levels is None:
             comma = decimal_comma(list(used), self.options.decimal, self.table.delimiter)
             order = {value: number(value, comma) for value in used}
             if any(found is None for found in order.values()):
-                raise InputError(
-                    f"{self.table.path}: {self.name} has levels in words ({_some(used)}); give their order, from the "
-                    f"lowest: levels={{{self.name}: [{', '.join(sorted(used)[:5])}]}}"
-                )
-            given = sorted(used, key=lambda value: order[value] or 0.0)
-        self.levels = given
+                hint = f"give their order, lowest first: levels={{{self.name}: [{', '.join(sorted(used)[:5])}]}}"
+                raise InputError(f"{self.table.path}: {self.name}", f"levels in words ({_examples(used)})", hint=hint)
+            levels = sorted(used, key=lambda value: order[value] or 0.0)
+        self.levels = levels
         for row, value in enumerate(self.values):
-            if self.present[row] and value not in given:
-                raise InputError(
-                    f"{self.table.where(row)}: {self.name} is '{value}', which is no level; levels has "
-                    f"{', '.join(given)}"
-                )
-        if len(given) < 2:
-            raise InputError(f"{self.table.path}: {self.name} has {len(given)} level; a scale has at least 2")
+            if self.present[row] and value not in levels:
+                allowed = f"levels has {', '.join(levels)}"
+                raise InputError(f"{self.table.where(row)}: {self.name}", f"'{value}' is not a level", allowed)
+        if len(levels) < 2:
+            raise InputError(f"{self.table.path}: {self.name}", f"{len(levels)} level", "must have at least 2")
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
         return OrdinalLabels([self.values[row] for row in rows], self.levels)
 
-    def lines(self, row: int) -> list[str]:
-        """The label of a row, to be written under its picture."""
-        return [f"{self.name}: {self.values[row]}"]
-
     def describe(self) -> str:
-        """The values in words: their range, or examples."""
+        """All values in words."""
         shown = self.levels if len(self.levels) < 8 else [*self.levels[:3], "…", self.levels[-1]]
         return f"{len(self.levels)} levels: {' < '.join(shown)}"
 
@@ -175,7 +175,7 @@ class TagsLabel(Label):
 
     def _read(self, cells: list[list[str]]) -> None:
         mark = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
-        self.values: list[list[str]] = []
+        self.values = []
         for cell in cells[0]:
             listed = texts(cell)
             parts = listed if listed is not None else cell.split(mark) if mark else [cell]
@@ -183,7 +183,7 @@ class TagsLabel(Label):
         self.present = np.array([bool(v) or c.strip() == "[]" for v, c in zip(self.values, cells[0], strict=True)])
 
     def fit(self, train: Array) -> None:
-        """The range and the unit of the training rows."""
+        """Count the tags."""
         self.counts = Counter(tag for row in train for tag in self.values[row])
         self.most = max(len(self.values[row]) for row in train)
 
@@ -191,17 +191,140 @@ class TagsLabel(Label):
         """The label space of these rows."""
         return TagLabels([self.values[row] for row in rows])
 
-    def lines(self, row: int) -> list[str]:
-        """The label of a row, to be written under its picture."""
-        return [f"{self.name}: {', '.join(self.values[row]) or 'none'}"]
+    def text(self, row: int) -> str:
+        """The value of a row in one line."""
+        return ", ".join(self.values[row]) or "none"
 
     def describe(self) -> str:
-        """The values in words: their range, or examples."""
-        return f"{len(self.counts)} tags, up to {self.most} a row: {_some(self.counts)}"
+        """All values in words."""
+        return f"{len(self.counts)} tags, up to {self.most} per row: {_examples(self.counts)}"
 
 
-def _some(texts_: Counter[str] | dict[str, None]) -> str:
-    shown = list(texts_)[:3]
-    return ", ".join(text if len(text) <= 24 else text[:23] + "…" for text in shown) + (
-        ", …" if len(texts_) > len(shown) else ""
-    )
+class CaptionsLabel(Label):
+    """Texts, in one or several columns or a JSON list: the label distance is the Word Mover's Distance."""
+
+    kind = "captions"
+    takes = (1, None)
+    content = "a caption"
+    needs = "a word that has a vector"
+    unusable = "has no word that has a vector"
+
+    def _read(self, cells: list[list[str]]) -> None:
+        self.values = []
+        for row in zip(*cells, strict=True):
+            listed = [texts(cell) if len(row) == 1 else None for cell in row]
+            captions = [text for cell, found in zip(row, listed, strict=True) for text in (found or [cell])]
+            self.values.append([text.strip() for text in captions if text.strip() and text.strip() != "[]"])
+        self.present = np.array([bool(captions) for captions in self.values])
+
+    def merge(self, row: int, more: int) -> None:
+        """Add the captions of row `more` to those of `row`."""
+        self.values[row] = [*self.values[row], *self.values[more]]
+
+    def usable(self, train: Array, test: Array) -> Array:
+        """Rows with a word that has a vector."""
+        options = self.options
+        path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
+        first, second = ([self.values[row] for row in rows] for rows in (train, test))
+        self.vectors = word_vectors(path, first, second, options.dim, options.seed)
+        known = [any(word in self.vectors for text in row for word in tokens(text)) for row in self.values]
+        return np.asarray(self.present & np.array(known))
+
+    def fit(self, train: Array) -> None:
+        """Keep an example and the highest number of captions."""
+        self.example = self.values[train[0]][0]
+        self.most = max(len(self.values[row]) for row in train)
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        return CaptionLabels([self.values[row] for row in rows], self.vectors, self.options.normalize)
+
+    def text(self, row: int) -> str:
+        """The value of a row in one line."""
+        return " / ".join(self.values[row])
+
+    def lines(self, row: int) -> list[str]:
+        """The lines that are drawn below the image of a row."""
+        return list(self.values[row])
+
+    def describe(self) -> str:
+        """All values in words."""
+        where = Path(self.options.vectors).name if self.options.vectors else "trained on the training rows"
+        vectors = f"{len(self.vectors):,} words with a vector ({where})"
+        return f"up to {self.most} per row, {vectors}: '{_shortened(self.example, 40)}'"
+
+
+class MapLabel(Label):
+    """Paths of label maps, PNG files of class numbers: the label distance is 1 - mean IoU."""
+
+    kind = "map"
+    content = "a label map"
+    needs = "enough labelled pixels"
+    unusable = "has at most half of its pixels labelled"
+    #: The images of all rows; their shapes must be those of the maps.
+    images: Sequence[str]
+
+    def _read(self, cells: list[list[str]]) -> None:
+        self.values = [self.options.files.place(cell) for cell in cells[0]]
+        exist = [self.options.files.has(path) for path in self.values]
+        self.present = np.array([bool(cell.strip()) and found for cell, found in zip(cells[0], exist, strict=True)])
+
+    def problem(self, row: int) -> str:
+        """The error of a row that is not present."""
+        if self.values[row] == self.options.files.place(""):
+            return super().problem(row)
+        return f"{self.name}: no such file {self.values[row]}, relative to root {self.options.files.root}"
+
+    def usable(self, train: Array, test: Array) -> Array:
+        """Rows whose map is labelled by more than half; reads the maps."""
+        rows = np.concatenate((train, test))
+        paths = [self.values[row] for row in rows]
+        maps: list[Array] = []
+        for row, path in zip(rows, paths, strict=True):
+            whole = read_image_map(Path(path))
+            check_shape(Path(path), whole, Path(self.images[row]))
+            maps.append(shrink(whole, self.options.side))
+            if maps[-1].shape != maps[0].shape:
+                found = f"{list(maps[-1].shape)} pixels, but {paths[0]} has {list(maps[0].shape)}"
+                raise InputError(path, found, hint="set side to compare maps of several sizes")
+        checked = to_classes(paths, np.stack(maps), self.options.classes, self.options.ignore, None)
+        self.classes, self.ignore = checked.classes, checked.ignore
+        self.maps = checked.maps  # [T,H,W]
+        self.position = {int(row): place for place, row in enumerate(rows)}
+        shares = [1.0 if self.ignore is None else float(np.mean(one != self.ignore)) for one in self.maps]
+        enough = self.present.copy()
+        enough[rows] &= np.array(shares) > _LABELLED
+        return enough
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        maps = self.maps[[self.position[int(row)] for row in rows]]
+        return SegmentationLabels(maps, self.classes, self.ignore, side=None)
+
+    def map(self, row: int) -> Array:
+        """The label map of a row `[H, W]` as it is compared: class ids, -1 where ignored."""
+        ids = self.maps[self.position[row]].astype(np.int64)
+        return ids if self.ignore is None else np.where(ids == self.ignore, -1, ids)
+
+    def text(self, row: int) -> str:  # noqa: ARG002
+        """The value of a row in one line."""
+        return "its label map"
+
+    def lines(self, row: int) -> list[str]:  # noqa: ARG002
+        """No lines: a map is drawn, not written."""
+        return []
+
+    def describe(self) -> str:
+        """All values in words."""
+        ignored = "" if self.ignore is None else f", {self.ignore} ignored"
+        size = f"{self.maps.shape[2]} x {self.maps.shape[1]} pixels"
+        return f"{self.classes} classes{ignored}, compared at {size}; 1 - mean IoU"
+
+
+def _examples(values: Collection[str]) -> str:
+    shown = [_shortened(text, 24) for text in islice(values, 3)]
+    return ", ".join([*shown, "…"] if len(values) > 3 else shown)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

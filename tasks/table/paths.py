@@ -1,4 +1,4 @@
-"""Paths in the cells of a table: beside the file, absolute, or in another folder; and whether the files are there."""
+"""File paths in the cells of a table: absolute, or relative to a folder; and whether the files exist."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from PIL import Image
 
 from .._readers.folders import IMAGE_SUFFIXES, Files
 
-#: How files of images end.
-SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm")
+_SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
-#: A picture has more grey values than that, a label map seldom.
+#: A photograph has more grey values than this, a label map seldom.
 _FEW_VALUES = 64
 
 
 class CellFiles(Files):
-    """Files by what cells say.
+    """The files that cells name.
 
     Args:
         root: the folder that relative paths start from.
@@ -31,7 +30,7 @@ class CellFiles(Files):
         self._start = "" if self.root == "." else self.root
 
     def place(self, cell: str) -> str:
-        """Where a cell's file is or should be."""
+        """The path of a cell's file."""
         cell = cell.strip()
         if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
             cell = cell.replace("\\", "/")
@@ -39,12 +38,12 @@ class CellFiles(Files):
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:
-    """Whether nearly all cells end as image files do."""
-    return sum(cell.lower().endswith(SUFFIXES) for cell in cells) >= 0.9 * len(cells) > 0
+    """Whether at least nine in ten cells end like names of image files."""
+    return sum(cell.lower().endswith(_SUFFIXES) for cell in cells) >= 0.9 * len(cells) > 0
 
 
 def looks_like_maps(paths: Sequence[str]) -> bool:
-    """Whether files could hold label maps: of one channel, without loss, few values."""
+    """Whether files may hold label maps: one channel, lossless, few values."""
     for path in paths:
         try:
             with Image.open(path) as picture:

@@ -1,4 +1,4 @@
-"""Tables in files: CSV and Parquet as columns of text, and where each row stands, for errors."""
+"""Read a CSV or Parquet file as columns of text, with the line of each row for errors."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .._readers.text import csv_rows, read_text, text_lines
 
 _CSV, _PARQUET = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-#: Lines that decide on the delimiter, and rows that are taken apart at a time.
+#: Number of lines that decide on the delimiter, and of rows that are converted at a time.
 _SNIFFED, _CHUNK = 100, 10_000
-#: Up to so many different texts of a column are kept once each.
+#: A column with at most this many different texts keeps each in memory once.
 _SHARED = 20_000
 
 
 class Table:
-    """Columns of text, `[N]` cells each; an empty text is an empty cell.
+    """Columns of text, `[N]` cells each; a missing cell is an empty text.
 
     Args:
         path: the file.
-        form: how it is written, in words.
+        form: its format in words.
         columns: the cells of each column, in the order of the file.
-        lines: the line of each row; none: rows are counted from 1.
-        opaque: columns whose cells are no text, numbers or lists of these, and what they are.
-        delimiter: between the cells of a row; none: there are no such.
+        lines: the line of each row; None: rows are counted from 1.
+        opaque: columns whose cells are not texts, numbers or lists of these, and what they are.
+        delimiter: between the cells of a row; None where there is none.
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class Table:
         return len(next(iter(self.columns.values()), []))
 
     def where(self, row: int) -> str:
-        """File and line of a row, as errors begin."""
+        """File and line of a row, for errors."""
         return f"{self.path}: row {row + 1}" if self.lines is None else f"{self.path}:{self.lines[row]}"
 
     def column(self, name: str, use: str) -> list[str]:
-        """The cells of a column; `use` says what for.
+        """The cells of a column; `use` is what needs it, for errors.
 
         Raises:
-            InputError: there is no such column, or its cells are no text.
+            InputError: there is no such column, or its cells are not text.
         """
         if name in self.opaque:
-            raise InputError(f"{self.path}: column '{name}' ({use}) holds {self.opaque[name]}; give text or numbers")
+            raise InputError(f"{self.path}: column {name} ({use})", self.opaque[name], "must hold text or numbers")
         if name not in self.columns:
             lower = {column.lower(): column for column in self.columns}
             near = closest(name.lower(), lower)
-            has = f"it has {', '.join(self.columns) or 'none'}"
-            hint = f"did you mean '{lower[near]}'? ({has})" if near else has
-            raise InputError(f"{self.path}: there is no column '{name}' ({use}); {hint}")
+            allowed = f"must be one of {', '.join(self.columns) or 'none'}"
+            hint = f"did you mean '{lower[near]}'?" if near else ""
+            raise InputError(f"{self.path}: column {name} ({use})", "no such column", allowed, hint)
         return self.columns[name]
 
 
@@ -76,25 +76,25 @@ def read_table(path: Path, delimiter: str | None = None, encoding: str = "utf-8"
     """A CSV or a Parquet file; the delimiter of a CSV file is found where none is given.
 
     Raises:
-        InputError: no such file, of neither form, damaged, a header with a name twice, or a row of another length.
+        InputError: no such file, another format, damaged, a repeated column name, or a row of another length.
     """
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; data is one file, .csv or .parquet")
+        raise InputError(str(path), "is a folder", "must be one file, .csv or .parquet")
     suffix = path.suffix.lower()
     if suffix in _PARQUET:
         table = _read_parquet(path)
     elif suffix in _CSV:
         table = _read_csv(path, read_text(path, "data", encoding), delimiter)
     else:
-        raise InputError(f"{path}: a table is read from {', '.join((*_CSV, *_PARQUET))}; save it as one of these")
+        raise InputError(str(path), f"ends in '{suffix}'", f"must end in one of {', '.join((*_CSV, *_PARQUET))}")
     if not len(table):
-        raise InputError(f"{path}: has a header ({', '.join(table.columns)}), but no rows")
+        raise InputError(str(path), f"has a header ({', '.join(table.columns)}), but no rows")
     return table
 
 
 def _read_csv(path: Path, text: str, delimiter: str | None) -> Table:
     if not text.strip():
-        raise InputError(f"{path}: is empty; the first line names the columns")
+        raise InputError(str(path), "is empty", "the first line must name the columns")
     delimiter = _sniffed(text) if delimiter is None else delimiter
     rows = csv_rows(path, text, delimiter)
     names = _names(path, next(rows, (1, []))[1])
@@ -103,13 +103,17 @@ def _read_csv(path: Path, text: str, delimiter: str | None) -> Table:
     shared: list[dict[str, str] | None] = [{} for _ in names]
     while chunk := list(islice(rows, _CHUNK)):
         lines.extend(line for line, _ in chunk)
-        _spread([row for _, row in chunk], cells, shared)
+        for place, column in enumerate(zip(*(row for _, row in chunk), strict=True)):
+            known = shared[place]
+            cells[place] += column if known is None else [known.setdefault(cell, cell) for cell in column]
+            if known is not None and len(known) > _SHARED:
+                shared[place] = None
     form = f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"
     return Table(path, form, dict(zip(names, cells, strict=True)), lines, delimiter=delimiter)
 
 
 def _sniffed(text: str) -> str:
-    """The delimiter of which most rows have as many as the header, and of these that with the most columns."""
+    """The delimiter that splits most rows into as many cells as the header; among equals, the one with most cells."""
     best, found = (0.0, 1), ","
     for delimiter in _DELIMITERS:
         rows = csv.reader(islice(text_lines(text), _SNIFFED), delimiter=delimiter)
@@ -124,26 +128,12 @@ def _sniffed(text: str) -> str:
 
 
 def _names(path: Path, header: list[str]) -> list[str]:
-    """The names of the columns; one without (an index that was saved along) is called by its place."""
+    """The names of the columns; one without a name (a saved index) is named after its position."""
     names = [cell.strip() or f"(column {place})" for place, cell in enumerate(header, start=1)]
     for place, name in enumerate(names):
-        if names.index(name) < place:
-            raise InputError(
-                f"{path}: columns {names.index(name) + 1} and {place + 1} are both called '{name}'; rename one"
-            )
+        if (first := names.index(name)) < place:
+            raise InputError(str(path), f"columns {first + 1} and {place + 1} are both named '{name}'")
     return names
-
-
-def _spread(chunk: list[list[str]], cells: list[list[str]], shared: list[dict[str, str] | None]) -> None:
-    """Rows to columns; a text that comes again and again is kept once."""
-    for place, column in enumerate(zip(*chunk, strict=True)):
-        known = shared[place]
-        if known is None:
-            cells[place] += column
-            continue
-        cells[place] += [known.setdefault(cell, cell) for cell in column]
-        if len(known) > _SHARED:
-            shared[place] = None
 
 
 def _read_parquet(path: Path) -> Table:
@@ -151,22 +141,21 @@ def _read_parquet(path: Path) -> Table:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise InputError(
-            f"{path}: Parquet files are read by pyarrow, which is not installed: pip install 'contml[table]'"
-        ) from None
+        found = "Parquet needs pyarrow, which is not installed"
+        raise InputError(str(path), found, hint="pip install 'contml[table]'") from None
     try:
         read = pyarrow.parquet.ParquetFile(path).read()
     except FileNotFoundError:
         raise no_such_file(path, "data") from None
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not readable as Parquet ({' '.join(str(error).split())[:160]})") from None
+        raise InputError(str(path), f"not readable as Parquet ({' '.join(str(error).split())[:160]})") from None
     columns: dict[str, list[str]] = {}
     opaque: dict[str, str] = {}
+    types = pyarrow.types
     for name, column in zip(_names(path, read.column_names), read.columns, strict=True):
-        kind = column.type
-        kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-        if pyarrow.types.is_struct(kind) or pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind):
-            opaque[name] = "bytes or structures (images inside the table? write them to files and give their paths)"
+        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+        if types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+            opaque[name] = "bytes or structures (save images to files and give their paths)"
         else:
             shared: dict[str, str] = {}
             columns[name] = [_text(value, shared) for value in column.to_pylist()]

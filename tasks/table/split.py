@@ -17,9 +17,9 @@ from contml.data.renderers.label_maps import LabelMapRenderer
 from contml.data.split import Explainer, Renderer
 from contml.labels import ClassLabels, LabelSpace, SegmentationLabels, WeightedLabels
 
-from .described import CaptionsLabel, MapLabel
 from .drawing import TableExplainer, TableRenderer
 from .items import Items
+from .labels import CaptionsLabel, MapLabel
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -32,13 +32,15 @@ def make_split(
     Args:
         items: the items of the table.
         rows: the rows of the table that are in the split.
-        queries: which of these rows are queries, by their positions; none: every row is a query.
-        excluded: how many rows were left out, by reason.
-        groups: the group of each row of the table, where a query's own group is left out of its gallery.
+        queries: the positions of the queries among these rows; empty: every row is a query.
+        excluded: how many rows were omitted, by reason.
+        groups: the group of each row of the table, where the gallery of a query excludes its own group.
     """
     names = [items.paths[row] for row in rows]
     space = _label_space(items, rows)
     query_rows, gallery = query_split(queries.tolist(), len(rows))
+    if groups is not None:
+        numbers = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
     return Split(
         images=[ImageFile(Path(name)) for name in names],
         names=names,
@@ -46,14 +48,10 @@ def make_split(
         queries=query_rows,
         gallery=gallery,
         excluded=excluded,
-        groups=None if groups is None else _numbered([groups[row] for row in rows]),
+        groups=None if groups is None else numbers,
         renderer=_renderer(items, rows, space),
         explainer=_explainer(items, rows, names),
     )
-
-
-def _numbered(groups: Sequence[str]) -> torch.Tensor:
-    return torch.from_numpy(np.unique(groups, return_inverse=True)[1])
 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:
@@ -72,8 +70,7 @@ def _renderer(items: Items, rows: Array, space: LabelSpace) -> Renderer:
     if isinstance(space, ClassLabels):
         return ClassRenderer(space.class_ids, space.names)
     if isinstance(space, SegmentationLabels) and isinstance(label, MapLabel):
-        height, width = label.maps.shape[1:]
-        return LabelMapRenderer(space, height, width)
+        return LabelMapRenderer(space, *label.maps.shape[1:])
     if len(items.labels) == 1 and isinstance(label, CaptionsLabel):
         return CaptionRenderer([label.values[row] for row in rows])
     return TableRenderer(items.labels, rows)

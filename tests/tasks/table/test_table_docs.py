@@ -1,4 +1,4 @@
-"""docs/table.md held to the code: its snippet runs, its tables are those of the task, its guesses are made."""
+"""docs/table.md agrees with the code: its snippet runs, its tables list all kinds and options, its guesses are made."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import shlex
 import sys
 
 import pytest
-from contml.tasks.table.chosen import _kind
-from contml.tasks.table.described import KINDS
+from contml.tasks.table.columns import KINDS, Guess, guess_cells, pair_up, parse_kind
 from contml.tasks.table.file import file
-from contml.tasks.table.guess import Guess, guess_cells, pair_up
 from support.paths import ROOT
 
 from contml.cli import main
@@ -34,15 +32,15 @@ def test_the_snippet_draws_a_table_that_trains(tmp_path, monkeypatch, capsys):
     exec(compile(code, "docs/table.md", "exec"), {})
     tiny = ["images.resize=24", "images.crop=24", "transform.scale_jitter=0", "images.workers=0"]
     (first, second, third) = re.findall(r"^contml train (--data dials.csv[^#\n]*)", PAGE, re.MULTILINE)
-    said = {}
+    printed = {}
     for command in (first, second, third):
         monkeypatch.setattr(sys, "argv", ["contml", "check", *shlex.split(command), *tiny])
         main_ends_well()
-        said[command] = " ".join(capsys.readouterr().out.split())
-    assert "another class" in said[third]
+        printed[command] = " ".join(capsys.readouterr().out.split())
+    assert "another class" in printed[third]
     (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     for line in shown.splitlines():
-        assert " ".join(line.split()).removesuffix(" ...") in said[second]
+        assert " ".join(line.split()).removesuffix(" ...") in printed[second]
 
 
 def main_ends_well():
@@ -51,21 +49,21 @@ def main_ends_well():
     assert not stop.value.code
 
 
-def test_every_kind_is_told_in_order():
+def test_all_kinds_are_listed_in_order():
     assert [cells[0].strip("`") for cells in rows("The kinds")[1:]] == list(KINDS)
 
 
-def test_every_option_is_told():
-    told = [match[1] for match in re.finditer(r"^\| `task\.(\w+)=", section("Options"), re.MULTILINE)]
+def test_all_options_are_listed():
+    listed = [match[1] for match in re.finditer(r"^\| `task\.(\w+)=", section("Options"), re.MULTILINE)]
     names = [option.name for option in options(file) if option.name not in ("data", "labels", "image")]
-    assert sorted(told) == sorted(names)
+    assert sorted(listed) == sorted(names)
 
 
 @pytest.mark.parametrize("cells", rows("The guesses")[1:], ids=lambda cells: cells[0])
-def test_the_guesses_are_those_that_are_told(cells):
+def test_guesses_are_as_documented(cells):
     names, examples = (re.findall(r"`([^`]*)`", cell) for cell in cells[:2])
     want = cells[2].strip("`")
-    if names[0] in ("photo", "mask"):  # of files: tests/tasks/test_table.py
+    if names[0] in ("photo", "mask"):  # of files: test_table.py
         return
     if len(names) == 2:
         guesses = pair_up({name: Guess("number", "") for name in names})
@@ -74,9 +72,9 @@ def test_the_guesses_are_those_that_are_told(cells):
         assert guess_cells(names[0], examples, False).kind == want.replace("nothing", "")
 
 
-def test_every_label_on_the_page_is_one():
+def test_all_labels_on_the_page_are_valid():
     labels = re.findall(r"--label '?([\w, ]+=[a-z]+(?::[\d.]+)?)", PAGE)
     assert len(labels) > 8
     for label in labels:
         name, _, kind = label.rpartition("=")
-        assert _kind(name, kind)[0] in (*KINDS, "auto")
+        assert parse_kind(name, kind)[0] in (*KINDS, "auto")

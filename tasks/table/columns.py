@@ -1,0 +1,312 @@
+"""What each column of a table is: images, the split, or a label, and of which kind; as given, or guessed from cells."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from contml import InputError
+from contml._support.errors import did_you_mean
+
+from .._readers.splits import part_of
+from .cells import SEPARATORS, Decimal, date_in_days, decimal_comma, is_missing, number, numbers, texts
+from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, OrdinalLabel, TagsLabel
+from .number_labels import (
+    LATITUDE,
+    LONGITUDE,
+    DateLabel,
+    GeoLabel,
+    LogNumberLabel,
+    NumberLabel,
+    VectorLabel,
+)
+from .paths import CellFiles, looks_like_maps, looks_like_paths
+from .reading import Table
+
+#: Every kind of label by its name in a config.
+KINDS: dict[str, type[Label]] = {
+    label.kind: label
+    for label in (
+        *(ClassLabel, NumberLabel, LogNumberLabel, DateLabel, VectorLabel, GeoLabel),
+        *(OrdinalLabel, TagsLabel, CaptionsLabel, MapLabel),
+    )
+}
+#: Guesses read this many rows, evenly spaced.
+_SAMPLE = 20_000
+#: A kind must fit this share of the cells. The others are errors with their line when the labels are read.
+_MOST = 0.9
+#: Texts with a mean of at least so many words are captions; with at most so many, tags.
+_CAPTION_WORDS, _TAG_WORDS = 4, 3
+
+_CLASS_NAMES = re.compile(
+    r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item)(?:[\W_]?id)?", re.I
+)
+_COUNT_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
+_GEO_NAMES = re.compile(r".*(?:place|coord|gps|lat.*lon|location|position).*", re.I)
+_IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I)
+_MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I)
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?:[T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
+
+
+class Guess(NamedTuple):
+    """A kind, or "" for a column that cannot be a label; and the reason."""
+
+    kind: str
+    why: str
+
+
+class Roles(NamedTuple):
+    """The columns of images and of the split, and the guess for every other column."""
+
+    image: str | None
+    split: str | None
+    guesses: dict[str, Guess]
+
+
+class Spec(NamedTuple):
+    """One label: its columns, its kind, its weight, and why it is of that kind."""
+
+    columns: tuple[str, ...]
+    kind: str
+    weight: float
+    why: str
+
+
+def choose_columns(
+    table: Table,
+    files: CellFiles,
+    decimal: Decimal,
+    labels: dict[str, str] | None,
+    image: str | None,
+    split: str | None,
+    group: str | None,
+) -> tuple[Roles, list[Spec]]:
+    """The role of each column, and the labels. `labels` are kinds by column; None: the one column that can be a label.
+
+    Raises:
+        InputError: no such column, an unknown kind, one that cannot be guessed, or no or several possible labels.
+    """
+    for column, option in ((image, "image"), (split, "split"), (group, "group")):
+        if column is not None:
+            table.column(column, option)
+    if labels == {}:
+        raise InputError("labels", "{}", "must name a label and its kind, {age: number}", "or omit it")
+    given = {_columns(table, name): parse_kind(name, text) for name, text in (labels or {}).items()}
+    taken = {column for columns in given for column in columns}
+    for column, use in ((image, "images"), (split, "the split")):
+        if column in taken:
+            raise InputError("labels", f"'{column}' is the column of {use}")
+    roles = guess_roles(table, files, decimal, image=image, split=split, taken=taken)
+    if roles.image is None:
+        hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
+        raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
+    if not given:
+        given = {_only_label(table, roles, group): ("auto", 1.0)}
+    specs = []
+    for columns, (kind, weight) in given.items():
+        guess = Guess(kind, "as given") if kind != "auto" else _guessed(table, columns, roles.guesses)
+        specs.append(Spec(columns, guess.kind, weight, guess.why))
+    return roles, specs
+
+
+def _columns(table: Table, name: str) -> tuple[str, ...]:
+    """The columns of a label: one, or several with commas between."""
+    single = name in table.columns or name in table.opaque or "," not in name
+    columns = (name,) if single else tuple(column.strip() for column in name.split(","))
+    for column in columns:
+        table.column(column, "labels")
+    if len(set(columns)) < len(columns):
+        raise InputError("labels", f"{name} repeats a column")
+    return columns
+
+
+def parse_kind(name: str, text: str) -> tuple[str, float]:
+    """A kind and a weight: "number", "number:0.5", "number:log", "number:log:0.5", "auto"."""
+    kind, colon, weight = text.strip().partition(":")
+    kind = kind.strip() or "auto"
+    form, second_colon, rest = weight.partition(":")
+    if f"{kind}:{form.strip()}" in KINDS:
+        kind, colon, weight = f"{kind}:{form.strip()}", second_colon, rest
+    subject = f"labels: {name}={text}"
+    if kind not in KINDS and kind != "auto":
+        allowed = f"must be one of {', '.join(KINDS)}, auto"
+        raise InputError(subject, f"unknown kind '{kind}'", allowed, did_you_mean(kind.lower(), KINDS))
+    try:
+        value = float(weight) if colon else 1.0
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        hint = did_you_mean(f"{kind}:{weight.strip()}", (known for known in KINDS if ":" in known))
+        raise InputError(subject, f"weight '{weight}'", f"must be a number above 0, as in {kind}:0.5", hint)
+    return kind, value
+
+
+def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) -> Guess:
+    guess = guesses[columns[0]] if len(columns) == 1 else guess_columns(columns, guesses)
+    if not guess.kind:
+        name = ",".join(columns)
+        hint = f"give it as {name}=KIND, with one of {', '.join(KINDS)}"
+        raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.why})", hint=hint)
+    return guess
+
+
+def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...]:
+    """The one column (or latitude and longitude) that can be a label."""
+    possible = {name: guess for name, guess in pair_up(roles.guesses).items() if guess.kind and name != group}
+    if len(possible) == 1:
+        (name,) = possible
+        return (name,) if name in roles.guesses else tuple(name.split(","))
+    if not possible:
+        why = "; ".join(f"{name}: {guess.why}" for name, guess in roles.guesses.items()) or "it has no other column"
+        raise InputError(str(table.path), f"no column can be the label ({why})", hint="name one: --label NAME=KIND")
+    listed = ", ".join(f"{name} ({guess.kind})" for name, guess in possible.items())
+    first, guess = next(iter(possible.items()))
+    hint = f"choose by --label {first}={guess.kind} (in a config labels: {{{first}: {guess.kind}}})"
+    raise InputError(str(table.path), f"several columns can be the label: {listed}", hint=hint)
+
+
+def guess_roles(
+    table: Table, files: CellFiles, decimal: Decimal, *, image: str | None, split: str | None, taken: Collection[str]
+) -> Roles:
+    """The role of every column. `image` and `split` are the columns that were given, `taken` are those of labels."""
+    rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
+    sample = {name: [cells[row].strip() for row in rows] for name, cells in table.columns.items()}
+    paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
+    maps = [name for name in paths if looks_like_maps(_existing(files, sample[name]))]
+    if image is None:
+        free = [name for name in paths if name not in taken]
+        image = _image(free, maps, lambda name: bool(_existing(files, sample[name])))
+    guesses: dict[str, Guess] = {}
+    for name, cells in sample.items():
+        if name in (image, split):
+            continue
+        filled = [cell for cell in cells if cell]
+        if split is None and name not in taken and _names_parts(filled):
+            split = name
+        elif name in maps:
+            guesses[name] = Guess("map", "its cells are files with few grey values")
+        elif name in paths:
+            guesses[name] = Guess("", "its cells name images")
+        else:
+            guesses[name] = guess_cells(name, filled, decimal_comma(cells, decimal, table.delimiter))
+    return Roles(image, split, guesses)
+
+
+def _names_parts(cells: Sequence[str]) -> bool:
+    parts = {part_of(cell) for cell in dict.fromkeys(cells)}
+    return {"train", "test"} <= parts | ({"test"} if "query" in parts else set()) and "" not in parts
+
+
+def guess_columns(names: Sequence[str], guesses: dict[str, Guess]) -> Guess:
+    """The kind of several columns that make one label together."""
+    kinds = [guesses.get(name, Guess("", "")).kind for name in names]
+    if len(names) == 2 and LATITUDE.fullmatch(names[0]) and LONGITUDE.fullmatch(names[1]):
+        return Guess("geo", "the columns' names")
+    if set(kinds) == {"number"}:
+        return Guess("vector", f"{len(names)} columns of numbers")
+    if set(kinds) == {"captions"}:
+        return Guess("captions", f"{len(names)} columns of captions")
+    return Guess("", f"{len(names)} columns of different kinds")
+
+
+def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
+    """The kind of a column, from its filled cells."""
+    if not cells:
+        return Guess("", "it is empty")
+    distinct = Counter(cells)
+    if len(distinct) == 1:
+        return Guess("", "all rows have the same value")
+    listed = [found for found in map(texts, cells) if found is not None]
+    if len(listed) >= _MOST * len(cells):
+        inside = [text for found in listed for text in found]
+        if not inside or _share(inside, lambda text: number(text, False) is not None) < _MOST:
+            return _guess_lists(inside)
+    if _share(cells, lambda cell: is_missing(cell) or number(cell, comma) is not None) >= _MOST:
+        return _guess_numbers(name, [cell for cell in cells if not is_missing(cell)], comma)
+    lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
+    length, count = lengths.most_common(1)[0]
+    if length > 1 and count >= _MOST * len(cells):
+        if length == 2 and _GEO_NAMES.fullmatch(name):
+            return Guess("geo", "two numbers per cell, and its name")
+        return Guess("vector", f"{length} numbers per cell")
+    if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MOST:
+        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MOST:
+            return Guess("date", "its cells are dates")
+        return Guess("", "its dates are not written year first, as in 2026-11-22")
+    for mark in SEPARATORS:
+        parts = [part.strip() for cell in cells for part in cell.split(mark) if part.strip()]
+        tags = set(parts)
+        several = len(parts) >= 1.3 * len(cells) and _words(parts) <= _TAG_WORDS
+        if several and len(parts) >= 2 * len(tags) and len(tags) <= len(distinct):
+            return Guess("tags", f"lists of {len(tags):,} short texts that repeat, separated by '{mark}'")
+    if _words(cells) >= _CAPTION_WORDS and len(distinct) > len(cells) / 2:
+        return Guess("captions", f"texts of {_words(cells):.0f} words, nearly all different")
+    if len(distinct) <= len(cells) / 2:
+        return Guess("class", f"{len(distinct):,} texts, each in {len(cells) / len(distinct):.3g} rows on average")
+    return Guess("", "nearly every row has its own text")
+
+
+def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
+    values = [number(cell, comma) for cell in cells]
+    distinct = len(set(values))
+    if distinct < 2:
+        return Guess("", "all rows have the same value" if values else "it is empty")
+    if all(value is not None and value.is_integer() for value in values):
+        repeated = Guess("class", f"its name, and {distinct:,} whole numbers that repeat")
+        if _CLASS_NAMES.fullmatch(name) and distinct <= len(values) / 2:
+            return repeated
+        steps = {b - a for a, b in pairwise(values) if a is not None and b is not None}
+        if distinct == len(values) > 2 and (steps == {1.0} or _COUNT_NAMES.fullmatch(name)):
+            return Guess("", "it only numbers the rows")
+        if _COUNT_NAMES.fullmatch(name) and distinct <= len(values) / 2:
+            return repeated
+    invalid = sum(value is None for value in values)
+    return Guess("number", "its cells are numbers" + (f", except {invalid:,} of those read" if invalid else ""))
+
+
+def _guess_lists(inside: Sequence[str]) -> Guess:
+    """The kind of a column of lists with these texts inside."""
+    if _words(inside) >= _CAPTION_WORDS:
+        return Guess("captions", "its cells are lists of texts")
+    return Guess("tags", "its cells are lists of short texts") if inside else Guess("", "its lists are empty")
+
+
+def _image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[str], bool]) -> str | None:
+    """The column of images among columns of paths: its files exist, are not label maps, and its name says so."""
+    candidates = [name for name in paths if exists(name)] or list(paths)
+    candidates = [name for name in candidates if name not in maps] or [
+        *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],
+        *candidates,
+    ][:1]
+    named = [name for name in candidates if _IMAGE_NAMES.fullmatch(name)]
+    return next(iter(named or candidates), None)
+
+
+def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
+    """Guesses in which latitude and longitude are one entry."""
+    numeric = [name for name, guess in guesses.items() if guess.kind == "number"]
+    pair = [[name for name in numeric if pattern.fullmatch(name)] for pattern in (LATITUDE, LONGITUDE)]
+    if [len(names) for names in pair] != [1, 1]:
+        return guesses
+    ((latitude,), (longitude,)) = pair
+    rest = {name: guess for name, guess in guesses.items() if name not in (latitude, longitude)}
+    return {**rest, f"{latitude},{longitude}": Guess("geo", "the columns' names")}
+
+
+def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
+    """Up to three files of a column that exist."""
+    places = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
+    return [path for path in places if files.has(path)][:3]
+
+
+def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:
+    return sum(map(holds, cells)) / len(cells)
+
+
+def _words(cells: Sequence[str]) -> float:
+    return sum(len(cell.split()) for cell in cells) / max(len(cells), 1)

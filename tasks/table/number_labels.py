@@ -1,0 +1,261 @@
+"""Labels of a table that are numbers: a number, its logarithm, a date, a vector, latitude and longitude."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+import numpy as np
+
+from contml import InputError
+from contml.labels import GeoLabels, LabelSpace, VectorLabels
+
+from .cells import date_in_days, decimal_comma, is_missing, number, number_hint, numbers
+from .labels import Array, Label
+
+LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
+LONGITUDE = re.compile(r"(?:.*[\W_])?(?:lon|lng|long|longitude)", re.IGNORECASE)
+_SCALES = {"std": "a standard deviation", "range": "from the 5th to the 95th percentile"}
+
+
+class NumberLabel(Label):
+    """A number per row: the label distance is the difference, in units of the training rows' spread."""
+
+    kind = "number"
+    #: Whether a column has decimal commas.
+    comma = False
+    #: The words of `describe` for the mean and for a label distance of 1; the unit of the values.
+    mean, step, days = ", mean {:.4g}", "{:.4g}{by}", ""
+
+    def _read(self, cells: list[list[str]]) -> None:
+        self.values = np.stack([self._column(*pair) for pair in zip(self.columns, cells, strict=True)], 1)  # [N,D]
+        self.present = ~np.isnan(self.values).any(1)
+
+    def _column(self, column: str, cells: Sequence[str]) -> Array:
+        """The numbers `[N]` of a column, NaN where the cell is empty."""
+        comma = decimal_comma(cells, self.options.decimal, self.table.delimiter)
+        self.comma = self.comma or comma
+        values = np.full(len(cells), np.nan)
+        for row, cell in enumerate(cells):
+            found = self._parse(cell, comma)
+            if found is not None:
+                values[row] = found
+            elif not is_missing(cell):
+                wanted = self._wanted(cell, comma)
+                raise InputError(f"{self.table.where(row)}: {column}", f"'{cell.strip()[:60]}'", *wanted)
+        return values
+
+    def _parse(self, cell: str, comma: bool) -> float | None:
+        return number(cell, comma)
+
+    def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:
+        """What a cell must be, and what to do."""
+        return f"must be a number with a decimal {'comma' if comma else 'point'}", number_hint(cell, comma)
+
+    def fit(self, train: Array) -> None:
+        """Compute the range and the unit of the training rows."""
+        values = self.values[train]
+        self.low, self.high = values.min(0), values.max(0)
+        self.middle, self.scales = values.mean(0), self._spread(values)
+        same = self.low == self.high
+        # In a list some numbers may be constant, but no column may be.
+        flat = np.flatnonzero(~(self.scales > 0) | (same if len(self.columns) == len(same) else same.all()))
+        if len(flat):
+            first = int(flat[0])
+            column, value = self.columns[min(first, len(self.columns) - 1)], self._text(self.low[first])
+            nearly, hint = ("", "") if same[first] else ("nearly ", ", or set scale=std")
+            found = f"{value} in {nearly}all of {len(train):,} training rows"
+            raise InputError(f"labels: {column}", found, hint=f"omit this label{hint}")
+
+    def _spread(self, values: Array) -> Array:
+        """The unit of each column `[D]` of values `[N, D]`."""
+        if self.options.scale == "none":
+            return np.ones(values.shape[1])
+        if self.options.scale == "range":
+            low, high = np.quantile(values, [0.05, 0.95], axis=0)
+            return np.asarray(high - low)
+        return np.asarray(values.std(0))
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        return VectorLabels(self.values[rows] / self.scales, squared=False, unit=self.unit)
+
+    @property
+    def unit(self) -> str:
+        """What a label distance of 1 is."""
+        if self.options.scale == "none":
+            return f"difference of {self._quantity}{' in' if self.days else ''}{self.days}"
+        return f"difference of {self._quantity} by {self.scales[0]:.4g}{self.days}, {_SCALES[self.options.scale]}"
+
+    @property
+    def _quantity(self) -> str:
+        """What is compared."""
+        return self.name
+
+    def _original(self, value: float) -> float:
+        """A value as it is in the table."""
+        return value
+
+    def _text(self, value: float) -> str:
+        """A value as the table writes it."""
+        return _plain(value)
+
+    def text(self, row: int) -> str:
+        """The value of a row in one line."""
+        return self._text(self.values[row, 0])
+
+    def describe(self) -> str:
+        """All values in words."""
+        sign = "; decimal comma" if self.comma and self.mean else ""
+        mean = self.mean.format(self._original(self.middle[0])) + sign
+        by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
+        step = self.step.format(self._original(self.scales[0]), by=by)
+        return f"{self._text(self.low[0])} to {self._text(self.high[0])}{mean}; a label distance of 1 is {step}"
+
+
+class LogNumberLabel(NumberLabel):
+    """A number above 0 whose ratios count, such as a price: the label distance is the difference of logarithms."""
+
+    kind = "number:log"
+    mean, step = ", geometric mean {:.4g}", "a factor of {:.4g}{by}"
+
+    def _read(self, cells: list[list[str]]) -> None:
+        super()._read(cells)
+        wrong = np.flatnonzero(self.values[:, 0] <= 0)
+        if len(wrong):
+            where = f"{self.table.where(wrong[0])}: {self.name}"
+            raise InputError(where, _plain(self.values[wrong[0], 0]), "must be above 0 for number:log")
+        self.values = np.log(self.values)
+
+    @property
+    def _quantity(self) -> str:
+        return f"log({self.name})"
+
+    def _original(self, value: float) -> float:
+        return float(np.exp(value))
+
+    def _text(self, value: float) -> str:
+        return _plain(float(f"{np.exp(value):.12g}"))
+
+    def describe(self) -> str:
+        """All values in words."""
+        return super().describe() + ("" if self.options.scale == "none" else " of the logarithms")
+
+
+class DateLabel(NumberLabel):
+    """A date, or a date with a time: the label distance is the difference in days, in units of their spread."""
+
+    kind = "date"
+    mean, step, days = "", "{:.4g} days{by}", " days"
+
+    def _parse(self, cell: str, comma: bool) -> float | None:  # noqa: ARG002
+        return date_in_days(cell)
+
+    def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:  # noqa: ARG002
+        return "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30", ""
+
+    def _text(self, value: float) -> str:
+        day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(value))
+        return f"{day:%Y-%m-%d}" if float(value).is_integer() else f"{day:%Y-%m-%d %H:%M}"
+
+
+class VectorLabel(NumberLabel):
+    """Several columns of numbers, each in units of its own spread; or one column of lists of numbers, in one unit."""
+
+    kind = "vector"
+    takes: ClassVar[tuple[int, int | None]] = (1, None)
+
+    def _read(self, cells: list[list[str]]) -> None:
+        if len(cells) > 1:
+            super()._read(cells)
+            return
+        self.values = self._lists(cells[0])
+        self.present = np.asarray(~np.isnan(self.values).any(1))
+
+    def _lists(self, cells: Sequence[str]) -> Array:
+        """Lists of numbers `[N, D]`, a row of NaN where the cell is empty."""
+        comma = self.options.decimal == "comma"
+        lists = {row: numbers(cell, comma) for row, cell in enumerate(cells) if not is_missing(cell)}
+        first = next(iter(lists), 0)
+        for row, found in lists.items():
+            where = f"{self.table.where(row)}: {self.name}"
+            if found is None:
+                allowed = "must be a JSON array, or numbers separated by spaces"
+                raise InputError(where, f"'{cells[row].strip()[:60]}'", allowed)
+            if len(found) != len(lists[first] or ()):
+                allowed = f"must be {len(lists[first] or ())} as in {self.table.where(first)}"
+                raise InputError(where, f"{len(found)} numbers", allowed)
+        values = np.full((len(cells), max(len(lists.get(first) or ()), 1)), np.nan)
+        for row, found in lists.items():
+            values[row] = found
+        return values
+
+    def _spread(self, values: Array) -> Array:
+        each = super()._spread(values)
+        # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
+        return each if len(self.columns) > 1 else np.full_like(each, np.sqrt(np.square(each).mean()))
+
+    @property
+    def unit(self) -> str:
+        """What a label distance of 1 is."""
+        by = "" if self.options.scale == "none" else f", in units of {_SCALES[self.options.scale]}"
+        return f"Euclidean distance of {self.name}{by}"
+
+    def text(self, row: int) -> str:
+        """The value of a row in one line."""
+        shown = " ".join(_plain(value) for value in self.values[row, :6])
+        return f"{shown}{' …' if self.values.shape[1] > 6 else ''}"
+
+    def describe(self) -> str:
+        """All values in words."""
+        return f"{self.values.shape[1]} numbers, {_plain(self.low.min())} to {_plain(self.high.max())}; {self.unit}"
+
+
+class GeoLabel(VectorLabel):
+    """Latitude and longitude in degrees, two columns or one: the label distance is that over the earth in km."""
+
+    kind = "geo"
+    takes = (1, 2)
+
+    def _read(self, cells: list[list[str]]) -> None:
+        first, *others = self.columns
+        if others and LONGITUDE.fullmatch(first) and LATITUDE.fullmatch(others[0]):
+            hint = f"write {others[0]},{first}=geo"
+            raise InputError(f"labels: {first},{others[0]}=geo", "longitude first", "latitude must come first", hint)
+        super()._read(cells)
+        if self.values.shape[1] != 2:
+            allowed = "must be two, latitude and longitude"
+            raise InputError(f"{self.table.path}: {self.name}", f"lists of {self.values.shape[1]} numbers", allowed)
+        for place, (what, most) in enumerate((("latitude", 90), ("longitude", 180))):
+            wrong = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, place])) > most)
+            if len(wrong):
+                where = f"{self.table.where(wrong[0])}: {self.columns[min(place, len(self.columns) - 1)]}"
+                found, allowed = _plain(self.values[wrong[0], place]), f"{what} must be -{most} to {most} degrees"
+                raise InputError(where, found, allowed, "latitude comes first")
+
+    def fit(self, train: Array) -> None:
+        """Compute the range of the training rows."""
+        self.low, self.high = self.values[train].min(0), self.values[train].max(0)
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        return GeoLabels(self.values[rows])
+
+    def text(self, row: int) -> str:
+        """The value of a row in one line."""
+        return "{:.4f}, {:.4f}".format(*self.values[row])
+
+    def lines(self, row: int) -> list[str]:
+        """The lines that are drawn below the image of a row."""
+        return [self.text(row)]
+
+    def describe(self) -> str:
+        """All values in words."""
+        (south, west), (north, east) = self.low, self.high
+        return f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}; distance in km"
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "") if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
