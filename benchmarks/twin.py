@@ -38,7 +38,7 @@ class Found(NamedTuple):
     share: float
     untrained: float
     oracle: float
-    way: float  # from random (0) to oracle (1)
+    normalized: float  # 0 for a random ranking, 1 for the oracle
     ndcg: float
     spearman: float
     seconds: float  # of training and evaluation, without drawing
@@ -58,7 +58,7 @@ def train(config: str, task: Task, *changes: str) -> Found:
         share=curve.model[last] / curve.random[last],
         untrained=before.model[last] / before.random[last],
         oracle=curve.oracle[last] / curve.random[last],
-        way=curve.fraction(_K),
+        normalized=curve.normalized(_K),
         ndcg=evaluation.curves["ndcg"].model[last],
         spearman=evaluation.spearman,
         seconds=seconds,
@@ -116,7 +116,7 @@ def main(title: str, methods: list[Method], description: str | None) -> None:
 
 def _report(title: str, methods: list[Method], kept: Kept) -> str:
     head = ["method", "options", *(f"seed {seed}" for seed in SEEDS), "mean"]
-    head += ["way from random to oracle", f"nDCG@{_K}", "Spearman", "seconds a run"]
+    head += ["normalized score", f"nDCG@{_K}", "Spearman", "seconds a run"]
     rows, notes, every = [head], [], []
     for method in methods:
         options, note = _choose(method, kept)
@@ -129,7 +129,7 @@ def _report(title: str, methods: list[Method], kept: Kept) -> str:
                 " ".join(options) or "-",
                 *(f"{run.share:.3f}" for run in runs),
                 f"{statistics.mean(run.share for run in runs):.3f}",
-                f"{statistics.mean(run.way for run in runs):.1%}",
+                f"{statistics.mean(run.normalized for run in runs):.1%}",
                 f"{statistics.mean(run.ndcg for run in runs):.3f}",
                 f"{statistics.mean(run.spearman for run in runs):.3f}",
                 f"{statistics.median(run.seconds for run in runs):.0f}",

@@ -213,12 +213,12 @@ def compare(
     """Put runs side by side: a table of what differs in their configs and what they reached.
 
     Runs that differ in nothing but the seed share a row, with mean and standard deviation. Where a config has a section
-    'published', the paper's figures stand beside ours. Runs tested on different data get a table each; runs without
-    figures are listed under the tables, and why.
+    'published', the paper's metrics are shown beside ours. Runs tested on different data get a table each; runs without
+    metrics are listed under the tables, with the reason.
 
     Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
-    behind it (label_distance@10/random) a metric is a share of a random ranking's, with '/way' how far it is on the
-    way from random to the oracle.
+    after it (label_distance@10/random) a metric is divided by a random ranking's, with '/normalized' it is the
+    normalized score: 0 for a random ranking, 1 for the oracle.
 
     --by draws one line a group: runs that differ in other keys are other groups, or those that --group names.
     """

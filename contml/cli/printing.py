@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def show_evaluation(folder: Path, *, as_json: bool = False) -> None:
     """The evaluation in a run folder, as a table and in words, or as JSON."""
-    from contml.evaluation.result import Evaluation
+    from contml.evaluation.results import Evaluation
     from contml.reporting import sentence, summary, unit_words
 
     values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))

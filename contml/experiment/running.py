@@ -14,8 +14,8 @@ from contml._support.files import write
 from contml.config import difference, dump
 from contml.data.split import Split, Task
 from contml.evaluation.embed import embed
-from contml.evaluation.protocol import evaluate
-from contml.evaluation.result import Evaluation, Ranking
+from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.retrieval import evaluate
 from contml.experiment.building import Experiment
 from contml.experiment.checking import describe
 from contml.experiment.loading import load_run

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError, closest, did_you_mean
-from contml.evaluation.named import measurable, measured, split_form, usual
-from contml.evaluation.published import Published, bounds
-from contml.evaluation.result import Score
+from contml.evaluation.metrics import Published, metric_of
+from contml.evaluation.results import Score, measurable, measured, split_form, usual
 from contml.reporting.compare_runs import Trained, by_test_set, once, read_runs, tested
 from contml.reporting.differences import ABSENT, CONFIG, differing, distinct, identity, named, said, short
 
@@ -166,7 +165,7 @@ def _mixed(rows: Sequence[Row]) -> list[str]:
     notes = [f"{count} of {len(rows)} rows average runs that differ in {keys}" for keys, count in mixed.items() if keys]
     published = [{json.dumps(vars(run.published)) for run in row.runs if run.published is not None} for row in rows]
     if several := sum(len(figures) > 1 for figures in published):
-        notes.append(f"{several} of {len(rows)} rows hold different published figures; the first are shown")
+        notes.append(f"{several} of {len(rows)} rows hold different published metrics; the first are shown")
     return notes
 
 
@@ -185,7 +184,7 @@ def numeric(rows: Sequence[Row]) -> bool:
 
 def _usual(runs: Sequence[Trained]) -> tuple[str, ...]:
     own = (name for run in runs for name in usual(run.evaluation))
-    reported = (name for run in runs if run.published is not None for name in run.published.figures)
+    reported = (name for run in runs if run.published is not None for name in run.published.metrics)
     return tuple(dict.fromkeys([*own, *reported]))
 
 
@@ -193,9 +192,9 @@ def _check_metric(metric: str, runs: Sequence[Trained]) -> None:
     base = split_form(metric)
     if any(measured(run.evaluation, metric) for run in runs):
         return
-    if any(run.published is not None and metric in run.published.figures for run in runs):
+    if any(run.published is not None and metric in run.published.metrics for run in runs):
         return
-    bounds(base)  # says what it may have meant
+    metric_of(base)  # an error suggests what it may have meant
     have = list(dict.fromkeys(name for run in runs for name in measurable(run.evaluation)))
     raise InputError(f"none of these runs has measured '{base}'; they have {', '.join(have)}")
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from contml.evaluation.named import headline
+from contml.evaluation.results import headline
 from contml.reporting.compare import Comparison, Group, Row, numeric
 from contml.reporting.differences import ABSENT, said
 from contml.reporting.figures import BLUE, DPI, GREY, INK, ORACLE, RANDOM, STYLE, WIDTH, plain
@@ -91,7 +91,7 @@ def _panel(axes: Axes, group: Group, metric: str, styles: dict[str, dict[str, An
         for value, style in ((score.random, RANDOM), (score.oracle, ORACLE)):
             if math.isfinite(value):
                 axes.axhline(value, **style)
-        if not metric.endswith("/way"):
+        if not metric.endswith("/normalized"):
             # An oracle at 0 stands above the axis.
             axes.set_ylim(bottom=0 if score.oracle else -0.02 * axes.get_ylim()[1])
     if not rows:
@@ -129,7 +129,7 @@ def _series(
 
 
 def _published(row: Row, metric: str) -> float | None:
-    return None if row.published is None else row.published.figures.get(metric)
+    return None if row.published is None else row.published.metrics.get(metric)
 
 
 def _numbers(axes: Axes, rows: Sequence[Row]) -> dict[str, float]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from contml._support.errors import InputError
 from contml.config import Section, read, validate
-from contml.evaluation.published import Published
-from contml.evaluation.result import Evaluation
+from contml.evaluation.metrics import Published
+from contml.evaluation.results import Evaluation
 from contml.reporting.differences import CONFIG, Values, differing, flat, identity, said, short
 from contml.runs import Run, find_runs, open_run
 

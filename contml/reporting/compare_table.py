@@ -59,9 +59,9 @@ def body(group: Group) -> list[list[Cell]]:
 
 
 def sources(group: Group) -> list[str]:
-    """Where published figures stand, in the order of their marks."""
+    """Where published metrics stand, in the order of their marks."""
     shown = [row.published for row in group.rows if row.published is not None]
-    return list(dict.fromkeys(p.source for p in shown if any(metric in p.figures for metric in group.metrics)))
+    return list(dict.fromkeys(p.source for p in shown if any(metric in p.metrics for metric in group.metrics)))
 
 
 def remarks(group: Group) -> list[str]:
@@ -77,7 +77,7 @@ def remarks(group: Group) -> list[str]:
 def _mean(row: Row, metric: str) -> str:
     """The mean as it is printed: what looks the same is as good."""
     mean = row.mean(metric)
-    if metric.endswith("/way"):
+    if metric.endswith("/normalized"):
         return f"{100 * mean:.1f} %" if math.isfinite(mean) else MISSING
     return number(mean)
 
@@ -85,11 +85,11 @@ def _mean(row: Row, metric: str) -> str:
 def _ours(row: Row, metric: str) -> str:
     values = row.values(metric)
     if not values:
-        return NOT_MEASURED if row.published is not None and metric in row.published.figures else MISSING
+        return NOT_MEASURED if row.published is not None and metric in row.published.metrics else MISSING
     if len(values) == 1:
         return _mean(row, metric)
     mean, deviation = row.mean(metric), statistics.stdev(values)
-    if metric.endswith("/way"):
+    if metric.endswith("/normalized"):
         return f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
     # As many decimals as the mean has.
     decimals = len(number(mean).partition(".")[2])
@@ -97,9 +97,9 @@ def _ours(row: Row, metric: str) -> str:
 
 
 def _published(row: Row, metric: str, marks: dict[str, int]) -> str:
-    if row.published is None or metric not in row.published.figures:
+    if row.published is None or metric not in row.published.metrics:
         return MISSING
-    theirs, mark = row.published.figures[metric], f"[{marks[row.published.source]}]"
+    theirs, mark = row.published.metrics[metric], f"[{marks[row.published.source]}]"
     away = row.mean(metric) - theirs
     if abs(theirs) <= 1:  # all digits of the paper, three at least
         text, more = f"{theirs:.{max(3, len(f'{theirs:.6g}') - 2)}f}", f"{away:+.3f}"
@@ -109,7 +109,7 @@ def _published(row: Row, metric: str, marks: dict[str, int]) -> str:
 
 
 def _reported(group: Group, metric: str) -> bool:
-    return any(row.published is not None and metric in row.published.figures for row in group.rows)
+    return any(row.published is not None and metric in row.published.metrics for row in group.rows)
 
 
 def _best(group: Group, metric: str) -> str | None:
@@ -179,8 +179,8 @@ def _figures(row: Row, metric: str) -> dict[str, Any]:
         figures["mean"] = statistics.fmean(values)
     if len(values) > 1:
         figures |= {"least": min(values), "largest": max(values), "deviation": statistics.stdev(values)}
-    if row.published is not None and metric in row.published.figures:
-        theirs = row.published.figures[metric]
+    if row.published is not None and metric in row.published.metrics:
+        theirs = row.published.metrics[metric]
         figures |= {"published": theirs, "difference": row.mean(metric) - theirs if values else None}
     return figures
 

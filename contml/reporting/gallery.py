@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contml._support.text import MISSING, number
 from contml.data.split import Split
-from contml.evaluation.result import Ranking
+from contml.evaluation.results import Ranking
 from contml.reporting.figures import BLUE, INK, VERMILION
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

@@ -13,7 +13,7 @@ import jinja2
 
 from contml._support.files import write
 from contml.data.split import Split
-from contml.evaluation.result import Evaluation, Ranking
+from contml.evaluation.results import Evaluation, Ranking
 from contml.reporting.embedding_map import map_figure
 from contml.reporting.figures import class_density_figure, density_figure, metrics_figure, png, training_figure
 from contml.reporting.gallery import encode, explain_pair, gallery_strips, printable, stack

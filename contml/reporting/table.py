@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from contml._support.text import MISSING, number, percent
-from contml.evaluation.result import Curve, Evaluation
+from contml.evaluation.results import Curve, Evaluation
 
 #: The K that tables print, as far as a curve reaches.
 TABLE_K = (1, 5, 10, 20, 50, 100)
@@ -15,19 +15,19 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     """The header and the rows of the result table, as strings.
 
     One row for each metric and each K of 1, 5, 10, 20, 50, 100 (Recall: those that the data ask for) that its curve
-    reaches; `way` is how far the model is on the way from random (0 %) to oracle (100 %). Metrics without a K follow,
-    the last row is the Spearman correlation.
+    reaches; `normalized` is the normalized score: 0 % for random, 100 % for the oracle. Metrics without a K follow, the
+    last row is the Spearman correlation.
     """
-    rows = [["metric", "K", "model", "random", "oracle", "way"]]
+    rows = [["metric", "K", "model", "random", "oracle", "normalized"]]
     for name, curve in evaluation.curves.items():
         for k in evaluation.recall_at if name == "recall" else TABLE_K:
             if k <= len(curve.model):
                 values = [number(line[k - 1]) for line in (curve.model, curve.random, curve.oracle)]
-                rows.append([curve.title, str(k), *values, percent(curve.fraction(k))])
+                rows.append([curve.title, str(k), *values, percent(curve.normalized(k))])
     for score in evaluation.scores.values():
         values = [number(value) for value in (score.model, score.random, score.oracle)]
-        rows.append([score.title, MISSING, *values, percent(score.fraction())])
-    # A random embedding has correlation 0, the label distance itself 1: the way is the figure itself.
+        rows.append([score.title, MISSING, *values, percent(score.normalized())])
+    # A random embedding has correlation 0, the label distance itself 1: the normalized score is the metric itself.
     spearman = evaluation.spearman
     rows.append(["Spearman, embedding and label distance", MISSING, number(spearman), "0", "1", percent(spearman)])
     return rows
@@ -50,13 +50,13 @@ def unit_words(evaluation: Evaluation) -> str:
 
 
 def _beside_random(curve: Curve, k: int) -> str:
-    model, random, way = curve.model[k - 1], curve.random[k - 1], curve.fraction(k)
-    if not (math.isfinite(way) and random > 0):
+    model, random, normalized = curve.model[k - 1], curve.random[k - 1], curve.normalized(k)
+    if not (math.isfinite(normalized) and random > 0):
         return _beside(curve, k)
     ratio = f"{model / random:.2f} of a random ranking's"
-    if way < 0:
+    if normalized < 0:
         return f"{ratio}: worse than random"
-    return f"{ratio}, {percent(way)} of the way from random to the oracle (the true nearest)"
+    return f"{ratio}, normalized score {percent(normalized)} (0 % random, 100 % the oracle)"
 
 
 def _beside(curve: Curve, k: int) -> str:

@@ -18,8 +18,7 @@ from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from support.miniature import TINY
 
 from contml import InputError
-from contml.evaluation.named import measured
-from contml.evaluation.result import Score
+from contml.evaluation.results import Score, measured
 from contml.reporting.compare import compare
 from contml.reporting.compare_figure import comparison_figure
 from contml.reporting.compare_table import as_data, body, comma_separated, header, markdown, remarks
@@ -85,9 +84,9 @@ def test_usual_metrics_of_classes_and_of_degrees(tmp_path):
 
 def test_forms_of_a_metric():
     evaluation = poses(0.4, random=2000.0)  # the oracle has 400
-    share, way = measured(evaluation, "label_distance@10/random"), measured(evaluation, "label_distance@10/way")
+    share, normalized = (measured(evaluation, f"label_distance@10/{form}") for form in ("random", "normalized"))
     assert (share.model, share.random, share.oracle, share.better) == (0.4, 1.0, 0.2, "lower")
-    assert (way.model, way.better) == (pytest.approx(0.75), "higher")
+    assert (normalized.model, normalized.better) == (pytest.approx(0.75), "higher")
     assert measured(evaluation, "spearman").model == 0.75
     for nothing in ("recall@1", "label_distance@0", "label_distance@21", "label_distance@x", "label_distance", "nmi"):
         assert measured(evaluation, nothing) is None
@@ -134,7 +133,7 @@ def test_figures_that_differ_within_a_row_are_said(tmp_path):
     write_run(tmp_path / "2", classes(0.6), published={**PAPER, "recall@1": 0.7}, seed=1)
     write_run(tmp_path / "3", classes(0.7), seed=2)
     found = compare([tmp_path], ["recall@1"])
-    assert found.notes == ("1 of 1 rows hold different published figures; the first are shown",)
+    assert found.notes == ("1 of 1 rows hold different published metrics; the first are shown",)
     assert table(found.groups[0])[1] == ["pose/synthetic", "3", "0.600 ± 0.100", "0.697 (-0.097) [1]"]
 
 
@@ -281,10 +280,10 @@ def test_values_of_all_kinds():
 
 def test_markdown_and_csv_hold_the_same_table(tmp_path):
     write_run(tmp_path / "left", epochs=1.0)
-    found = compare([sizes(tmp_path)], ["label_distance@10/way"], by="model.dim")
+    found = compare([sizes(tmp_path)], ["label_distance@10/normalized"], by="model.dim")
     text = markdown(found)
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    assert lines[0] == ["loss", "dim", "runs", "mean label distance@10, way to oracle ↑"]
+    assert lines[0] == ["loss", "dim", "runs", "mean label distance@10, normalized ↑"]
     assert lines[5] == ["log_ratio", "128", "2", "**80.0 ± 1.8 %**"]
     assert len(lines) == 2 + 8
     assert "- ±: the standard deviation over the runs of a row" in text
@@ -293,9 +292,9 @@ def test_markdown_and_csv_hold_the_same_table(tmp_path):
     assert len(rows) == 8
     assert rows[3]["model.dim"] == "128"
     assert rows[3]["seeds"] == "0 1"
-    assert float(rows[3]["label_distance@10/way"]) == pytest.approx(0.8)
-    assert float(rows[3]["label_distance@10/way least"]) == pytest.approx(0.7875)
-    assert float(rows[3]["label_distance@10/way deviation"]) == pytest.approx(0.0125 * math.sqrt(2))
+    assert float(rows[3]["label_distance@10/normalized"]) == pytest.approx(0.8)
+    assert float(rows[3]["label_distance@10/normalized least"]) == pytest.approx(0.7875)
+    assert float(rows[3]["label_distance@10/normalized deviation"]) == pytest.approx(0.0125 * math.sqrt(2))
     assert len(rows[3]["folders"].split(" ")) == 2
 
 
@@ -387,7 +386,7 @@ def test_rows_off_an_axis_of_numbers_are_said(tmp_path):
     assert "log_ratio" not in drawn(comparison_figure(found))
 
 
-def test_published_figures_are_drawn_hollow(tmp_path):
+def test_published_metrics_are_drawn_hollow(tmp_path):
     for dim in (8, 16):
         write_run(
             tmp_path / f"{dim}", poses(0.5), model__dim=dim, published={"source": "A", "label_distance@10": 900 + dim}
@@ -486,8 +485,8 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
         (["nowhere"], "nowhere: no such folder; give run folders, or a folder that holds some"),
         (["empty"], "empty: holds no run; give folders that 'contml train' made"),
         (["file"], "file: is no folder; give folders that 'contml train' made"),
-        (["runs", "--metric", "recal@1"], "unknown metric 'recal@1'; did you mean 'recall@1'?"),
-        (["runs", "--metric", "map@r"], "unknown metric 'map@r'; did you mean 'map_at_r'?"),
+        (["runs", "--metric", "recal@1"], "recal@1: unknown metric; did you mean 'recall@1'?"),
+        (["runs", "--metric", "map@r"], "map@r: unknown metric; did you mean 'map_at_r'?"),
         (
             ["runs", "--metric", "recall@1"],
             "none of these runs has measured 'recall@1'; they have label_distance@1 to 20",
@@ -496,8 +495,11 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
             ["runs", "--metric", "ndcg@21"],
             "none of these runs has measured 'ndcg@21'; they have label_distance@1 to 20, ndcg",
         ),
-        (["runs", "--metric", "ndcg"], "'ndcg' is a metric over K without its K; write one such as 'ndcg@10'"),
-        (["runs", "--metric", "ndcg@1/x"], "'ndcg@1/x' ends in '/x'; write ndcg@1 or ndcg@1/random or ndcg@1/way"),
+        (["runs", "--metric", "ndcg"], "ndcg: a metric over K without its K; write one such as ndcg@10"),
+        (
+            ["runs", "--metric", "ndcg@1/x"],
+            "must be ndcg@1 or ndcg@1/random or ndcg@1/normalized",
+        ),
         (["runs", "--by", "dim"], "the configs of these runs have no key 'dim'; did you mean 'model.dim'?"),
         (["runs", "--by", "model.dmi"], "no key 'model.dmi'; did you mean 'model.dim'?"),
         (["runs", "--group", "los"], "no key 'los'; did you mean 'loss'?"),
@@ -513,7 +515,7 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
         (["runs/a/16-0", "--by", "model.dim"], "these runs differ in no key, so leave out --by"),
         (["late"], "nothing to compare yet: late: not finished, 1 of 2 epochs; go on with: contml train --resume late"),
         (["late", "later"], "--resume late (and 1 more such)"),
-        (["wrong"], "config.yaml:22: published: unknown metric 'recal@1'; did you mean 'recall@1'?"),
+        (["wrong"], "config.yaml:22: published: recal@1: unknown metric; did you mean 'recall@1'?"),
     ],
 )
 def test_a_mistake_is_one_line(contml, tmp_path, arguments, message):

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from contml.data import Pixels, Split
-from contml.evaluation.protocol import evaluate
+from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels
 from contml.reporting import write_report
 from contml.reporting.figures import class_density_figure, png, training_figure

@@ -17,7 +17,7 @@ from PIL import Image
 
 from contml._support.text import number, percent
 from contml.data import Pixels, Split
-from contml.evaluation.result import Curve, Evaluation, Ranking
+from contml.evaluation.results import Curve, Evaluation, Ranking
 from contml.labels import VectorLabels
 from contml.reporting import sentence, summary, write_report
 from contml.reporting.embedding_map import place_pictures, principal_components
@@ -453,11 +453,11 @@ def test_summary_and_sentence() -> None:
     curve = Curve("Mean label distance", "lower", [0.38] * 20, [1.0] * 20, [0.15] * 20)
     evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5)
     table = summary(evaluation)
-    assert table[0] == ["metric", "K", "model", "random", "oracle", "way"]
+    assert table[0] == ["metric", "K", "model", "random", "oracle", "normalized"]
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
     assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
     assert table[-1][2] == "0.500"
-    expected = "0.38 of a random ranking's, 73 % of the way from random to the oracle (the true nearest)."
+    expected = "0.38 of a random ranking's, normalized score 73 % (0 % random, 100 % the oracle)."
     assert sentence(evaluation) == f"Mean label distance@10 is {expected}"
 
     def told(**lines: Any) -> str:
