@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from benchmarks.measure import heading, table
 from contml.data import Task
 from contml.evaluation.embed import embed
-from contml.evaluation.protocol import evaluate
-from contml.evaluation.result import Evaluation
+from contml.evaluation.results import Evaluation
+from contml.evaluation.retrieval import evaluate
 from contml.experiment import Experiment, load
 from contml.labels import ClassLabels
 from contml.models import EmbeddingModel

@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.measure import heading, table
 from contml.distances.euclidean import normalize
-from contml.evaluation.protocol import evaluate
+from contml.evaluation.retrieval import evaluate
 from contml.experiment import load
 
 SEEDS = (0, 1, 2)

@@ -18,7 +18,7 @@ PHRASES = {
     r"on the way (to|from)|way to (the )?oracle|/way\b|the way from random": "normalized score",
     r"\btwins?\b": "synthetic data set",
     r"as (they|it) comes?\b": "unnormalized, in order",
-    r"\b(one|each|number|label|vector|figures?|row|line|numbers|labels|proxy|neighbours?|images?|captions?|centers?) an? "
+    r"\b(one|each|numbers?|labels?|vector|row|line|proxy|neighbours?|images?|captions?|centers?) an? "
     r"(item|class|image|row|query|batch|epoch|label|anchor|line)\b": "per",
     r"leaves? away|left away": "omit",
     r"(stands?|given|named) twice": "appears twice",

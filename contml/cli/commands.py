@@ -189,8 +189,8 @@ def compare(
     without metrics are listed below the tables, with the reason.
 
     Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
-    (label_distance@10/random) a metric is divided by that of a random ranking. With '/way' it is the normalized score:
-    0 = random ranking, 1 = oracle.
+    (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized
+    score: 0 = random ranking, 1 = oracle.
 
     --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
     """

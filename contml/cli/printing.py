@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def print_evaluation(folder: Path, *, as_json: bool = False) -> None:
     """Print the evaluation of a run folder as a table and a sentence, or as JSON."""
-    from contml.evaluation.result import Evaluation
+    from contml.evaluation.results import Evaluation
     from contml.report.table import sentence, summary, unit_words
 
     values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))

@@ -16,9 +16,8 @@ from typing import Any
 from contml._support.errors import InputError, closest
 from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, is_name, short
 from contml.compare.runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
-from contml.evaluation.named import FORMS, measurable, measured, split_form, usual
-from contml.evaluation.published import bounds
-from contml.evaluation.result import Score
+from contml.evaluation.metrics import metric_of
+from contml.evaluation.results import FORMS, Score, measurable, measured, split_form, usual
 from contml.report.table import value_text
 
 
@@ -200,7 +199,7 @@ def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:
     base = split_form(metric)
     if any(measured(run.evaluation, metric) or metric in run.published for run in runs):
         return
-    bounds(base)  # refuses an unknown name, and suggests the closest
+    metric_of(base)  # refuses an unknown name, and suggests the closest
     known = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
     raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(known)}")
 

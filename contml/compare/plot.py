@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from contml.compare.comparison import Comparison, Row, Table, has_numeric_axis, is_normalized
 from contml.compare.differences import ABSENT
 from contml.compare.table import NOT_MEASURED, title
-from contml.evaluation.named import headline
+from contml.evaluation.results import headline
 from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, draw_baselines, draw_note, panels, plain
 from contml.report.table import value_text
 

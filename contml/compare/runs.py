@@ -11,8 +11,8 @@ from pathlib import Path
 from contml._support.errors import InputError
 from contml.compare.differences import CONFIG, Values, differing, flat, identity, short
 from contml.config import Section, read, validate
-from contml.evaluation.published import Published
-from contml.evaluation.result import Evaluation
+from contml.evaluation.metrics import Published
+from contml.evaluation.results import Evaluation
 from contml.report.table import unit_words, value_text
 from contml.runs import Run, find_runs, open_run
 
@@ -96,7 +96,7 @@ def _read(run: Run) -> EvaluatedRun | str:
         return f"finished, but not evaluated; run: contml evaluate {run.folder}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"its evaluation.json cannot be read; write it again with: contml evaluate {run.folder}"
-    source, metrics = (None, {}) if published is None else (published.source, published.figures)
+    source, metrics = (None, {}) if published is None else (published.source, published.metrics)
     return EvaluatedRun(run.folder, config, source, metrics, evaluation, checkpoint)
 
 

@@ -1,16 +1,9 @@
-"""Ranking a gallery, and how good the ranking is, by class and where labels are a matter of degree."""
+"""Evaluation of embeddings: retrieval with class labels and with continuous labels, and clustering."""
 
+from contml.evaluation.class_retrieval import mean_average_precision_at_r, r_precision, recall_at_k
 from contml.evaluation.clustering import cluster, normalized_mutual_information, pairwise_f1
-from contml.evaluation.functional import (
-    label_distance_metrics,
-    mean_average_precision_at_r,
-    mean_label_distance_at_k,
-    ndcg_at_k,
-    r_precision,
-    recall_at_k,
-)
-from contml.evaluation.protocol import evaluate
-from contml.evaluation.result import Curve, Evaluation, Ranking, Score
+from contml.evaluation.results import Curve, Evaluation, Ranking, Score
+from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
 
 __all__ = [
     "Curve",

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from contml.distances import distinct
+from contml.evaluation.results import Score, score_of
 
 #: Rounds of k-means, as FAISS has them.
 ITERATIONS = 25
@@ -109,6 +110,16 @@ def _torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
         moved = (sums / size.clamp(min=1)[:, None]).float()
         centres = torch.where(size[:, None] > 0, moved, centres)
     return _assign(points, centres)[0]
+
+
+def cluster_scores(embeddings: Tensor, classes: Tensor, seed: int = 0) -> dict[str, Score]:
+    """NMI and pairwise F1 of k-means clusters, as many as there are classes."""
+    clusters = cluster(embeddings, len(torch.unique(classes)), seed=seed).cpu()
+    both = classes.cpu(), clusters
+    return {
+        "nmi": score_of("nmi", normalized_mutual_information(*both), nmi_by_chance(*both)),
+        "f1": score_of("f1", pairwise_f1(*both), f1_by_chance(*both)),
+    }
 
 
 def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

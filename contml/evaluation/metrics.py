@@ -1,19 +1,99 @@
-"""Metrics of rankings by continuous labels, of "Deep Metric Learning Beyond Binary Supervision", Section 5."""
+"""The metrics of an evaluation: titles, bounds, formulas for continuous labels, and the values that papers report.
+
+    mean label distance@K = mean over queries of 1/K sum_{i = 1..K} D_y(query, i-th item)
+    nDCG@K = mean over queries of DCG / (DCG of the best order),  DCG = sum_{i = 1..K} gain_i / log2(i + 1)
+    gain   = 2^(-log2(D_y + 1)) = 1 / (1 + D_y)
+
+Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, Section 5.
+"""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from contml._support.errors import InputError, closest, did_you_mean
+
+
+class Metric(NamedTuple):
+    """What a metric is called, whether higher or lower is better, and its least and largest value."""
+
+    title: str
+    better: str = "higher"
+    low: float = 0.0
+    high: float = 1.0
+
+
+#: Metrics over K; the name of one value is "recall@1".
+METRICS_AT_K = {
+    "recall": Metric("Recall"),
+    "label_distance": Metric("mean label distance", "lower", high=math.inf),
+    "ndcg": Metric("nDCG"),
+}
+#: Metrics without a K.
+METRICS = {
+    "map_at_r": Metric("MAP@R"),
+    "r_precision": Metric("R-precision"),
+    "nmi": Metric("NMI"),
+    "f1": Metric("F1"),
+    "spearman": Metric("Spearman", low=-1.0),
+}
+
+
+def metric_of(name: str) -> Metric:
+    """Returns the metric of a name such as "recall@1" or "map_at_r".
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    base, at, k = name.partition("@")
+    if not at and name in METRICS:
+        return METRICS[name]
+    if base in METRICS_AT_K:
+        if k.isdecimal() and k.isascii() and int(k) > 0:
+            return METRICS_AT_K[base]
+        raise InputError(name, "a metric over K without its K", hint=f"write one such as {base}@10")
+    near = closest(base, METRICS_AT_K) if at else None
+    every = ", ".join([*(f"{each}@K" for each in METRICS_AT_K), *METRICS])
+    similar = did_you_mean(name, [*METRICS_AT_K, *METRICS], f"there are {every}")
+    raise InputError(name, "unknown metric", hint=f"did you mean '{near}@{k}'?" if near else similar)
+
+
+class Published:
+    """Metrics that a paper reports for this setup; 'contml compare' shows ours beside them.
+
+    Each further key is the name of a metric, its value a fraction: 'recall@1: 0.697'. There are recall@K, ndcg@K,
+    label_distance@K (in the unit of the task), map_at_r, r_precision, nmi, f1, spearman.
+
+    Args:
+        source: where the values are published: paper, table, and anything special about them.
+    """
+
+    def __init__(self, source: str, **metrics: float) -> None:
+        if not source.strip():
+            raise InputError("source", "empty", hint="name the paper and table, such as 'Kim et al. 2020, Table 2'")
+        if not metrics:
+            raise InputError("metrics", "none", hint="add some, such as 'recall@1: 0.697', or remove 'published'")
+        for name, value in metrics.items():
+            _, _, low, high = metric_of(name)
+            if not (math.isfinite(value) and low <= value <= high):
+                percent = f"write {value / 100:g} for {value:g} %" if high == 1 < value <= 100 else ""
+                allowed = f"{low:g} to {high:g}" if math.isfinite(high) else "at least 0"
+                raise InputError(name, f"{value:g}", f"must be {allowed}", percent)
+        self.source, self.metrics = source, metrics
+
 
 def mean_label_distance_at(label_distances: Tensor) -> Tensor:
-    """Mean label distance of the K best, `[K]` for K = 1, 2, ...: mean over queries of `[Q, K]`, best first."""
+    """Mean label distance@K, `[K]` for K = 1, 2, ..., of rankings `[Q, K]`, best first."""
     k = torch.arange(1, label_distances.shape[1] + 1)
     return (label_distances.double().cumsum(1) / k).mean(0)
 
 
 def gains(label_distances: Tensor) -> Tensor:
-    """`2^(-log2(D_y + 1)) = 1 / (1 + D_y)`: depends on the unit of the label distance."""
+    """`1 / (1 + D_y)`: depends on the unit of the label distance."""
     return 1 / (1 + label_distances.double())
 
 
@@ -23,10 +103,7 @@ def discounts(k: int) -> Tensor:
 
 
 def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
-    """Normalised discounted cumulative gain `[K]` for K = 1, 2, ...: mean over queries.
-
-    gain `[Q, K]`: of the ranking, best first; ideal `[Q, K]`: of the best ranking of the same gallery.
-    """
+    """nDCG@K, `[K]` for K = 1, 2, ..., given the gains `[Q, K]` of the rankings and of the best rankings."""
     discount = discounts(gain.shape[1])
     return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contml.config import Scalar, Section
 from contml.data import TRANSFORMS, Images
 from contml.data.transforms import torchvision_transform
-from contml.evaluation.published import Published
+from contml.evaluation.metrics import Published
 from contml.experiment.names import task_table
 from contml.labels import BINARY_LABELS
 from contml.losses import LOSSES

@@ -14,7 +14,7 @@ from contml._support.files import write
 from contml.config import difference, dump
 from contml.data.split import Split, Task
 from contml.evaluation.embed import embed
-from contml.evaluation.result import Evaluation, Ranking
+from contml.evaluation.results import Evaluation, Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run

@@ -13,7 +13,7 @@ from torch import Tensor
 from contml._support.text import MISSING, number
 from contml.data.renderers.text import load_font
 from contml.data.split import Split
-from contml.evaluation.result import Ranking
+from contml.evaluation.results import Ranking
 from contml.report.plots import BLUE, INK, VERMILION, Array
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

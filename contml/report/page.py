@@ -13,7 +13,7 @@ import jinja2
 
 from contml._support.files import write
 from contml.data.split import Split
-from contml.evaluation.result import Evaluation, Ranking
+from contml.evaluation.results import Evaluation, Ranking
 from contml.report.embedding_map import map_plot
 from contml.report.gallery import encode, explain_pair, gallery_strips, printable, stack
 from contml.report.plots import class_density_plot, density_plot, metrics_plot, png, training_plot

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from torch import Tensor
 
 from contml._support.text import number
-from contml.evaluation.result import Evaluation
+from contml.evaluation.results import Evaluation
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from contml._support.text import MISSING, number, percent
-from contml.evaluation.result import Curve, Evaluation
+from contml.evaluation.results import Curve, Evaluation
 
 #: The K that tables print, as far as a curve reaches.
 TABLE_K = (1, 5, 10, 20, 50, 100)
@@ -24,10 +24,10 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     for name, curve in evaluation.curves.items():
         for k in evaluation.recall_at if name == "recall" else TABLE_K:
             if k <= len(curve.model):
-                rows.append([curve.title, str(k), *_numbers(curve, k), percent(curve.fraction(k))])
+                rows.append([curve.title, str(k), *_numbers(curve, k), percent(curve.normalized(k))])
     for score in evaluation.scores.values():
         values = [number(value) for value in (score.model, score.random, score.oracle)]
-        rows.append([score.title, MISSING, *values, percent(score.fraction())])
+        rows.append([score.title, MISSING, *values, percent(score.normalized())])
     # A random embedding has correlation 0 and the label distance itself 1, so the correlation is already normalized.
     spearman = evaluation.spearman
     rows.append(["Spearman, embedding and label distance", MISSING, number(spearman), "0", "1", percent(spearman)])
@@ -41,7 +41,7 @@ def sentence(evaluation: Evaluation) -> str:
     if curve is None or not curve.model:
         return f"The Spearman correlation of embedding and label distance is {number(evaluation.spearman)}."
     title = "Recall" if name == "recall" else "Mean label distance"
-    normalized, random = curve.fraction(k), curve.random[k - 1]
+    normalized, random = curve.normalized(k), curve.random[k - 1]
     if name == "recall" or not math.isfinite(normalized) or random <= 0:
         model, chance, oracle = _numbers(curve, k)
         return f"{title}@{k} is {model}; random ranking: {chance}, oracle: {oracle}."

@@ -22,8 +22,8 @@ from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import Split
 from contml.evaluation.embed import embed
-from contml.evaluation.protocol import evaluate
-from contml.evaluation.result import Evaluation, Ranking
+from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.retrieval import evaluate
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.training.checkpoint import load_state, save_state, save_weights

@@ -1,4 +1,4 @@
-"""Runs side by side: averages, differences, published metrics; what is never mixed, and never omitted without a note."""
+"""Runs side by side: averages, differences, published metrics; nothing is mixed, or omitted without a note."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from contml.compare.comparison import compare
 from contml.compare.differences import distinct, flat, identity, short
 from contml.compare.plot import comparison_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
-from contml.evaluation.named import measured
-from contml.evaluation.result import Score
+from contml.evaluation.results import Score, measured
 
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
 
@@ -86,9 +85,9 @@ def test_default_metrics_of_classes_and_of_graded_labels(tmp_path):
 
 def test_forms_of_a_metric():
     evaluation = poses(0.4, random=2000.0)  # the oracle has 400
-    share, way = measured(evaluation, "label_distance@10/random"), measured(evaluation, "label_distance@10/way")
+    share, normalized = (measured(evaluation, f"label_distance@10/{form}") for form in ("random", "normalized"))
     assert (share.model, share.random, share.oracle, share.better) == (0.4, 1.0, 0.2, "lower")
-    assert (way.model, way.better) == (pytest.approx(0.75), "higher")
+    assert (normalized.model, normalized.better) == (pytest.approx(0.75), "higher")
     assert measured(evaluation, "spearman").model == 0.75
     for nothing in ("recall@1", "label_distance@0", "label_distance@21", "label_distance@x", "label_distance", "nmi"):
         assert measured(evaluation, nothing) is None
@@ -282,10 +281,10 @@ def test_values_of_all_kinds():
 
 def test_markdown_and_csv_hold_the_same_table(tmp_path):
     write_run(tmp_path / "left", epochs=1.0)
-    found = compare([sizes(tmp_path)], ["label_distance@10/way"], by="model.dim")
+    found = compare([sizes(tmp_path)], ["label_distance@10/normalized"], by="model.dim")
     text = markdown(found)
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    assert lines[0] == ["loss", "dim", "runs", "mean label distance@10, way to oracle ↑"]
+    assert lines[0] == ["loss", "dim", "runs", "mean label distance@10, normalized ↑"]
     assert lines[5] == ["log_ratio", "128", "2", "**80.0 ± 1.8 %**"]
     assert len(lines) == 2 + 8
     assert "- ±: the standard deviation over the runs of a row" in text
@@ -294,9 +293,9 @@ def test_markdown_and_csv_hold_the_same_table(tmp_path):
     assert len(rows) == 8
     assert rows[3]["model.dim"] == "128"
     assert rows[3]["seeds"] == "0 1"
-    assert float(rows[3]["label_distance@10/way"]) == pytest.approx(0.8)
-    assert float(rows[3]["label_distance@10/way least"]) == pytest.approx(0.7875)
-    assert float(rows[3]["label_distance@10/way deviation"]) == pytest.approx(0.0125 * math.sqrt(2))
+    assert float(rows[3]["label_distance@10/normalized"]) == pytest.approx(0.8)
+    assert float(rows[3]["label_distance@10/normalized least"]) == pytest.approx(0.7875)
+    assert float(rows[3]["label_distance@10/normalized deviation"]) == pytest.approx(0.0125 * math.sqrt(2))
     assert len(rows[3]["folders"].split(" ")) == 2
 
 

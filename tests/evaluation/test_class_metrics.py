@@ -1,4 +1,4 @@
-"""Recall@K and MAP@R against explicit loops: ties, duplicates, classes of one; their place in report and training."""
+"""Recall@K and MAP@R against explicit loops: ties, duplicates, singletons; how reports and training show them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_metrics
 from support.miniature import small_trainer, squares
+from support.refusals import refuses
 from support.strategies import retrieval_cases
 
-from contml import InputError
-from contml.evaluation import protocol
-from contml.evaluation.class_metrics import average_precision_at_r_by_chance, recall_by_chance
-from contml.evaluation.protocol import evaluate
-from contml.evaluation.result import Evaluation, Score
+from contml.evaluation import query_gallery, retrieval
+from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, recall_by_chance
+from contml.evaluation.results import Evaluation, Score
+from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import TripletMarginLoss
 from contml.report.table import sentence, summary, unit_words
@@ -51,7 +51,7 @@ def test_parts_change_nothing(case, entries):
     rows = (torch.tensor(queries), torch.tensor(gallery))
     whole, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "_ENTRIES", entries)
+        patch.setattr(query_gallery, "_ENTRIES", entries)
         parts, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
     assert repr(parts) == repr(whole)
 
@@ -61,7 +61,7 @@ def test_parts_change_nothing(case, entries):
 def test_label_distance_at_1_is_what_recall_at_1_misses(case):
     embeddings, classes, queries, gallery = case
     found, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), torch.tensor(queries), torch.tensor(gallery))
-    # Mean label distance@1 is 1 - precision@1; at K = 1 precision is recall, lone classes or not.
+    # Mean label distance@1 is 1 - precision@1; at K = 1 precision is recall, with singletons or without.
     assert found.curves["label_distance"].model[0] == pytest.approx(1 - found.curves["recall"].model[0])
     if found.curves["recall"].oracle[0] == 1:
         assert found.curves["label_distance"].oracle[0] == 0
@@ -69,26 +69,26 @@ def test_label_distance_at_1_is_what_recall_at_1_misses(case):
 
 def test_by_hand():
     embeddings = torch.tensor([[0.0], [0.1], [5.0], [5.2], [0.3], [9.0]])
-    found, _ = evaluate(embeddings, ClassLabels(["a", "a", "b", "b", "b", "lone"]))
-    # Nearest others: 1, 0, 3, 2, 1, 3: the fifth is wrong, the last is alone in its class.
+    found, _ = evaluate(embeddings, ClassLabels(["a", "a", "b", "b", "b", "singleton"]))
+    # Nearest others: 1, 0, 3, 2, 1, 3: the fifth is wrong, the last is a singleton.
     assert found.curves["recall"].model == pytest.approx([4 / 6, 4 / 6, 5 / 6, 5 / 6, 5 / 6])
     assert found.curves["recall"].oracle == pytest.approx([5 / 6] * 5)
     # R = 1, 1, 2, 2, 2, 0: hits at rank 1 alone of rows 0 to 3; rows 2 and 3 have row 4 at rank 3 or later.
     assert found.scores["map_at_r"].model == pytest.approx((1 + 1 + 0.5 + 0.5) / 6)
 
 
-def test_singletons_may_be_left_out():
+def test_singletons_may_be_excluded():
     embeddings, labels = torch.tensor([[0.0], [0.1], [5.0], [5.2], [9.0]]), ClassLabels([0, 0, 1, 1, 2])
-    with_it, _ = evaluate(embeddings, labels)
-    without, ranked = evaluate(embeddings, labels, exclude_singletons=True)
-    assert (with_it.queries, with_it.curves["recall"].model[0]) == (5, pytest.approx(0.8))
-    assert (without.queries, without.gallery) == (4, 5)  # still there to be found by mistake
-    assert without.curves["recall"].model == without.curves["recall"].oracle == [1.0] * 4
+    included, _ = evaluate(embeddings, labels)
+    excluded, ranked = evaluate(embeddings, labels, exclude_singletons=True)
+    assert (included.queries, included.curves["recall"].model[0]) == (5, pytest.approx(0.8))
+    assert (excluded.queries, excluded.gallery) == (4, 5)  # still there to be found by mistake
+    assert excluded.curves["recall"].model == excluded.curves["recall"].oracle == [1.0] * 4
     assert ranked.queries.tolist() == [0, 1, 2, 3]
-    with pytest.raises(InputError, match="there are 0 queries"):
+    with refuses("evaluation", got="0 queries"):
         evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
-    degrees, _ = evaluate(embeddings, VectorLabels(embeddings), exclude_singletons=True)
-    assert degrees.queries == 5
+    graded, _ = evaluate(embeddings, VectorLabels(embeddings), exclude_singletons=True)
+    assert graded.queries == 5
 
 
 def test_missing_rows_are_no_relevant_items():
@@ -135,18 +135,18 @@ def test_expectations_equal_the_mean_over_all_orders(relevant, others):
 
 
 def test_classes_larger_than_the_curves_still_have_their_map_at_r(monkeypatch):
-    monkeypatch.setattr(protocol, "LARGEST_K", 3)
+    monkeypatch.setattr(retrieval, "LARGEST_K", 3)
     torch.manual_seed(0)
     embeddings, classes = torch.randint(0, 9, (30, 2)).double(), torch.randint(0, 2, (30,))
     found, ranked = evaluate(embeddings, ClassLabels(classes))
     assert ranked.model.shape == (30, 3)
-    everyone = list(range(30))
-    case = embeddings.tolist(), classes.tolist(), everyone, everyone
+    every_row = list(range(30))
+    case = embeddings.tolist(), classes.tolist(), every_row, every_row
     assert found.scores["map_at_r"].model == pytest.approx(reference_metrics.map_at_r(*case))
 
 
 @pytest.mark.parametrize("split", [None, 6])
-def test_the_order_of_items_changes_no_figure(split):
+def test_the_order_of_items_changes_no_metric(split):
     generator = torch.Generator().manual_seed(0)
     x, values = torch.randint(0, 2, (25, 2), generator=generator).float(), torch.randn(25, 2, generator=generator)
     order = torch.randperm(25, generator=generator)
@@ -164,7 +164,7 @@ def test_the_order_of_items_changes_no_figure(split):
             assert score.model == pytest.approx(again.scores[name].model, rel=1e-9)
 
 
-def test_one_point_is_chance_for_labels_of_any_degree():
+def test_one_point_is_chance_for_graded_labels():
     found, _ = evaluate(torch.ones(30, 2), VectorLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
     for curve in found.curves.values():
         assert curve.model == pytest.approx(curve.random)
@@ -172,13 +172,13 @@ def test_one_point_is_chance_for_labels_of_any_degree():
 
 def test_queries_without_a_positive_in_the_gallery_are_misses():
     x = torch.tensor([[0.0], [5.0], [0.1], [5.1], [9.0]])
-    sides = torch.tensor([0, 1]), torch.tensor([2, 3, 4])
-    found, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *sides)
+    rows = torch.tensor([0, 1]), torch.tensor([2, 3, 4])
+    found, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *rows)
     assert found.curves["recall"].model == found.curves["recall"].oracle == [0.5] * 3
     assert found.scores["map_at_r"].model == found.scores["r_precision"].model == 0.5
-    without, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *sides, exclude_singletons=True)
-    assert without.queries == 1
-    assert without.curves["recall"].model == [1.0] * 3
+    excluded, _ = evaluate(x, ClassLabels(["a", "b", "a", "c", "c"]), *rows, exclude_singletons=True)
+    assert excluded.queries == 1
+    assert excluded.curves["recall"].model == [1.0] * 3
 
 
 def test_solved_and_collapsed_embeddings():
@@ -187,11 +187,11 @@ def test_solved_and_collapsed_embeddings():
     solved, _ = evaluate(centres[classes], ClassLabels(classes))
     assert solved.curves["recall"].model == [1.0] * 39
     assert solved.scores["map_at_r"] == Score("MAP@R", "higher", 1.0, solved.scores["map_at_r"].random, 1.0)
-    assert solved.scores["map_at_r"].fraction() == 1
+    assert solved.scores["map_at_r"].normalized() == 1
     # All in one point is no better than chance, whatever the order of the items.
     collapsed, _ = evaluate(torch.ones(40, 3), ClassLabels(classes))
-    for figure in (*collapsed.curves.values(), collapsed.scores["map_at_r"], collapsed.scores["r_precision"]):
-        assert figure.model == pytest.approx(figure.random)
+    for metric in (*collapsed.curves.values(), collapsed.scores["map_at_r"], collapsed.scores["r_precision"]):
+        assert metric.model == pytest.approx(metric.random)
 
 
 def test_other_labels_have_no_recall():
@@ -233,7 +233,7 @@ def test_table_and_sentence_begin_with_recall():
     assert unit_words(found) == "0 within a class, 1 between classes"
 
 
-def test_the_data_say_at_which_k_recall_is_told(tmp_path):
+def test_the_data_decide_at_which_k_recall_is_reported(tmp_path):
     run = create(tmp_path, "squares")
     made = trainer(run, epochs=1)
     made.test = replace(class_squares(150, seed=1), recall_at=(1, 10, 120))
@@ -279,12 +279,12 @@ def test_training_logs_recall_and_keeps_the_best(tmp_path):
 
 def test_the_best_weights_are_those_of_the_highest_recall(tmp_path, monkeypatch):
     run = create(tmp_path, "squares")
-    made, figures, saved = trainer(run, epochs=4), iter([0.3, 0.5, 0.5, 0.2, 0.6]), []
+    made, recalls, saved = trainer(run, epochs=4), iter([0.3, 0.5, 0.5, 0.2, 0.6]), []
     real = made.evaluate
 
     def pretend():
         found, ranked = real()
-        found.curves["recall"].model[0] = next(figures)
+        found.curves["recall"].model[0] = next(recalls)
         return found, ranked
 
     monkeypatch.setattr(made, "evaluate", pretend)
@@ -296,7 +296,7 @@ def test_the_best_weights_are_those_of_the_highest_recall(tmp_path, monkeypatch)
     assert made.best == 0.6
 
 
-def test_the_line_of_an_epoch_tells_recall(capsys):
+def test_the_line_of_an_epoch_reports_recall(capsys):
     made = trainer(None, epochs=1)
     made.quiet = False
     made.fit()

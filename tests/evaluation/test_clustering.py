@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 from support import reference_metrics
 
 from contml.evaluation import clustering
-from contml.evaluation.class_figures import cluster_scores
 from contml.evaluation.clustering import (
     cluster,
+    cluster_scores,
     f1_by_chance,
     nmi_by_chance,
     normalized_mutual_information,
@@ -35,7 +35,7 @@ def test_nmi_and_f1_equal_their_definitions(both):
     nmi, f1 = normalized_mutual_information(*given_ids), pairwise_f1(*given_ids)
     assert nmi == pytest.approx(reference_metrics.normalized_mutual_information(*both), abs=1e-9)
     assert f1 == pytest.approx(reference_metrics.pairwise_f1(*both), abs=1e-12)
-    # Symmetric, and names of groups mean nothing.
+    # Symmetric, and names of groups do not matter.
     renamed = given_ids[0] * -7 + 1000, given_ids[1] * 3
     assert normalized_mutual_information(*renamed) == pytest.approx(nmi)
     assert pairwise_f1(*reversed(renamed)) == pytest.approx(f1)
@@ -50,7 +50,7 @@ def test_nmi_equals_scikit_learn(both):
     assert found == pytest.approx(metrics.normalized_mutual_info_score(classes, clusters), abs=1e-9)
 
 
-def test_the_way_from_chance_is_adjusted_mutual_information():
+def test_the_normalized_score_of_nmi_is_adjusted_mutual_information():
     metrics = pytest.importorskip("sklearn.metrics")
     generator = torch.Generator().manual_seed(0)
     classes = torch.randint(0, 12, (400,), generator=generator)

@@ -12,15 +12,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support import reference, reference_metrics
+from support.refusals import refuses
 from support.strategies import label_matrices
 
-from contml import InputError
 from contml.distances import vectors
-from contml.evaluation import protocol
+from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.metrics import spearman
-from contml.evaluation.protocol import evaluate
-from contml.evaluation.ranking import rank
-from contml.evaluation.result import Curve, Evaluation
+from contml.evaluation.results import Curve, Evaluation
+from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
 
@@ -39,7 +38,7 @@ class Matrix(LabelSpace):
 
 @st.composite
 def splits(draw, max_items=14):
-    """(embeddings `[N, d]`, label distances `[N, N]`, queries, gallery): ties and copies on either side.
+    """(embeddings `[N, d]`, label distances `[N, N]`, queries, gallery): ties and copies in queries and gallery.
 
     Embeddings are whole numbers or far apart: their distances are exact, so that ties are ties in any order of sums.
     """
@@ -59,7 +58,7 @@ def embedding_distances(embeddings, queries, gallery):
 
 
 def assert_curves_equal_the_loops(found, distances, labels):
-    """Both `[Q, G]`, without what a query cannot find."""
+    """Both `[Q, G]`, without the items that a query excludes."""
     size = distances.shape[1]
     curve, ndcg = found.curves["label_distance"], found.curves["ndcg"]
     for name in ("model", "random", "oracle"):
@@ -129,7 +128,7 @@ def test_parts_change_nothing(split, entries):
     for rows in ((queries, gallery), (None, None)):
         whole, ranked = evaluate(embeddings, Matrix(matrix), *rows)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(protocol, "_ENTRIES", entries)
+            patch.setattr(query_gallery, "_ENTRIES", entries)
             patch.setattr(vectors, "_QUERIES", 2)
             parts, ranked_in_parts = evaluate(embeddings, Matrix(matrix), *rows)
         assert repr(parts) == repr(whole)
@@ -162,13 +161,13 @@ def test_embeddings_that_are_the_labels_reach_the_oracle():
     assert torch.equal(ranked.model, ranked.oracle)
     assert found.spearman == pytest.approx(1)
     for curve in found.curves.values():
-        assert len(curve.model) == protocol.LARGEST_K == 100
+        assert len(curve.model) == retrieval.LARGEST_K == 100
         assert curve.model == pytest.approx(curve.oracle)
-        assert curve.fraction(1) == curve.fraction(100) == pytest.approx(1)
+        assert curve.normalized(1) == curve.normalized(100) == pytest.approx(1)
         better = (lambda a, b: a < b) if curve.better == "lower" else (lambda a, b: a > b)
         assert all(better(o, r) for o, r in zip(curve.oracle, curve.random, strict=True))
     backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), VectorLabels(values[:, 0]))
-    assert backwards.curves["ndcg"].fraction(10) == pytest.approx(1)
+    assert backwards.curves["ndcg"].normalized(10) == pytest.approx(1)
 
 
 def test_classes_are_label_distances_0_and_1():
@@ -180,10 +179,10 @@ def test_classes_are_label_distances_0_and_1():
     assert found.unit == "another class"
 
 
-def test_fractions():
+def test_normalized_scores():
     curve = Curve("t", "lower", model=[3.0, 5.0, 6.0, 1.0], random=[5.0, 5.0, 5.0, 1.0], oracle=[1.0, 1.0, 1.0, 1.0])
-    assert [curve.fraction(k) for k in (1, 2, 3)] == [0.5, 0.0, -0.25]
-    assert math.isnan(curve.fraction(4))
+    assert [curve.normalized(k) for k in (1, 2, 3)] == [0.5, 0.0, -0.25]
+    assert math.isnan(curve.normalized(4))
 
 
 @pytest.mark.parametrize("leave_one_out", [False, True])
@@ -210,7 +209,7 @@ def test_missing_rows_neither_query_nor_are_ranked(leave_one_out):
 
 
 def test_pairs_are_a_sample_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(protocol, "_PAIRS", 500)
+    monkeypatch.setattr(retrieval, "_PAIRS", 500)
     torch.manual_seed(0)
     values = torch.randn(60, 2)
     embeddings = values + 0.3 * torch.randn(60, 2)
@@ -219,12 +218,12 @@ def test_pairs_are_a_sample_where_there_are_too_many(monkeypatch):
     assert found == again
     assert 400 < len(ranked.pairs) <= 500
     assert (ranked.pairs > 0).all()  # no item with itself
-    monkeypatch.setattr(protocol, "_PAIRS", 1 << 20)
+    monkeypatch.setattr(retrieval, "_PAIRS", 1 << 20)
     whole, _ = evaluate(embeddings, VectorLabels(values))
     assert found.spearman == pytest.approx(whole.spearman, abs=0.05)
 
 
-def test_spearman_of_a_constant_side_is_not_a_number():
+def test_spearman_of_a_constant_is_not_a_number():
     x = torch.tensor([1.0, 2.0, 2.0, 3.0])
     assert math.isnan(spearman(x, torch.ones(4)))
     assert math.isnan(spearman(torch.ones(4), x))
@@ -253,6 +252,12 @@ def test_lower_precision_of_embeddings(dtype):
 # ranking
 
 
+def rank(queries, gallery, k, itself=None):
+    """Positions `[Q, k]` of the nearest gallery items."""
+    itself = torch.full((len(queries),), -1) if itself is None else itself
+    return query_gallery.QueryGallery(queries, gallery, itself).nearest(slice(None), k).positions
+
+
 def brute_force(queries, gallery, k, itself=None):
     distances = torch.stack([(gallery.double() - query).square().sum(1) for query in queries.double()])
     if itself is not None:
@@ -269,17 +274,17 @@ def test_rank_equals_brute_force_with_ties_and_copies(seed, levels, items, data)
     gallery = torch.randint(0, levels, (items, 3), generator=generator).float()
     queries = torch.randint(0, levels, (7, 3), generator=generator).float()
     k = data.draw(st.integers(1, items))
-    assert torch.equal(rank(queries, gallery, k).positions, brute_force(queries, gallery, k))
+    assert torch.equal(rank(queries, gallery, k), brute_force(queries, gallery, k))
     itself = torch.randint(-1, items, (7,), generator=generator)
     k = data.draw(st.integers(1, items - 1))
-    assert torch.equal(rank(queries, gallery, k, itself=itself).positions, brute_force(queries, gallery, k, itself))
+    assert torch.equal(rank(queries, gallery, k, itself), brute_force(queries, gallery, k, itself))
 
 
 @pytest.mark.parametrize("queries", [3, 300])
 @pytest.mark.parametrize("k", [1, 10, 500])
 def test_rank_of_a_gallery_that_is_one_point(queries, k):
     gallery = torch.ones(500, 4)
-    assert torch.equal(rank(torch.zeros(queries, 4), gallery, k).positions, torch.arange(k).expand(queries, k))
+    assert torch.equal(rank(torch.zeros(queries, 4), gallery, k), torch.arange(k).expand(queries, k))
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
@@ -287,14 +292,14 @@ def test_rank_of_a_gallery_that_is_one_point(queries, k):
 def test_rank_with_a_large_common_offset(offset, k):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(450, 8, generator=generator, dtype=torch.float64) + offset
-    assert torch.equal(rank(x[:50], x[50:], k).positions, brute_force(x[:50], x[50:], k))
+    assert torch.equal(rank(x[:50], x[50:], k), brute_force(x[:50], x[50:], k))
     single = x.float()
-    assert torch.equal(rank(single[:50], single[50:], k).positions, brute_force(single[:50], single[50:], k))
+    assert torch.equal(rank(single[:50], single[50:], k), brute_force(single[:50], single[50:], k))
 
 
 def test_ties_go_to_the_lower_position_whatever_the_mean_of_the_gallery_is():
     gallery = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0])[:, None]  # the mean 0.6 is no binary fraction
-    assert rank(torch.ones(1, 1), gallery, 5).positions.tolist() == [[3, 0, 1, 2, 4]]
+    assert rank(torch.ones(1, 1), gallery, 5).tolist() == [[3, 0, 1, 2, 4]]
 
 
 @pytest.mark.parametrize("blas_from", [20, 128_000])
@@ -305,13 +310,13 @@ def test_rank_within_tight_clusters_far_apart(blas_from, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     centres = 30 * torch.nn.functional.normalize(torch.randn(4, 64, generator=generator))
     x = centres.repeat(300, 1) + 1e-3 * torch.randn(1200, 64, generator=generator)
-    assert torch.equal(rank(x[:100], x[100:], 10).positions, brute_force(x[:100], x[100:], 10))
+    assert torch.equal(rank(x[:100], x[100:], 10), brute_force(x[:100], x[100:], 10))
 
 
 def test_rank_puts_the_nearest_first():
     gallery = torch.tensor([[5.0], [1.0], [3.0], [1.0]])
-    assert rank(torch.zeros(1, 1), gallery, 4).positions.tolist() == [[1, 3, 2, 0]]
-    assert rank(torch.zeros(2, 1), gallery, 2, itself=torch.tensor([1, -1])).positions.tolist() == [[3, 2], [1, 3]]
+    assert rank(torch.zeros(1, 1), gallery, 4).tolist() == [[1, 3, 2, 0]]
+    assert rank(torch.zeros(2, 1), gallery, 2, itself=torch.tensor([1, -1])).tolist() == [[3, 2], [1, 3]]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -322,34 +327,31 @@ def test_rank_puts_the_nearest_first():
 def test_an_embedding_that_is_not_finite_is_named(bad):
     embeddings = torch.randn(8, 3)
     embeddings[5, 1] = bad
-    with pytest.raises(InputError) as error:
+    with refuses("query 1", got="not finite"):
         evaluate(embeddings, VectorLabels(torch.randn(8)), torch.arange(4, 8), torch.arange(4))
-    assert str(error.value) == "the embedding of query 1 is not finite; did training diverge?"
-    with pytest.raises(InputError, match="the embedding of gallery item 3 is not finite; did training diverge"):
+    with refuses("gallery item 3", got="not finite"):
         evaluate(embeddings, VectorLabels(torch.randn(8)), torch.arange(2), torch.arange(2, 8))
 
 
 @pytest.mark.parametrize(
-    ("queries", "gallery", "missing", "message"),
+    ("queries", "gallery", "missing", "got"),
     [
-        ([], [1, 2, 3], [], "there are 0 queries and 3 gallery items; an evaluation needs at least 1 and 2"),
-        ([0], [1], [], "there are 1 queries and 1 gallery items; an evaluation needs at least 1 and 2"),
-        ([0], [1, 2, 3], [0], "there are 0 queries and 3 gallery items; an evaluation needs at least 1 and 2"),
-        ([0], [1, 2], [2], "there are 1 queries and 1 gallery items; an evaluation needs at least 1 and 2"),
+        ([], [1, 2, 3], [], "0 queries and 3 gallery items"),
+        ([0], [1], [], "1 queries and 1 gallery items"),
+        ([0], [1, 2, 3], [0], "0 queries and 3 gallery items"),
+        ([0], [1, 2], [2], "1 queries and 1 gallery items"),
     ],
 )
-def test_too_few_items(queries, gallery, missing, message):
+def test_too_few_items(queries, gallery, missing, got):
     rows = [torch.tensor(rows, dtype=torch.int64) for rows in (queries, gallery, missing)]
-    with pytest.raises(InputError) as error:
+    with refuses("evaluation", got, allowed="at least 1 query and 2 gallery items"):
         evaluate(torch.randn(4, 2), VectorLabels(torch.randn(4)), rows[0], rows[1], missing=rows[2])
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("embeddings", [3, 5])
 def test_embeddings_and_labels_of_different_number(embeddings):
-    with pytest.raises(InputError) as error:
+    with refuses("embeddings", got=f"{embeddings} embeddings for 4 labels"):
         evaluate(torch.randn(embeddings, 2), VectorLabels(torch.randn(4)), torch.arange(1), torch.arange(1, 3))
-    assert str(error.value) == f"there are {embeddings} embeddings for 4 labels; give one for each"
 
 
 def test_an_evaluation_goes_through_json():
@@ -367,28 +369,28 @@ def test_an_evaluation_goes_through_json():
 
 @settings(max_examples=60, deadline=None)
 @given(splits(), st.integers(2, 5), st.booleans(), st.integers(0, 2**16))
-def test_a_querys_own_group_is_left_out_of_its_gallery(case, number, separate, seed):
-    """As if every query were evaluated by itself, in a gallery without its group; ties and copies included."""
+def test_a_querys_own_group_is_excluded_from_its_gallery(case, number, separate, seed):
+    """The same as evaluating each query alone, in a gallery without its group; with ties and copies."""
     embeddings, distances, queries, gallery = case
     items = len(embeddings)
     groups = torch.randint(0, number, (items,), generator=torch.Generator().manual_seed(seed))
     if not separate:
         queries = gallery = None
-    asked, others = (torch.arange(items),) * 2 if queries is None else (queries, gallery)
-    galleries = [others[groups[others] != groups[query]] for query in asked]
+    query_rows, others = (torch.arange(items),) * 2 if queries is None else (queries, gallery)
+    galleries = [others[groups[others] != groups[query]] for query in query_rows]
     if min(map(len, galleries)) < 2:
         return
     found, ranking = evaluate(embeddings, Matrix(distances), queries, gallery, groups=groups)
     alone = [
         evaluate(embeddings, Matrix(distances), query[None], rest)[0]
-        for query, rest in zip(asked, galleries, strict=True)
+        for query, rest in zip(query_rows, galleries, strict=True)
     ]
     for name, curve in found.curves.items():
         assert len(curve.model) == min(map(len, galleries))
-        for side in ("model", "oracle"):
-            for k, value in enumerate(getattr(curve, side)):
-                expected = fmean(getattr(one.curves[name], side)[k] for one in alone)
-                assert value == pytest.approx(expected, rel=1e-6, abs=1e-9), (name, side, k)
+        for ranked in ("model", "oracle"):
+            for k, value in enumerate(getattr(curve, ranked)):
+                expected = fmean(getattr(one.curves[name], ranked)[k] for one in alone)
+                assert value == pytest.approx(expected, rel=1e-6, abs=1e-9), (name, ranked, k)
     expected = fmean(one.curves["label_distance"].random[0] for one in alone)
     assert found.curves["label_distance"].random[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
     assert bool((groups[ranking.model] != groups[ranking.queries][:, None]).all())
@@ -397,11 +399,11 @@ def test_a_querys_own_group_is_left_out_of_its_gallery(case, number, separate, s
 
 def test_groups_that_do_not_fit():
     embeddings, labels = torch.randn(6, 3), VectorLabels(torch.arange(6))
-    with pytest.raises(InputError, match=r"there are 5 groups for 6 labels; give one for each"):
+    with refuses("groups", got="5 groups for 6 labels"):
         evaluate(embeddings, labels, groups=torch.zeros(5, dtype=torch.int64))
-    with pytest.raises(InputError, match=r"nothing to find outside of its own group"):
+    with refuses("groups", got="own group", hint="larger gallery"):
         evaluate(embeddings, labels, groups=torch.zeros(6, dtype=torch.int64))
-    with pytest.raises(InputError, match=r"for graded labels, but these labels are classes"):
+    with refuses("groups", got="classes", allowed="graded labels"):
         evaluate(embeddings, ClassLabels([0, 0, 1, 1, 2, 2]), groups=torch.arange(6))
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from contml._support.text import number, percent
 from contml.data import Pixels, Split
-from contml.evaluation.result import Curve, Evaluation, Ranking
+from contml.evaluation.results import Curve, Evaluation, Ranking
 from contml.labels import VectorLabels
 from contml.report.embedding_map import place_pictures, principal_components
 from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contml.config import dump
-from contml.evaluation.result import Curve, Evaluation, Score
+from contml.evaluation.results import Curve, Evaluation, Score
 from contml.runs import HEAD
 
 CONFIG: dict[str, Any] = {

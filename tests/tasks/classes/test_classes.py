@@ -14,7 +14,7 @@ from PIL import Image
 from contml import InputError
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.classes import class_colour, draw_class
-from contml.evaluation.protocol import evaluate
+from contml.evaluation.retrieval import evaluate
 from contml.experiment import check, load
 from contml.losses import LOSSES
 from contml.testing import check_label_space

@@ -1,0 +1,363 @@
+"""Retrieval where labels are classes: Recall@K, MAP@R and R-precision.
+
+    Recall@K    = share of the queries with an item of their own class among the K nearest
+    MAP@R       = mean over queries of 1/R sum_{i = 1..R} P(i),  P(i) = precision at i if the i-th is relevant, else 0
+    R-precision = mean over queries of the share of relevant items among the R nearest
+
+R is the number of items of the query's class in the gallery, without the query. A query that is the only item of its
+class (a singleton) finds nothing: it counts as a miss, or is excluded on request. Items at equal distance: the
+expectation over their orders (`contml.evaluation.ties`). Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via
+Lifted Structured Feature Embedding", CVPR 2016; Musgrave, Belongie, Lim: "A Metric Learning Reality Check", ECCV 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.distances import nearest_vectors, squared_distances_of
+from contml.distances.counts import count_nearer
+from contml.evaluation.query_gallery import QueryGallery, search_device
+from contml.evaluation.results import Curve, Score, curve_of, score_of
+from contml.evaluation.ties import Ties
+
+#: Rows of a `[rows, K]` table of probabilities at a time.
+_ROWS = 1 << 9
+#: Pairs of a query and an item of its class at a time.
+_PAIRS = 1 << 20
+#: Classes of more items are searched, smaller ones compared item by item.
+_LARGE = 512
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# functions
+
+
+def recall_at_k(
+    embeddings: Tensor,
+    classes: Tensor,
+    k: Sequence[int] = (1,),
+    *,
+    gallery: Tensor | None = None,
+    gallery_classes: Tensor | None = None,
+    exclude_singletons: bool = False,
+) -> dict[int, float]:
+    """Recall@K: the share of queries with an item of their own class among the K nearest.
+
+        recall_at_k(embeddings, classes, k=[1, 10, 100, 1000])      # {1: 0.79, 10: 0.91, ...}
+
+    Any K costs the same: one pass of matrix products counts the items that are nearer than the nearest item of the
+    class. There is no N x N matrix and no list of K neighbours.
+
+    Args:
+        embeddings: of the queries `[Q, d]`.
+        classes: whole numbers `[Q]`.
+        k: one K or more.
+        gallery: embeddings `[G, d]`; None: each query searches all other queries.
+        gallery_classes: whole numbers `[G]`.
+        exclude_singletons: exclude queries with no item of their class in the gallery; otherwise they are misses.
+
+    Raises:
+        InputError: shapes that do not fit, an embedding that is not finite, or a K below 1.
+    """
+    if not len(k) or min(k) < 1:
+        raise InputError("k", str(list(k)), "must be whole numbers from 1 on", "such as [1, 10, 100]")
+    data, *class_ids = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
+    first = nearest_of_class(data.queries, data.gallery, data.self_index, *class_ids)
+    curve = first.recall(min(max(k), len(data.gallery))).tolist()
+    return {each: curve[min(each, len(curve)) - 1] for each in k}
+
+
+def mean_average_precision_at_r(
+    embeddings: Tensor,
+    classes: Tensor,
+    *,
+    gallery: Tensor | None = None,
+    gallery_classes: Tensor | None = None,
+    exclude_singletons: bool = False,
+) -> float:
+    """MAP@R, with R the number of items of a query's class in the gallery; arguments as of `recall_at_k`."""
+    checked = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
+    return ClassRetrieval(*checked, k=1).scores()["map_at_r"].model
+
+
+def r_precision(
+    embeddings: Tensor,
+    classes: Tensor,
+    *,
+    gallery: Tensor | None = None,
+    gallery_classes: Tensor | None = None,
+    exclude_singletons: bool = False,
+) -> float:
+    """R-precision: the mean share of the R nearest that are of the query's class; arguments as of `recall_at_k`."""
+    checked = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
+    return ClassRetrieval(*checked, k=1).scores()["r_precision"].model
+
+
+def _check(
+    queries: Tensor, classes: Tensor, gallery: Tensor | None, gallery_classes: Tensor | None, exclude_singletons: bool
+) -> tuple[QueryGallery, Tensor, Tensor]:
+    """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
+    if (gallery is None) != (gallery_classes is None):
+        missing = "gallery" if gallery is None else "gallery_classes"
+        raise InputError(missing, "None", hint="give both gallery and gallery_classes, or neither")
+    given = {"embeddings": (queries, classes)}
+    if gallery is not None and gallery_classes is not None:
+        given["gallery"] = (gallery, gallery_classes)
+    for name, (x, ids) in given.items():
+        if x.ndim != 2 or ids.shape != x.shape[:1] or ids.is_floating_point():
+            got = f"{list(x.shape)} with classes {ids.dtype} {list(ids.shape)}"
+            raise InputError(name, got, hint="give [N, d] and one whole number per item")
+        if x.shape[1] != queries.shape[1]:
+            raise InputError(name, f"{x.shape[1]} dimensions, the queries have {queries.shape[1]}", "must be the same")
+    device = search_device(queries.device)
+    vectors = [x.detach().to(device) for x, _ in given.values()]
+    numbers = torch.unique(torch.cat([ids.cpu() for _, ids in given.values()]), return_inverse=True)[1]
+    class_ids = numbers.split([len(x) for x in vectors])
+    self_index = torch.arange(len(queries)) if gallery is None else torch.full((len(queries),), -1)
+    data = QueryGallery(vectors[0], vectors[-1], self_index, device=device)
+    if exclude_singletons:
+        kept = relevant_items(class_ids[0], class_ids[-1], self_index) > 0
+        data = QueryGallery(vectors[0][kept.to(device)], vectors[-1], self_index[kept], device=device)
+        return data, class_ids[0][kept], class_ids[-1]
+    return data, class_ids[0], class_ids[-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# rankings
+
+
+class _Block(NamedTuple):
+    """What is kept of the rankings of some queries."""
+
+    positions: Tensor  # [q,k] the first k places, as positions in the gallery
+    label_distances: Tensor  # [q,k] expected at each place
+    precision: Tensor  # [q] R-precision
+    average_precision: Tensor  # [q]
+    nearer: Tensor  # [q] this and the next two: as in FirstRelevant
+    tied: Tensor  # [q]
+    relevant: Tensor  # [q]
+
+
+class ClassRetrieval:
+    """The rankings of all queries and their metrics; a ranking has as many places as the largest class has items.
+
+    Args:
+        data: queries and gallery.
+        query_class: class ids of the queries `[Q]`.
+        gallery_class: class ids of the gallery `[G]`.
+        k: places of the rankings that are needed at least.
+    """
+
+    def __init__(self, data: QueryGallery, query_class: Tensor, gallery_class: Tensor, k: int) -> None:
+        self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
+        self.relevant = relevant_items(query_class, gallery_class, data.self_index)
+        self.others = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
+        self.depth = max(k, int(self.relevant.max()))
+        places = min(self.depth + 1, len(gallery_class))
+        blocks = [self._block(part, places) for part in data.parts(places)]
+        self.found = _Block(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+
+    def _block(self, part: slice, places: int) -> _Block:
+        found, relevant, own_class = self.data.nearest(part, places), self.relevant[part], self.query_class[part]
+        same = (self.gallery_class[found.positions] == own_class[:, None]) & found.values.isfinite()
+        beyond = torch.zeros(2, len(same), dtype=torch.float64)  # items and relevant items that tie with the last place
+        for rows, tied in self.data.tied_beyond(part, found):
+            beyond[0, rows] = tied.sum(1).double()
+            beyond[1, rows] = (tied & (self.gallery_class == own_class[rows, None])).sum(1).double()
+        ties = Ties(found.values, beyond[0])
+        of_group = ties.sums(same, beyond[1])
+        return _Block(
+            found.positions[:, : self.k],
+            1 - (of_group / ties.size)[:, : self.k],
+            *precision_at_r(same, of_group, relevant, ties),
+            *first_relevant(of_group, relevant, ties),
+        )
+
+    def recall(self, largest: int) -> Curve:
+        """Recall@K for K = 1 ... largest; after the last place of the rankings, items are counted."""
+        data, first = self.data, FirstRelevant(*self.found[4:])
+        if largest > self.depth:
+            late = ((first.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
+            vectors = data.queries[late].to(data.device), data.gallery.to(data.device)
+            counted = nearest_of_class(*vectors, data.self_index[late], self.query_class[late], self.gallery_class)
+            for values, new in zip(first, counted, strict=True):
+                values[late] = new
+        random = recall_by_chance(self.relevant, self.others, largest)
+        return curve_of("recall", first.recall(largest), random, torch.full_like(random, self._possible))
+
+    def scores(self) -> dict[str, Score]:
+        """MAP@R and R-precision."""
+        values = {
+            "map_at_r": (self.found.average_precision, average_precision_at_r_by_chance(self.relevant, self.others)),
+            "r_precision": (self.found.precision, self.relevant.double() / (self.relevant + self.others).clamp(min=1)),
+        }
+        return {
+            name: score_of(name, float(model.mean()), float(random.mean()), self._possible)
+            for name, (model, random) in values.items()
+        }
+
+    @property
+    def _possible(self) -> float:
+        return float((self.relevant > 0).double().mean())
+
+    def oracle_positions(self) -> Tensor:
+        """Positions `[Q, k]` of the oracle's ranking: items of the query's class in order, then all others in order."""
+        out = torch.empty(len(self.query_class), self.k, dtype=torch.int64)
+        by_class = self.gallery_class.argsort(stable=True)
+        numbers, counts = torch.unique(self.query_class, return_counts=True)
+        ids = self.gallery_class[by_class]
+        first, stop = torch.searchsorted(ids, numbers).tolist(), torch.searchsorted(ids, numbers, right=True).tolist()
+        place, more = torch.arange(self.k), self.k + 1  # one more: the query itself may be among them
+        queries = torch.split(self.query_class.argsort(stable=True), counts.tolist())
+        for number, rows, start, end in zip(numbers.tolist(), queries, first, stop, strict=True):
+            # The first `more + size of the class` items hold enough of other classes.
+            others = (self.gallery_class[: end - start + more] != number).nonzero()[:, 0]
+            order = torch.cat((by_class[start:end][:more], others))[:more]
+            passed = (order == self.data.self_index[rows, None]).cummax(1).values[:, : self.k]
+            out[rows] = order[(place + passed.long()).clamp(max=len(order) - 1)]
+        return out
+
+
+def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tensor) -> Tensor:
+    """Number of gallery items of each query's class, without the query itself, `[Q]`."""
+    largest = max((int(ids.max()) for ids in (query_class, gallery_class) if len(ids)), default=0)
+    of_class = torch.bincount(gallery_class, minlength=largest + 1)
+    return of_class[query_class] - (self_index >= 0).long()
+
+
+def precision_at_r(same: Tensor, of_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
+    """R-precision and average precision at R `[q]` of rankings, 0 where R is 0: expectations over the orders of ties.
+
+    Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; given one,
+    the j places of the group before it hold j (p - 1)/(t - 1) others on average.
+
+    Args:
+        same: which items are of the query's class, bool `[q, D]`, D at least the largest R.
+        of_group: number of relevant items in the group of each place `[q, D]`.
+        relevant: R, `[q]`.
+        ties: of these rankings.
+    """
+    place = torch.arange(same.shape[1])
+    chance = of_group / ties.size
+    given_one = (of_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
+    before_group = torch.nn.functional.pad(same.double().cumsum(1), (1, 0)).gather(1, ties.first)
+    before = before_group + (place - ties.first) * given_one
+    inside, r = place < relevant[:, None], relevant.clamp(min=1)
+    average = chance * (before + 1) / (place + 1)
+    return (chance * inside).sum(1) / r, (average * inside).sum(1) / r
+
+
+def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor:
+    """Average precision at R expected of a random ranking, `[Q]`.
+
+    With n items to rank, the i-th is relevant with probability R/n, and each before it then with (R - 1)/(n - 1).
+    """
+    r, n = relevant.double(), (relevant + others).double().clamp(min=1)
+    inverse = 1 / torch.arange(1, int(relevant.max()) + 1, dtype=torch.float64)
+    harmonic = torch.nn.functional.pad(inverse.cumsum(0), (1, 0))[relevant]  # [Q] sum of 1/i for i = 1 ... R
+    given_one = (r - 1) / (n - 1).clamp(min=1)
+    return torch.where(relevant > 0, (harmonic * (1 - given_one) + r * given_one) / n, 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Recall@K
+
+
+class FirstRelevant(NamedTuple):
+    """Where the nearest item of its own class is in the ranking of each query: all that Recall@K needs."""
+
+    nearer: Tensor  # [Q] items that are nearer
+    tied: Tensor  # [Q] items at the same distance, with the item itself
+    relevant: Tensor  # [Q] those of them of the query's class; 0: the gallery has none of its class
+
+    def recall(self, k: int) -> Tensor:
+        """Recall@K `[k]` for K = 1 ... k."""
+        # Beyond k it does not matter how far, and most queries have no ties: few different cases remain.
+        nearer = torch.where(self.relevant > 0, self.nearer.clamp(max=k), k)
+        cases, count = torch.unique(torch.stack((nearer, self.tied, self.relevant), 1), dim=0, return_counts=True)
+        found = torch.zeros(k, dtype=torch.float64)
+        for part, weight in zip(torch.split(cases, _ROWS), torch.split(count, _ROWS), strict=True):
+            found += weight.double() @ _chance_of_a_hit(part[:, 0], part[:, 1], part[:, 2], k)
+        return found / len(self.nearer)
+
+
+def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> Tensor:
+    """Chance `[n, k]` that the first K = 1 ... k places hold a relevant item."""
+    place = torch.arange(k) - nearer[:, None]  # [n,K] among the tied, from 0
+    misses = (tied - relevant)[:, None] - place
+    chance = misses.clamp(min=0).double() / (tied[:, None] - place).clamp(min=1)
+    return 1 - torch.where((place >= 0) & (relevant > 0)[:, None], chance, 1.0).cumprod(1)
+
+
+def first_relevant(of_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
+    """The first relevant item of rankings `[q, D]`, arguments as of `precision_at_r`; not among them: D are nearer."""
+    found, first = (of_group > 0).any(1), (of_group > 0).int().argmax(1, keepdim=True)
+    nearer, tied, tied_relevant = (x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), of_group.long()))
+    return FirstRelevant(
+        torch.where(found, nearer, of_group.shape[1]),
+        torch.where(found, tied, 1),
+        torch.where(found, tied_relevant, relevant.clamp(max=1)),
+    )
+
+
+def recall_by_chance(relevant: Tensor, others: Tensor, k: int) -> Tensor:
+    """Expected Recall@K `[K]` of a random ranking, K = 1 ... k: all items tie.
+
+    Args:
+        relevant: number of gallery items of each query's class, without the query itself, `[Q]`.
+        others: number of all other gallery items `[Q]`.
+        k: the largest K.
+    """
+    return FirstRelevant(torch.zeros_like(relevant), relevant + others, relevant).recall(k)
+
+
+def nearest_of_class(
+    queries: Tensor, gallery: Tensor, self_index: Tensor, query_class: Tensor, gallery_class: Tensor
+) -> FirstRelevant:
+    """Where the nearest item of each query's class is in the gallery, exactly, by counting nearer items.
+
+    Args:
+        queries: embeddings `[Q, d]`, finite.
+        gallery: embeddings `[G, d]`, finite, on the same device.
+        self_index: position of each query in the gallery `[Q]`, or -1; it is not counted.
+        query_class: class ids `[Q]`.
+        gallery_class: class ids `[G]`.
+    """
+    self_index, query_class, gallery_class = (x.to(queries.device) for x in (self_index, query_class, gallery_class))
+    distance, relevant = _nearest_of_class(queries, gallery, self_index, query_class, gallery_class)
+    counts = count_nearer(queries, gallery, torch.where(relevant > 0, distance, 0.0), itself=self_index)
+    return FirstRelevant(counts.nearer.cpu(), counts.tied.clamp(min=1).cpu(), relevant.cpu())
+
+
+def _nearest_of_class(
+    q: Tensor, g: Tensor, self_index: Tensor, query_class: Tensor, gallery_class: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Squared distance `[Q]` to the nearest of its class, and how many are there; infinite and 0: there is none."""
+    best = torch.full((len(q),), torch.inf, dtype=torch.float64, device=q.device)
+    relevant = torch.zeros(len(q), dtype=torch.int64, device=q.device)
+    order = gallery_class.argsort(stable=True)
+    ids = gallery_class[order]
+    first, stop = torch.searchsorted(ids, query_class), torch.searchsorted(ids, query_class, right=True)
+    size = stop - first
+    few = ((size > 0) & (size <= _LARGE)).nonzero()[:, 0]
+    for part in torch.split(few, _PAIRS // _LARGE):
+        rows = part.repeat_interleave(size[part])
+        begin = (size[part].cumsum(0) - size[part]).repeat_interleave(size[part])
+        cols = order[first[rows] + torch.arange(len(rows), device=q.device) - begin]
+        d = squared_distances_of(q, g, rows, cols).masked_fill_(cols == self_index[rows], torch.inf)
+        best.scatter_reduce_(0, rows, d, "amin")
+        relevant.index_add_(0, rows, ((d == best[rows]) & d.isfinite()).long())
+    for number in torch.unique(query_class[size > _LARGE]).tolist():
+        rows = (query_class == number).nonzero()[:, 0]
+        cols = order[int(first[rows[0]]) : int(stop[rows[0]])]
+        position = torch.full((len(g) + 1,), -1, device=q.device)  # the last one: of the index -1
+        position[cols] = torch.arange(len(cols), device=q.device)
+        itself = position[self_index[rows]]
+        best[rows] = nearest_vectors(q[rows], g[cols], 1, itself=itself).values[:, 0]
+        relevant[rows] = count_nearer(q[rows], g[cols], best[rows], itself=itself).tied
+    return best, relevant

@@ -1,0 +1,102 @@
+"""Queries and the gallery that they search: who may find whom, and rankings by exact embedding distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.distances import ExactDistances, nearest_vectors
+from contml.distances.vectors import Nearest
+
+#: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
+_ENTRIES = 1 << 23
+
+
+def search_device(device: torch.device | str) -> torch.device:
+    """Where to search if data are on `device`: there if it is CUDA, else on the CPU (others have no float64)."""
+    return torch.device(device if torch.device(device).type == "cuda" else "cpu")
+
+
+class QueryGallery:
+    """Embeddings of queries and gallery, checked; a query never finds itself, nor an item of its own group.
+
+    Args:
+        queries: embeddings `[Q, d]`.
+        gallery: embeddings `[G, d]`.
+        self_index: position of each query in the gallery `[Q]`, or -1.
+        groups: the groups of the queries `[Q]` and of the gallery `[G]`; None: a query excludes only itself.
+        device: where to search: FAISS on the CPU, torch on a CUDA device.
+
+    Raises:
+        InputError: fewer than one query or two gallery items, or an embedding that is not finite.
+    """
+
+    def __init__(
+        self,
+        queries: Tensor,
+        gallery: Tensor,
+        self_index: Tensor,
+        *,
+        groups: tuple[Tensor, Tensor] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if len(queries) < 1 or len(gallery) < 2:
+            got = f"{len(queries)} queries and {len(gallery)} gallery items"
+            raise InputError("evaluation", got, "needs at least 1 query and 2 gallery items")
+        for name, embeddings in (("query", queries), ("gallery item", gallery)):
+            finite = embeddings.isfinite().all(1)
+            if not bool(finite.all()):
+                row = int((~finite).nonzero()[0])
+                raise InputError(f"embedding of {name} {row}", "not finite", hint="check whether training diverged")
+        self.queries, self.gallery, self.self_index = queries, gallery, self_index
+        self.query_group, self.gallery_group = groups or (self_index, torch.arange(len(gallery)))
+        self.device = search_device(device)
+        group, size = torch.unique(self.gallery_group, return_counts=True)
+        self._most_excluded = int(torch.where(torch.isin(group, self.query_group), size, 0).max())
+        self._exact = ExactDistances(gallery)
+
+    @property
+    def available(self) -> int:
+        """Number of gallery items that every query can find."""
+        return len(self.gallery) - self._most_excluded
+
+    def excluded(self, part: slice | Tensor) -> Tensor:
+        """The gallery items that these queries must not find, bool `[q, G]`."""
+        return self.query_group[part, None] == self.gallery_group
+
+    def parts(self, width: int) -> Iterator[slice]:
+        """Parts of the queries whose blocks `[part, width]` fit in memory."""
+        step = max(1, _ENTRIES // width)
+        for start in range(0, len(self.queries), step):
+            yield slice(start, min(start + step, len(self.queries)))
+
+    def nearest(self, part: slice, places: int) -> Nearest:
+        """The nearest gallery items of some queries, on the CPU: squared distances and positions `[q, places]`.
+
+        Distances are exact in float64. Ties go to the lower position. An excluded item has an infinite distance.
+        """
+        # Even if all excluded items are among the nearest, enough others remain.
+        count = min(places + self._most_excluded, len(self.gallery))
+        values, positions = nearest_vectors(self.queries[part].to(self.device), self.gallery.to(self.device), count)
+        values, positions = values.cpu(), positions.cpu()
+        values.masked_fill_(self.query_group[part, None] == self.gallery_group[positions], torch.inf)
+        values, order = values.sort(dim=1, stable=True)
+        return Nearest(values[:, :places], positions.gather(1, order)[:, :places])
+
+    def tied_beyond(self, part: slice, found: Nearest) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gallery items that tie with the last place of the rankings `[q, D]` of some queries, but are not in them.
+
+        Yields rows `[n]` of `found` and which items tie, bool `[n, G]`. No rows: nothing ties there.
+        """
+        queries = torch.arange(len(self.queries))[part]
+        cut_off = (found.values[:, -1] == found.values[:, -2]).nonzero()[:, 0]
+        step = max(1, _ENTRIES // len(self.gallery))
+        for start in range(0, len(cut_off), step):
+            rows = cut_off[start : start + step]
+            vectors, last = self.queries[queries[rows]], found.values[rows, -1].tolist()
+            tied = torch.stack([(self._exact.of(x) == d).cpu() for x, d in zip(vectors, last, strict=True)])
+            tied.scatter_(1, found.positions[rows], False)
+            yield rows, tied & ~self.excluded(queries[rows])

@@ -1,0 +1,185 @@
+"""What an evaluation found: curves over K and scores, beside a random ranking and the oracle, and metrics by name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.evaluation.metrics import METRICS, METRICS_AT_K
+
+#: The K at which Recall@K is reported unless the data or the caller give others.
+RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
+#: What may follow the name of a metric: divided by a random ranking's, or the normalized score.
+FORMS = ("random", "normalized")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number: of the model, by chance (its expectation), and the best possible.
+
+    Chance is a random ranking, or clusters of the same sizes with items drawn at random.
+    """
+
+    title: str
+    better: str  # "lower" or "higher"
+    model: float
+    random: float
+    oracle: float
+
+    def normalized(self) -> float:
+        """The normalized score: 0 for random, 1 for the oracle; NaN where the two are equal."""
+        span = self.oracle - self.random
+        return (self.model - self.random) / span if span else float("nan")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric over K = 1, 2, ...: of the model, of a random ranking (its expectation), of the oracle.
+
+    The oracle ranks the gallery by the true label distance.
+    """
+
+    title: str
+    better: str  # "lower" or "higher"
+    model: list[float]
+    random: list[float]
+    oracle: list[float]
+
+    def at(self, k: int) -> Score:
+        """The metric at K = k."""
+        values = self.model[k - 1], self.random[k - 1], self.oracle[k - 1]
+        return Score(f"{self.title}@{k}", self.better, *values)
+
+    def normalized(self, k: int) -> float:
+        """The normalized score at K = k: 0 for random, 1 for the oracle; NaN where the two are equal."""
+        return self.at(k).normalized()
+
+
+def curve_of(name: str, model: Tensor, random: Tensor, oracle: Tensor) -> Curve:
+    """Returns the curve of a metric over K, of values `[K]`."""
+    metric = METRICS_AT_K[name]
+    return Curve(metric.title, metric.better, model.tolist(), random.tolist(), oracle.tolist())
+
+
+def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Score:
+    """Returns the score of a metric without a K."""
+    return Score(METRICS[name].title, METRICS[name].better, model, random, oracle)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The metrics of one evaluation, as they are written to `evaluation.json`.
+
+    `curves` are by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
+    value at K. `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"). `recall_at`
+    are the K at which tables show Recall@K. `skipped` is the number of images that could not be read.
+    `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of them,
+    or a uniform sample of a million.
+    """
+
+    unit: str
+    queries: int
+    gallery: int
+    curves: dict[str, Curve]
+    spearman: float
+    skipped: int = 0
+    scores: dict[str, Score] = field(default_factory=dict)
+    recall_at: list[int] = field(default_factory=lambda: list(RECALL_AT))
+
+    @property
+    def headline(self) -> tuple[str, int]:
+        """The main metric, as the name of a curve and K: Recall@1, or label distance@10."""
+        if "recall" in self.curves:
+            return "recall", 1
+        curve = self.curves.get("label_distance")
+        return "label_distance", min(10, len(curve.model)) if curve else 10
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
+        return {**asdict(self), "spearman": None if math.isnan(self.spearman) else self.spearman}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Evaluation:
+        """The inverse of `to_dict`."""
+        curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
+        spearman = float("nan") if values["spearman"] is None else values["spearman"]
+        scores = {name: Score(**score) for name, score in values.get("scores", {}).items()}
+        return cls(**{**values, "curves": curves, "spearman": spearman, "scores": scores})
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The retrieved items, as rows of a split.
+
+    queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
+    retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
+    embeddings `[N, d]` of the whole split.
+    """
+
+    queries: Tensor
+    model: Tensor
+    oracle: Tensor
+    label_distances: Tensor
+    oracle_label_distances: Tensor
+    pairs: Tensor
+    embeddings: Tensor
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# metrics by name: "recall@1", "map_at_r", "label_distance@10/random", "label_distance@10/normalized"
+
+
+def measured(evaluation: Evaluation, metric: str) -> Score | None:
+    """The metric of the model, of a random ranking and of the oracle; None where it was not measured."""
+    base, _, form = metric.partition("/")
+    name, _, k = base.partition("@")
+    score = evaluation.scores.get(base)
+    if base == "spearman":
+        score = score_of(base, evaluation.spearman, 0.0)
+    elif name in evaluation.curves and k.isdecimal() and 1 <= int(k) <= len(evaluation.curves[name].model):
+        score = evaluation.curves[name].at(int(k))
+    if score is None or not form:
+        return score
+    if form == "normalized":
+        return Score(f"{score.title}, normalized", "higher", score.normalized(), 0.0, 1.0)
+    model, oracle = (value / score.random if score.random else math.nan for value in (score.model, score.oracle))
+    return Score(f"{score.title} / random", score.better, model, 1.0, oracle)
+
+
+def measurable(evaluation: Evaluation) -> list[str]:
+    """The names of all metrics of an evaluation: "recall@1 to 100", "map_at_r", ..."""
+    curves = [f"{name}@1 to {len(curve.model)}" for name, curve in evaluation.curves.items() if curve.model]
+    return [*curves, *evaluation.scores, "spearman"]
+
+
+def split_form(metric: str) -> str:
+    """Returns the name of a metric without its form.
+
+    Raises:
+        InputError: there is no such form.
+    """
+    base, slash, form = metric.partition("/")
+    if slash and form not in FORMS:
+        forms = " or ".join([base, *(f"{base}/{each}" for each in FORMS)])
+        raise InputError(metric, f"unknown form /{form}", f"must be {forms}")
+    return base
+
+
+def usual(evaluation: Evaluation) -> list[str]:
+    """The metrics that papers report: Recall at four K and all without a K for classes, else label distance, nDCG."""
+    if "recall" in evaluation.curves:
+        names = [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
+    else:
+        k = evaluation.headline[1]
+        names = [f"label_distance@{k}", f"label_distance@{k}/random", f"ndcg@{k}", *evaluation.scores, "spearman"]
+    return [name for name in names if measured(evaluation, name) is not None]
+
+
+def headline(evaluation: Evaluation) -> str:
+    """The name of the main metric, as a plot shows it."""
+    name, k = evaluation.headline
+    return f"{name}@{k}" if name == "recall" else f"{name}@{k}/random"

@@ -1,0 +1,287 @@
+"""Evaluation of retrieval: the model's ranking of a gallery beside a random ranking and the oracle's.
+
+Metrics of label distances are for all labels; where labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
+first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.distances import smallest, squared_distances_of
+from contml.distances.vectors import Nearest
+from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
+from contml.evaluation.clustering import cluster_scores
+from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
+from contml.evaluation.query_gallery import QueryGallery, search_device
+from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of
+from contml.evaluation.ties import Ties
+from contml.labels.base import LabelSpace
+
+#: The largest K of the curves, except Recall's.
+LARGEST_K = 100
+#: Query-gallery pairs in the correlation and the density plot.
+_PAIRS = 1_000_000
+#: Lists at a time: what is made of them stays in the processor's cache.
+_LISTS = 512
+
+
+def evaluate(
+    embeddings: Tensor,
+    labels: LabelSpace,
+    queries: Tensor | None = None,
+    gallery: Tensor | None = None,
+    *,
+    missing: Tensor | None = None,
+    exclude_singletons: bool = False,
+    recall_at: Sequence[int] | None = None,
+    clusters: bool = True,
+    groups: Tensor | None = None,
+) -> tuple[Evaluation, Ranking]:
+    """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
+
+    Args:
+        embeddings: `[N, d]`, one for each row of the label space.
+        labels: the label space.
+        queries: rows of the queries, `[Q]`; None, with gallery None: each row searches all other rows.
+        gallery: rows that are ranked, `[G]`.
+        missing: rows without an embedding (images that could not be read): neither queries nor ranked.
+        exclude_singletons: where labels are classes, exclude queries with no item of their class in the gallery;
+            otherwise they are misses.
+        recall_at: the K of Recall@K, where labels are classes; of any size: after the 100th place items are counted,
+            not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
+        clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
+            they have classes.
+        groups: the group of each row `[N]`, such as the house of a photograph: a query's own group is excluded from its
+            gallery. For graded labels.
+
+    Raises:
+        InputError: another number of embeddings than of labels, one that is not finite, fewer than one query or two
+            gallery items, or a K below 1.
+    """
+    recall_ks = sorted(set(RECALL_AT if recall_at is None else recall_at))
+    if not recall_ks or recall_ks[0] < 1:
+        raise InputError("recall_at", str(recall_ks), "must be whole numbers from 1 on", "such as [1, 10, 100]")
+    classes = None if labels.class_ids is None else labels.class_ids.cpu()
+    embeddings = embeddings.detach().cpu()
+    for name, given in (("embeddings", embeddings), ("groups", groups)):
+        if given is not None and len(given) != len(labels):
+            raise InputError(name, f"{len(given)} {name} for {len(labels)} labels", hint="give one per label")
+    if groups is not None and classes is not None:
+        raise InputError("groups", "labels are classes", "are for graded labels")
+    every_row = torch.arange(len(embeddings))
+    q, g = (every_row if rows is None else rows for rows in (queries, gallery))
+    if missing is not None:
+        q, g = (rows[~torch.isin(rows, missing)] for rows in (q, g))
+    position = torch.full((len(embeddings),), -1)
+    position[g] = torch.arange(len(g))
+    if exclude_singletons and classes is not None:
+        q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
+    whole = torch.equal(q, every_row) and torch.equal(g, every_row)
+    data = QueryGallery(
+        *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])),
+        position[q],
+        groups=None if groups is None else (groups[q], groups[g]),
+        device=labels.device,
+    )
+    k = min(LARGEST_K, data.available)
+    if k < 1:
+        raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
+    pairs = _sample_pairs(data)
+    curves: dict[str, Curve] = {}
+    scores: dict[str, Score] = {}
+    if classes is None:
+        found = _rank_graded(data, labels, q, g, k, pairs)
+    else:
+        ranked = ClassRetrieval(data, classes[q], classes[g], k)
+        found = _rank_classes(ranked, pairs)
+        curves["recall"] = ranked.recall(min(max(k, recall_ks[-1]), data.available))
+        scores = ranked.scores()
+        if clusters:
+            members = torch.unique(torch.cat((q, g)))
+            scores |= cluster_scores(embeddings[members].to(search_device(labels.device)), classes[members])
+
+    curves |= _graded_curves(found)
+    distances = squared_distances_of(data.queries, data.gallery, *pairs).sqrt()
+    skipped = 0 if missing is None else len(missing)
+    correlation = spearman(distances, found.pair_labels.double())
+    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, recall_ks)
+    pair_distances = torch.stack((found.pair_labels.double(), distances), 1)
+    model, oracle = g[found.positions], g[found.oracle_positions]
+    return evaluation, Ranking(
+        q, model, oracle, found.label_distances, found.oracle_label_distances, pair_distances, embeddings
+    )
+
+
+class _Found(NamedTuple):
+    """The rankings of the model and of the oracle, and their label distances."""
+
+    positions: Tensor  # [Q,k] in the gallery, ties to the lower one
+    label_distances: Tensor  # [Q,k] of these
+    expected_distance: Tensor  # [Q,k] label distance expected at each place, over the orders of ties
+    expected_gain: Tensor  # [Q,k]
+    oracle_positions: Tensor  # [Q,k]
+    oracle_label_distances: Tensor  # [Q,k]
+    random_distance: Tensor  # [Q] label distance of a random item
+    random_gain: Tensor  # [Q]
+    pair_labels: Tensor  # [P] label distances of the sampled pairs
+
+
+def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Found:
+    """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
+    query_class, gallery_class, relevant, others = (
+        ranked.query_class,
+        ranked.gallery_class,
+        ranked.relevant,
+        ranked.others,
+    )
+    positions, expected = ranked.found.positions, ranked.found.label_distances
+    random = others / (relevant + others).double()
+    return _Found(
+        positions,
+        (gallery_class[positions] != query_class[:, None]).float(),
+        expected,
+        1 - expected / 2,
+        ranked.oracle_positions(),
+        (torch.arange(ranked.k) >= relevant[:, None]).float(),
+        random,
+        1 - random / 2,
+        (query_class[pairs[0]] != gallery_class[pairs[1]]).float(),
+    )
+
+
+def _rank_graded(
+    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, pairs: tuple[Tensor, Tensor]
+) -> _Found:
+    places = min(k + 1, len(g))
+    nearest = [data.nearest(part, places) for part in data.parts(places)]
+    distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
+    blocks: list[tuple[Tensor, ...]] = []
+    for part in data.parts(len(g)):
+        d = labels.pairwise(q[part], g).cpu()  # [q,G]
+        gain = gains(d)
+        found, excluded = Nearest(distances[part], positions[part]), data.excluded(part)
+        beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
+        for rows, tied in data.tied_beyond(part, found):
+            sums = tied, d[rows] * tied, gain[rows] * tied
+            beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
+        ties = Ties(found.values, beyond[0])
+        oracle = smallest(d, torch.arange(len(g)), k, excluded=excluded)
+        possible = (~excluded).double()
+        low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
+        blocks.append(
+            (
+                d.gather(1, found.positions)[:, :k],
+                *(
+                    ties.expected(values.gather(1, found.positions), past)[:, :k]
+                    for values, past in zip((d, gain), beyond[1:], strict=True)
+                ),
+                oracle.rows,
+                oracle.distances,
+                *((values * possible).sum(1) / possible.sum(1) for values in (d, gain)),
+                d[pairs[0][low:high] - part.start, pairs[1][low:high]],
+            )
+        )
+    return _Found(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _graded_curves(found: _Found) -> dict[str, Curve]:
+    """Mean label distance and nDCG at K = 1 ... k."""
+    k, ideal = found.positions.shape[1], gains(found.oracle_label_distances)
+    random_ndcg = found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)
+    model, oracle = (mean_label_distance_at(x) for x in (found.expected_distance, found.oracle_label_distances))
+    return {
+        "label_distance": curve_of("label_distance", model, found.random_distance.mean().expand(k), oracle),
+        "ndcg": curve_of("ndcg", ndcg_at(found.expected_gain, ideal), random_ndcg.mean(0), torch.ones(k)),
+    }
+
+
+def _sample_pairs(data: QueryGallery) -> tuple[Tensor, Tensor]:
+    """Positions of query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
+    total = len(data.queries) * len(data.gallery)
+    if total <= _PAIRS:
+        flat = torch.arange(total)
+    else:
+        flat = torch.from_numpy(np.unique(np.random.default_rng(0).integers(0, total, _PAIRS)))
+    query, item = flat // len(data.gallery), flat % len(data.gallery)
+    kept = data.query_group[query] != data.gallery_group[item]
+    return query[kept], item[kept]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# functions
+
+
+def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> dict[str, float]:
+    """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
+
+    Args:
+        distances: of each query to the items of its list `[Q, C]`, which are ranked by them; of any monotone kind.
+        label_distances: of the same pairs `[Q, C]`, at least 0.
+        k: one K or more, each 1 to C.
+
+    Raises:
+        InputError: shapes that do not fit, a K out of range, a number that is not finite or a negative label distance.
+    """
+    shape = list(distances.shape)
+    if distances.ndim != 2 or distances.shape != label_distances.shape or not len(distances):
+        got = f"{shape} and label distances {list(label_distances.shape)}"
+        raise InputError("distances", got, hint="give both as [queries, items]")
+    if not len(k) or not 1 <= min(k) <= max(k) <= shape[1]:
+        raise InputError("k", str(list(k)), f"must be 1 to {shape[1]}, the number of items of a list")
+    parts = zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
+    totals = torch.stack([_sums_of_lists(*lists, k) for lists in parts]).sum(0)
+    metrics: dict[str, float] = {}
+    for each, (distance, ndcg) in zip(k, (totals / len(distances)).tolist(), strict=True):
+        metrics |= {f"label_distance@{each}": distance, f"ndcg@{each}": ndcg}
+    return metrics
+
+
+def mean_label_distance_at_k(distances: Tensor, label_distances: Tensor, k: int) -> float:
+    """Mean label distance@K of ranked lists, lower is better; arguments as of `label_distance_metrics`."""
+    return label_distance_metrics(distances, label_distances, [k])[f"label_distance@{k}"]
+
+
+def ndcg_at_k(distances: Tensor, label_distances: Tensor, k: int) -> float:
+    """nDCG@K of ranked lists, with gains 1 / (1 + label distance); arguments as of `label_distance_metrics`.
+
+    torchmetrics' `retrieval_normalized_dcg` of scores `-distances` and these gains is the same number, ties included.
+    """
+    return label_distance_metrics(distances, label_distances, [k])[f"ndcg@{k}"]
+
+
+def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
+    """Sums over the lists of mean label distance@K and nDCG@K, `[K, 2]`."""
+    from contml.evaluation._order import order_by_distance  # here: it imports numba
+
+    near, labels = (_to_numpy(x) for x in (distances, label_distances))
+    nearest, best = np.sort(near, axis=1), np.sort(labels, axis=1)
+    for name, values in (("distances", nearest), ("label_distances", best)):
+        if not np.isfinite(values[:, [0, -1]]).all():  # NaN comes last
+            raise InputError(name, "some are not finite", hint="look for NaN in them")
+    if best[:, 0].min() < 0:
+        raise InputError("label_distances", f"{best[:, 0].min()}", "must be at least 0")
+    places = min(max(k) + 1, near.shape[1])
+    ordered, beyond = np.empty((len(near), places)), np.empty((3, len(near)))
+    order_by_distance(near, labels, nearest, ordered, beyond)
+    distance, past = torch.from_numpy(ordered), torch.from_numpy(beyond)
+    gain, ideal = gains(distance), gains(torch.from_numpy(best[:, :places]))
+    tied = torch.from_numpy((nearest[:, 1:places] == nearest[:, : places - 1]).any(1)).nonzero()[:, 0]
+    if len(tied):
+        ties = Ties(torch.from_numpy(nearest[:, :places])[tied], past[0, tied])
+        distance[tied] = ties.expected(distance[tied], past[1, tied])
+        gain[tied] = ties.expected(gain[tied], past[2, tied])
+    means = [distance[:, :each].mean(1).sum() for each in k]
+    ndcg = [((gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each))).sum() for each in k]
+    return torch.stack((torch.stack(means), torch.stack(ndcg)), 1)
+
+
+def _to_numpy(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.floating]]:
+    x = x.detach().cpu()
+    return np.ascontiguousarray((x if x.dtype in (torch.float32, torch.float64) else x.double()).numpy())
