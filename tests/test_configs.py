@@ -55,7 +55,7 @@ OWN = {
     "classes/cars196_small": ["loss.epsilon=2"],
     "captions/synthetic_threshold": ["labels.threshold=1.0"],  # so few captions teach words little
     "captions/coco_threshold": ["labels.threshold=0.6"],
-    "pose/mpii_threshold": ["labels.threshold=500.0"],  # squared pixels of a smaller crop
+    "pose/mpii_threshold": ["binarize.threshold=500.0"],  # squared pixels of a smaller crop
     # The miniature's classes are too far apart for a triplet to break a margin, but on the unit sphere.
     **{f"classes/hdml_triplet_{name}": ["model.normalize=true"] for name in ("cub", "cars", "sop")},
     "table/default": ["task.labels={reading: number}"],
@@ -65,7 +65,7 @@ OWN = {
 
 #: What writes that data, where it is read from files.
 FILES = {
-    "pose/files": pose_files,
+    "pose/files": lambda folder: pose_files(folder, items=50),
     "pose/mpii": lambda folder: write_mpii(folder, images=40, frames_a_video=3),
     "pose/coco": lambda folder: write_keypoints(folder, train=20),
     "pose/lsp": write_lsp,
