@@ -33,7 +33,7 @@ class Person(NamedTuple):
     file: Path
     joints: Array  # [J,2] x, y in pixels of the image, centres at integers
     marked: Array  # [J] whether the joint has coordinates
-    seen: Array  # [J] whether the joint is not hidden, as far as the annotation says
+    seen: Array  # [J] whether the joint is not hidden, as far as annotated
     group: str = ""  # people of one group stay together when the test split and the queries are drawn
     place: tuple[float, float, float] | None = None  # x, y of the centre and size, as annotated
     image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
@@ -98,7 +98,7 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
 
     Args:
         source: the file that lists them, for errors.
-        people: as the reader found them; who is already excluded stays so.
+        people: as the reader found them; people who are already excluded stay excluded.
         options: what a person must have.
 
     Raises:
