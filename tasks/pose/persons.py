@@ -192,7 +192,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
     depth = (body.z[8] + body.z[9] + body.z[2] + body.z[3]) / 4 + 0.01 * scale
     shoulders, hips, neck = (xy[8], xy[9]), (xy[2], xy[3]), xy[12]
     across = shoulders[1] - shoulders[0]
-    chest = (shoulders[0] + 0.12 * across, shoulders[1] - 0.12 * across)  # the discs of the arms make the shoulders round
+    chest = (shoulders[0] + 0.12 * across, shoulders[1] - 0.12 * across)  # the discs of the arms round them off
     inward = 0.04 * (hips[1] - hips[0])
     waist = [c + 0.72 * (h - c) + w for c, h, w in zip(chest, hips, (inward, -inward), strict=True)]
     hem = [c + clothes.hem * (h - c) for c, h in zip(chest, hips, strict=True)]
