@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from contml.data import ImageSource, Split, query_split
 from contml.data.renderers.label_maps import LabelMapRenderer
 from contml.labels import SegmentationLabels
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-
 
 def make_split(
     images: Sequence[ImageSource],
     names: Sequence[str],
-    maps: Array,
+    maps: np.ndarray[Any, Any],
     *,
     classes: int,
     ignore: int | None,

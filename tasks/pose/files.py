@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -16,7 +15,7 @@ from .._readers.folders import Files, data_folder, image_folders, no_such_file, 
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import read_json
 from .bodies import LSP, Body
-from .split import make_split
+from .people import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -77,7 +76,7 @@ class _Table(NamedTuple):
     names: list[str]
     joints: Array  # [N,J,2]
     visible: Array | None  # [N,J]
-    split: list[str] | None
+    split: list[str | None]
     body: Body
 
 
@@ -123,7 +122,7 @@ def _table(path: Path, values: dict[str, Any]) -> _Table:
         [str(name) for name in values["names"]],
         joints.astype(np.float64),
         None if values.get("visible") is None else np.asarray(values["visible"]).astype(bool),
-        None if values.get("split") is None else [str(part) for part in values["split"]],
+        [None] * len(values["names"]) if values.get("split") is None else [str(part) for part in values["split"]],
         Body(names, skeleton),
     )
 
@@ -155,7 +154,7 @@ def _check(path: Path, table: _Table) -> None:
     for name, found, expected in (
         ("names", (n,), (len(table.joints),)),
         ("visible", None if table.visible is None else table.visible.shape, (n, j)),
-        ("split", None if table.split is None else (len(table.split),), (n,)),
+        ("split", (len(table.split),), (n,)),
     ):
         if found not in (None, expected):
             got = f"{name} are {list(found)}, joints {list(table.joints.shape)}"
@@ -173,7 +172,7 @@ def _check(path: Path, table: _Table) -> None:
 def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:
     """Rows of the training items, the queries, and the other test items."""
     if lists_file is None:
-        parts = split_by_column(path, "split", zip(table.names, table.split or repeat(None), strict=False))
+        parts = split_by_column(path, "split", zip(table.names, table.split, strict=True))
     else:
         path, lists, known = lists_file, read_lists(lists_file, "split"), set(table.names)
         if unknown := [name for part in lists.values() for name in part if name not in known]:

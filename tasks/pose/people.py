@@ -1,4 +1,4 @@
-"""From annotated people to splits of square crops: which people are excluded and why, and how a person is cropped."""
+"""Splits of people with their joints; which annotated people are excluded and why, and how a person is cropped."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from contml import InputError
 from contml._support.validation import check_at_least
-from contml.data import Split, Square, SquareCrop
+from contml.data import ImageSource, Split, Square, SquareCrop, query_split
+from contml.data.renderers.poses import PoseRenderer
+from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import check_queries
 from .bodies import Body
-from .split import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -32,7 +33,7 @@ class Person(NamedTuple):
     file: Path
     joints: Array  # [J,2] x, y in pixels of the image, centres at integers
     marked: Array  # [J] whether the joint has coordinates
-    seen: Array  # [J] whether the joint is not hidden, as far as the annotation says
+    seen: Array  # [J] whether the joint is not hidden, as far as annotated
     group: str = ""  # people of one group stay together when the test split and the queries are drawn
     place: tuple[float, float, float] | None = None  # x, y of the centre and size, as annotated
     image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
@@ -97,7 +98,7 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
 
     Args:
         source: the file that lists them, for errors.
-        people: as the reader found them; who is already excluded stays so.
+        people: as the reader found them; people who are already excluded stay excluded.
         options: what a person must have.
 
     Raises:
@@ -117,6 +118,60 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
 def kept(people: Iterable[Person]) -> list[Person]:
     """The people who are not excluded."""
     return [person for person in people if not person.excluded]
+
+
+def make_split(
+    images: Sequence[ImageSource],
+    names: Sequence[str],
+    joints: Array,
+    visible: Array | None,
+    queries: int,
+    body: Body,
+    *,
+    squared: bool,
+    normalize: bool,
+    hidden: Literal["refuse", "drop"] = "refuse",
+    unit: str = "",
+) -> Split:
+    """A split of people; those with too few visible joints are refused, or dropped and counted in `Split.excluded`.
+
+    Args:
+        images: one per item.
+        names: one per item.
+        joints: `[N, J, 2]` in pixels of the images.
+        visible: `[N, J]`; None: every joint is visible.
+        queries: how many of the first items are queries for the others; 0: every item is a query for all others.
+        body: names and limbs of the joints.
+        squared: as in `PoseLabels`.
+        normalize: as in `PoseLabels`.
+        hidden: as in `PoseLabels`.
+        unit: as in `PoseLabels`.
+
+    Raises:
+        InputError: an item has too few visible joints and `hidden` is "refuse", or no query is kept.
+    """
+    counts = np.full(len(names), joints.shape[1]) if visible is None else visible.sum(1)
+    few = counts * 2 <= joints.shape[1]
+    if hidden == "refuse" and few.any():
+        row = int(few.argmax())
+        got = f"{counts[row]} of {joints.shape[1]} joints are visible ({few.sum()} such items)"
+        raise InputError(names[row], got, "must be more than half", "omit these items, or set hidden=drop")
+    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
+    kept: list[int] = labels.kept.tolist()
+    kept_queries = sum(row < queries for row in kept)
+    if queries and not kept_queries:
+        got = f"all {queries} have at most half of their joints visible"
+        raise InputError("queries", got, hint="choose other queries")
+    query_rows, gallery_rows = query_split(range(kept_queries), len(kept))
+    return Split(
+        [images[row] for row in kept],
+        [names[row] for row in kept],
+        labels,
+        query_rows,
+        gallery_rows,
+        excluded={"with too few visible joints": int(few.sum())} if few.any() else {},
+        renderer=PoseRenderer(joints[kept], None if visible is None else visible[kept], body.skeleton, body.names),
+    )
 
 
 def make_crop_split(

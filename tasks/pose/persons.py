@@ -192,7 +192,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
     depth = (body.z[8] + body.z[9] + body.z[2] + body.z[3]) / 4 + 0.01 * scale
     shoulders, hips, neck = (xy[8], xy[9]), (xy[2], xy[3]), xy[12]
     across = shoulders[1] - shoulders[0]
-    chest = (shoulders[0] + 0.12 * across, shoulders[1] - 0.12 * across)  # the arms' own discs round the shoulders off
+    chest = (shoulders[0] + 0.12 * across, shoulders[1] - 0.12 * across)  # the discs of the arms round them off
     inward = 0.04 * (hips[1] - hips[0])
     waist = [c + 0.72 * (h - c) + w for c, h, w in zip(chest, hips, (inward, -inward), strict=True)]
     hem = [c + clothes.hem * (h - c) for c, h in zip(chest, hips, strict=True)]
@@ -206,7 +206,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
     if clothes.stripe is not None:
         for share in (0.08, 0.3, 0.52):
             left, right = (c + share * (h - c) for c, h in zip(chest, hips, strict=True))
-            # Bands go round the trunk: as wide as its outline, at a right angle to the spine.
+            # Bands go around the trunk: as wide as its outline, at a right angle to the spine.
             normal = 1j * body.up / (abs(body.up) + 1e-9)
             half = abs(((right - left) * normal.conjugate()).real) / 2 + 0.85 * r_chest
             middle, thin = (left + right) / 2, 0.011 * scale
@@ -218,7 +218,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
 
 
 def _head_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
-    """A face, and hair that reaches round the crown; the top of the head lies just inside the hair."""
+    """A face, and hair that reaches around the crown; the top of the head lies just inside the hair."""
     neck, top, face, size = body.xy[12], body.xy[13], body.face, body.scale * body.head
     axis = top - neck
     depth = (body.z[12] + body.z[13]) / 2 + 0.02 * body.scale

@@ -86,7 +86,7 @@ def _choose_pose(rng: np.random.Generator) -> Array:
     move = int(np.searchsorted(_COMMON, pick))
     pose = _FROM[move] + along * (_TO[move] - _FROM[move])
     if abs(_FROM[move, 4]) < 90 and mix < 0.2:
-        # Arms of another movement: what people do with their hands says little about their feet.
+        # Arms of another movement: hands and feet are nearly independent.
         borrowed = int(np.searchsorted(_COMMON, other))
         pose[5:13] += (0.4 + 2.5 * mix) * (_TO[borrowed, 5:13] - pose[5:13])
     pose += _SPREAD * rng.standard_normal(21)
@@ -139,7 +139,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     points[[2, 3]] = hips = np.array([(-0.058 * hip, 0, 0), (0.058 * hip, 0, 0)])
     points[[1, 4]] = knees = hips + 0.245 * leg * thigh
     points[[0, 5]] = ankles = knees + 0.235 * leg * shin
-    # A foot stands at a right angle to its shin; the further the knee is bent, the more it points.
+    # A foot is at a right angle to its shin; the further the knee is bent, the more the foot points down.
     foot = shin[:, [0, 2, 1]] * (0, 1, -1) + shin * np.clip(legs[:, 2:3] / -100, 0.1, 0.8)
     points[14:16] = ankles + 0.07 * foot + 0.02 * shin
     # In the frame of the chest, which has the same origin as that of the pelvis.
@@ -158,7 +158,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     camera = _rotation(0, 0, roll) @ _rotation(12 * tilt, yaw, 0)
     points = points @ camera.T * (1, -1, 1)
     low, high = points[:18, :2].min(axis=0), points[:18, :2].max(axis=0)
-    extent = high - low + 0.08  # flesh round the joints
+    extent = high - low + 0.08  # flesh around the joints
     # Photographers frame what a person does as much as how tall the person is: half way between the two.
     scale = min(0.88 * zoom * float(extent.max()) ** -0.5, 0.94 / float(extent.max()))
     slack = np.maximum((0.97 - scale * extent) / 2, 0)

@@ -9,8 +9,8 @@ from contml.data import Pixels, Split, Task
 
 from .._readers.splits import check_queries
 from .bodies import LSP
+from .people import make_split
 from .persons import draw_person
-from .split import make_split
 
 #: Number of the first test person: a larger training set never reaches it.
 _FIRST_TEST = 10_000_000

@@ -13,8 +13,8 @@ from PIL import Image
 from scipy.io import savemat
 
 F, L, R, G, C = FRONTAL, LEFT, RIGHT, FLOOR, CEILING
-#: What meets at each point of a layout type, in the order of the challenge's RoomLayoutTypes.m: three surfaces at a
-#: corner, two where their border leaves the picture, with the side where it does if both ends do.
+#: The surfaces that meet at each point of a layout type, in the order of RoomLayoutTypes.m of the challenge: three at a
+#: corner; two where their border leaves the picture, with the side of the picture if both ends leave it.
 POINTS = {
     0: [(F, L, C), (L, C), (F, L, G), (L, G), (F, R, G), (R, G), (F, R, C), (R, C)],
     1: [(F, L, G), (F, L), (L, G), (F, R, G), (F, R), (R, G)],
@@ -40,7 +40,7 @@ def surfaces_of(layout):
 
 
 def corner_points(labels):
-    """Layout type and points `[n, 2]` (x, y from 0 to 1) of a map in canonical ids; None where a corner is not seen."""
+    """Layout type and points `[n, 2]` (x, y from 0 to 1) of a map in canonical ids; None if a corner is not visible."""
     kind = _SEEN[tuple(np.unique(labels).tolist())]
     size = len(labels)
     blocks = np.stack([labels[:-1, :-1], labels[1:, :-1], labels[:-1, 1:], labels[1:, 1:]], 2)  # [S-1,S-1,4]
@@ -68,7 +68,7 @@ def corner_points(labels):
 
 
 def write_lsun(folder, train=12, validation=6, originals=True, relabelled=False, seed=0):
-    """A miniature of the published files; what it holds, by name: image size, type, points, canonical map."""
+    """Write a miniature of the published files; returns size, type, points and canonical map of each image."""
     random = np.random.default_rng(seed)
     truth = {}
     index = 0
@@ -114,7 +114,7 @@ def write_records(path, records, fields=("image", "scene", "type", "point", "res
 
 
 def write_label_maps(folder, items=60, classes=12):
-    """Pictures with label maps of one colour a class: `pairs.csv` and `classes.csv` as the packs have them."""
+    """Images with one colour per class and their label maps; `pairs.csv` and `classes.csv` as in the real data."""
     random = np.random.default_rng(0)
     colours = random.integers(0, 255, (classes, 3))
     rows = []

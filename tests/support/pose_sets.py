@@ -11,9 +11,9 @@ from scipy.io import savemat
 
 SIZE = 64  # of a person
 FRAME = (200, 90)  # of an image with two of them
-#: MPII's joints in terms of LSP's: one of them, or the middle of two.
+#: The joints of MPII from those of LSP: one joint, or the middle of two.
 MPII_OF_LSP = (0, 1, 2, 3, 4, 5, (2, 3), (8, 9), 12, 13, 6, 7, 8, 9, 10, 11)
-#: COCO's: the face is some point between neck and head.
+#: The joints of COCO from those of LSP: the face is some point between neck and head.
 COCO_OF_LSP = ((12, 13), 13, 13, (13, 9), (13, 8), 9, 8, 10, 7, 11, 6, 3, 2, 4, 1, 5, 0)
 COCO_PAIRS = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_NAMES = ["nose", *(f"{side}_{part}" for part in COCO_PAIRS for side in ("left", "right"))]
@@ -38,7 +38,7 @@ def scene(index, people=2, seed=0):
 
 
 def converted(joints, table):
-    """Joints of LSP as those of another data set."""
+    """Joints of another data set from those of LSP."""
     return np.stack([joints[..., np.atleast_1d(entry), :].mean(-2) for entry in table], -2)
 
 
@@ -46,7 +46,7 @@ def converted(joints, table):
 
 
 def struct(records):
-    """A 1xN struct array as MATLAB keeps it: every element has every field, an empty matrix where it has no value."""
+    """A 1xN struct array as MATLAB stores it: every element has every field, an empty matrix where it has no value."""
     names = [*dict.fromkeys(name for record in records for name in record)]
     array = np.empty((1, len(records)), [(name, object) for name in names])
     for k, record in enumerate(records):
@@ -82,10 +82,10 @@ def annopoints(joints, seen, form, random, absent=()):
 
 
 def write_mpii(folder, images=30, people=2, frames_a_video=2, seed=0):
-    """Write a miniature and return what it holds: {(image, person from 1): (joints, marked, seen)}.
+    """Write a miniature and return its content: {(image, person from 1): (joints, marked, seen)}.
 
-    Entry 0 is a test image with scale and objpos only, 1 one without annotations, 2 a training image with nobody,
-    3 one whose second person has one joint without is_visible, and a third that has no joints.
+    Entry 0 is a test image with scale and objpos only, 1 has no annotations, 2 is a training image without people. In 3
+    the second person has one joint without is_visible, and the third has no joints.
     """
     random = np.random.default_rng(seed)
     (folder / "images").mkdir(parents=True)
@@ -161,7 +161,7 @@ def save_mpii(folder, entries, train):
 
 
 def write_keypoints(folder, train=24, test=12, people=2, seed=0):
-    """Write a miniature of COCO 2017 and return what it holds: {annotation id: (joints, v)}."""
+    """Write a miniature of COCO 2017 and return its content: {annotation id: (joints, v)}."""
     truth = {}
     (folder / "annotations").mkdir(parents=True)
     for part, first, count in (("train", 0, train), ("val", 1000, test)):
@@ -238,7 +238,7 @@ def write_lsp(folder, lsp=20, lspet=30, seed=0):
 
 
 def pose_files(folder, items=30, hidden=()):
-    """A miniature of one's own pose data in the plain form."""
+    """A miniature of pose data of your own; `hidden` are rows with half of their joints visible."""
     random = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
     names = [f"person{i:02}.jpg" for i in range(items)]

@@ -466,7 +466,7 @@ def test_real_rooms_by_surface():
     assert sum(excluded) < 40
     assert task.train.labels.masks.shape[1] == 4
     mean = task.train.labels.pairwise().mean()
-    assert 0.68 < mean < 0.75, "its README says 1 - 0.288"
+    assert 0.68 < mean < 0.75, "its README gives 1 - 0.288"
 
 
 @pytest.mark.skipif(
@@ -477,6 +477,6 @@ def test_real_streets():
     assert (len(task.train), len(task.test)) == (367, 233)
     assert task.train.labels.masks.shape[1] == 11
     distances = task.train.labels.pairwise()
-    assert 0.8 < distances.mean() < 0.86, "its README says 1 - 0.17"
+    assert 0.8 < distances.mean() < 0.86, "its README gives 1 - 0.17"
     neighbours = distances.diagonal(1)
     assert neighbours.mean() < 0.65, "frames beside each other are near copies"

@@ -123,7 +123,7 @@ def test_a_drawing_shows_the_classes_where_they_are():
     corner = drawn[120:, 120:]  # the map, 8 pixels a cell
     assert (corner[30:, :40] == colours[1]).all()
     assert (corner[:, 40:] == colours[4]).all()
-    assert (corner[:24, :24] == 225).all(), "what is ignored is no class"
+    assert (corner[:24, :24] == 225).all(), "ignored pixels have no class colour"
 
 
 def test_colours_are_fixed_by_class_id():

@@ -77,7 +77,7 @@ def test_every_form_is_read(folder):
 
 
 def test_numbers_are_packed_in_the_miniature_as_matlab_does(folder):
-    """Else the readers would never meet a small unsigned integer, which wraps round below 0."""
+    """Otherwise no test has a small unsigned integer, which wraps around below 0."""
     release = loadmat(folder[0] / MAT)["RELEASE"][0, 0]
     point = release["annolist"][0, 3]["annorect"][0, 0]["annopoints"][0, 0]["point"]
     assert np.dtype(np.uint8) in {value.dtype for value in point["x"].ravel()}

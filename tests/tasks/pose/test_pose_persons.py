@@ -95,7 +95,7 @@ def test_every_joint_lies_on_its_own_limb():
                 limb = covered[name.replace("upper", "lower")] + covered[name.replace("lower", "upper")]
                 assert at(limb, joints[joint]) > 0.5
     assert np.mean(hits) > 0.995
-    assert np.mean(elsewhere) < 0.2, "else the test says nothing"
+    assert np.mean(elsewhere) < 0.2, "otherwise the test shows nothing"
 
 
 def test_limbs_end_at_their_joints():
@@ -191,7 +191,7 @@ def test_visible_joints_are_drawn_and_only_they():
     wrist_only = np.arange(14) == 6
     changed = np.abs(np.asarray(draw_pose(image, joints, wrist_only, 160, LSP.skeleton)) - plain).sum(axis=2) > 0
     rows, cols = np.nonzero(changed)
-    assert np.hypot(cols - scaled[6, 0], rows - scaled[6, 1]).max() < 6, "a limb with one end out of sight is left out"
+    assert np.hypot(cols - scaled[6, 0], rows - scaled[6, 1]).max() < 6, "a limb with a hidden end is omitted"
 
 
 @pytest.mark.parametrize("background", [0, 128, 255])
