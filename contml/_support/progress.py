@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -60,30 +60,26 @@ class TrainingProgress:
         self.total, self.done, self.first = epochs * steps, done, done
         self.start = time.monotonic()
         self.images = 0
-        self._bar: Progress | None = None
-        if self.console.is_terminal and not silent:
-            self._bar = Progress(
-                TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
-                console=self.console,
-            )
-            self._task = self._bar.add_task(
-                "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=float("nan"), rate=0.0
-            )
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=self.console,
+        )
+        self._task = self._bar.add_task(
+            "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=math.nan, rate=0.0
+        )
 
     def __enter__(self) -> TrainingProgress:
-        if self._bar is not None:
+        if self.console.is_terminal and not self.silent:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
+    def __exit__(self, *_: object) -> None:
+        if self._bar.live.is_started:
             self._bar.stop()
 
     @property
@@ -95,13 +91,10 @@ class TrainingProgress:
         """Updates the progress after a step; the first epoch is 1."""
         self.done += 1
         self.images += images
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
-        elif self.done % self.steps == 0:
-            left = (time.monotonic() - self.start) / (self.done - self.first) * (self.total - self.done)
-            self.line(
-                f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {left / 60:.1f} min left"
-            )
+        self._bar.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
+        if not self._bar.live.is_started and self.done % self.steps == 0:
+            left = (time.monotonic() - self.start) / (self.done - self.first) * (self.total - self.done) / 60
+            self.line(f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {left:.1f} min left")
 
     def line(self, text: str) -> None:
         """Prints a line above the bar."""
