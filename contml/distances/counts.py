@@ -3,7 +3,7 @@
     nearer(q) = #{g : D(q, g) < r(q)},  tied(q) = #{g : D(q, g) = r(q)},  D as in `exact`
 
 A block of float32 products decides almost every pair, because rounding has a bound (n u / (1 - n u) times the norms,
-Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). The undecided pairs are recomputed in float64, so
+Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). Undecided pairs are recomputed in float64, so
 neither the shape nor the order of the blocks changes a count.
 """
 
@@ -108,8 +108,8 @@ def _decide(counts: Counts, q: Tensor, g: Tensor, radii: Tensor, at: Tensor, whi
 class _Scores:
     """Scores that grow as the distance falls, by one matrix product, and the levels at which they decide.
 
-    With vectors centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2. Scores below
-    `low` `[Q]` or above `high` `[Q]` decide despite rounding.
+    With vectors centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2. Scores
+    below `low` `[Q]` or above `high` `[Q]` decide despite rounding.
     """
 
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
