@@ -2,11 +2,11 @@
 
     python -m benchmarks.caption_distance [--clone 80000] [--queries N]
 
-On Flickr8k's captions with GloVe vectors from `CONTML_DATA`, or `../shared/data` beside the checkout; on random
-captions where there are none. The peers run on a sample of the batch's caption pairs, alternating with ours in one
-process, and are scaled to the batch; all values of the sample are checked equal. `--clone` finds the nearest sets of so
-many clones of the real captions, whose words are drawn again with probability 0.3, in a fresh process whose peak memory
-is measured.
+Uses Flickr8k's captions with GloVe vectors from `CONTML_DATA`, or `../shared/data` beside the checkout; else random
+captions. The other libraries run on a sample of the caption pairs of a batch, in turn with ours in one process, and
+their times are scaled to the batch; all values of the sample are checked to be equal. `--clone` finds the nearest sets
+among so many clones of the real captions, whose words are drawn again with probability 0.3, in a fresh process, and
+measures its peak memory.
 """
 
 from __future__ import annotations
@@ -68,84 +68,86 @@ def clone(images: list[list[str]], vectors: KeyedVectors, number: int) -> list[l
     return [image for image in clones if image]
 
 
-def batch() -> str:
-    """Times of one batch's label distances."""
-    images, vectors, name = corpus()
-    images = images[:IMAGES]
-    space = CaptionLabels(images, vectors)
-    bags = [[w for w in tokens(caption) if w in vectors] for image in images for caption in image]
-    bags = [bag for bag in bags if bag]
-    number = {word: row for row, word in enumerate(sorted({word for bag in bags for word in bag}))}
-    matrix = np.array([vectors[word] for word in number], dtype=np.float64)
-    costs = ot.dist(matrix, matrix, metric="euclidean")
-    packed = [(np.array([number[w] for w in sorted(set(bag))]), sorted(set(bag)), bag) for bag in bags]
-    shares = [np.array([bag.count(w) / len(bag) for w in words]) for _, words, bag in packed]
-    pairs = len(space) * (len(space) - 1) // 2 * 25
-    random = np.random.default_rng(0)
-    sample = np.array([random.choice(len(bags), 2, replace=False) for _ in range(SAMPLE)])
-    some = sample[: SAMPLE // 4]  # gensim takes longer
-    found: dict[str, Any] = {}
+class Batch:
+    """The captions of a batch of images, ready for every solver, and a sample of caption pairs."""
 
-    def gensim() -> None:
-        found["gensim"] = [vectors.wmdistance(bags[a], bags[b], norm=False) for a, b in some]
+    def __init__(self) -> None:
+        images, self.vectors, self.name = corpus()
+        images = images[:IMAGES]
+        self.space = CaptionLabels(images, self.vectors)
+        bags = [[[w for w in tokens(caption) if w in self.vectors] for caption in image] for image in images]
+        self.bags = [bag for image in bags for bag in image if bag]
+        self.same_count = all(len(image) == 5 and all(image) for image in bags)
+        number = {word: row for row, word in enumerate(sorted({word for bag in self.bags for word in bag}))}
+        matrix = np.array([self.vectors[word] for word in number], dtype=np.float64)
+        self.costs = ot.dist(matrix, matrix, metric="euclidean")
+        self.numbers = [np.array([number[w] for w in sorted(set(bag))]) for bag in self.bags]
+        self.shares = [np.array([bag.count(w) / len(bag) for w in sorted(set(bag))]) for bag in self.bags]
+        self.pairs = len(self.space) * (len(self.space) - 1) // 2 * 25
+        random = np.random.default_rng(0)
+        self.sample = np.array([random.choice(len(self.bags), 2, replace=False) for _ in range(SAMPLE)])
+        self.gensim_sample = self.sample[: SAMPLE // 4]  # gensim takes longer
 
-    def pot() -> None:
-        found["pot"] = [
-            ot.emd2(shares[a], shares[b], costs[np.ix_(packed[a][0], packed[b][0])]) for a, b in sample.tolist()
+    def gensim(self) -> list[float]:
+        return [self.vectors.wmdistance(self.bags[a], self.bags[b], norm=False) for a, b in self.gensim_sample]
+
+    def pot(self) -> list[float]:
+        return [
+            ot.emd2(self.shares[a], self.shares[b], self.costs[np.ix_(self.numbers[a], self.numbers[b])])
+            for a, b in self.sample.tolist()
         ]
 
-    def ours() -> None:
-        found["ours"] = space.pairwise()
+    def word_movers(self) -> torch.Tensor:
+        return word_movers_distance(self.bags, self.bags, self.vectors)
 
-    def every() -> None:
-        found["every"] = word_movers_distance(bags, bags, vectors)
+    def check(self, found: dict[str, Any]) -> None:
+        """All solvers agree on the sample, and D is the sum of minima of W."""
+        w = found["ours, every W"].numpy()
+        for peer, sample in (("gensim wmdistance", self.gensim_sample), ("POT emd2 loop", self.sample)):
+            np.testing.assert_allclose(w[sample[:, 0], sample[:, 1]], found[peer], rtol=1e-5, atol=1e-5)
+        if self.same_count:
+            blocks = w.reshape(len(self.space), 5, len(self.space), 5)
+            expected = blocks.min(3).sum(1) + blocks.min(1).sum(2)
+            np.testing.assert_allclose(found["ours, D"].numpy(), expected, rtol=1e-5, atol=1e-5)
 
-    spent: dict[str, list[float]] = {}
 
-    def counted(name: str, function: Callable[[], None]) -> Callable[[], None]:
+def batch() -> str:
+    """Times of the label distances of one batch."""
+    data = Batch()
+    solvers: dict[str, tuple[Callable[[], Any], int]] = {  # each with the number of caption pairs that it solves
+        "gensim wmdistance": (data.gensim, len(data.gensim_sample)),
+        "POT emd2 loop": (data.pot, len(data.sample)),
+        "ours, every W": (data.word_movers, data.pairs),
+        "ours, D": (data.space.pairwise, data.pairs),
+    }
+    found: dict[str, Any] = {}
+    processor_times: dict[str, list[float]] = {name: [] for name in solvers}
+
+    def measured(name: str, function: Callable[[], Any]) -> Callable[[], None]:
         def run() -> None:
             start = time.process_time()
-            function()
-            spent.setdefault(name, []).append(time.process_time() - start)
+            found[name] = function()
+            processor_times[name].append(time.process_time() - start)
 
         return run
 
-    median = alternate(
-        {
-            name: counted(name, call)
-            for name, call in {"gensim": gensim, "pot": pot, "ours": ours, "every": every}.items()
-        },
-        ROUNDS,
-    )
-    cpu = {name: statistics.median(times[1:]) for name, times in spent.items()}
-    every_pair = found["every"].numpy()
-    for peer, used in (("gensim", some), ("pot", sample)):
-        np.testing.assert_allclose(every_pair[used[:, 0], used[:, 1]], found[peer], rtol=1e-5, atol=1e-5)
-    owner = np.repeat(np.arange(len(space)), [len(image) for image in images])[: len(bags)]
-    if len(owner) == len(bags) == 5 * len(space):  # D of all pairs from the W of all pairs
-        blocks = every_pair.reshape(len(space), 5, len(space), 5)
-        expected = blocks.min(3).sum(1) + blocks.min(1).sum(2)
-        np.testing.assert_allclose(found["ours"].numpy(), expected, rtol=1e-5, atol=1e-5)
-    share = {"gensim": pairs / len(some), "pot": pairs / len(sample), "every": 1, "ours": 1}
-    names = {"gensim": "gensim wmdistance", "pot": "POT emd2 loop", "every": "ours, every W", "ours": "ours, D"}
-    head = [
-        "a batch of label distances",
-        "seconds",
-        "caption pairs/s",
-        "time / ours, D",
-        "CPU seconds",
-        "CPU / ours, D",
+    wall_times = alternate({name: measured(name, function) for name, (function, _) in solvers.items()}, ROUNDS)
+    data.check(found)
+    rows = [
+        ["a batch of label distances", "seconds", "caption pairs/s", "time / ours, D", "CPU seconds", "CPU / ours, D"]
     ]
-    body = []
-    for who, name_of in names.items():
-        wall, core = median[who] * share[who], cpu[who] * share[who]
-        rate, ratio, each = f"{pairs / wall:,.0f}", wall / median["ours"], core / cpu["ours"]
-        body.append([name_of, f"{wall:.3f}", rate, f"{ratio:.0f}", f"{core:.3f}", f"{each:.0f}"])
-    note = (
-        f"\n{name}; {len(space)} images, {pairs:,} caption pairs; gensim on {len(some)} of them, POT on {len(sample)}; "
-        f"median of {ROUNDS} rounds.\n"
+    seconds = {}
+    for name, (_, pairs) in solvers.items():
+        scale = data.pairs / pairs
+        seconds[name] = wall_times[name] * scale, statistics.median(processor_times[name][1:]) * scale
+    our_wall, our_cpu = seconds["ours, D"]
+    for name, (wall, cpu) in seconds.items():
+        rate = f"{data.pairs / wall:,.0f}"
+        rows.append([name, f"{wall:.3f}", rate, f"{wall / our_wall:.0f}", f"{cpu:.3f}", f"{cpu / our_cpu:.0f}"])
+    return table(rows) + (
+        f"\n\n{data.name}; {len(data.space)} images, {data.pairs:,} caption pairs; gensim on {len(data.gensim_sample)} "
+        f"of them, POT on {len(data.sample)}; median of {ROUNDS} rounds.\n"
     )
-    return table([head, *body]) + "\n" + note
 
 
 def graph() -> str:
@@ -194,11 +196,9 @@ def clone_call(number: int, queries: int, k: int) -> Callable[[], None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--clone", type=int, help="nearest sets of so many clones of the real captions, and nothing else"
-    )
-    parser.add_argument("--queries", type=int, default=10**9, help="of so many of the clones only")
-    parser.add_argument("--batch", action="store_true", help="one batch, and nothing else")
+    parser.add_argument("--clone", type=int, help="only the nearest sets among so many clones")
+    parser.add_argument("--queries", type=int, default=10**9, help="search for so many of the clones")
+    parser.add_argument("--batch", action="store_true", help="only the batch")
     parser.add_argument("-k", type=int, default=30, help="neighbours of a clone")
     given = parser.parse_args()
     print(heading("Distances of caption sets"))

@@ -455,7 +455,7 @@ def test_the_space_to_be_spoilt_is_right():
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -1.0])
 def test_a_space_that_only_writes_distances_has_its_numbers_checked_by_pairwise(bad):
-    with pytest.raises(InputError, match=f"a label distance is {bad}"):
+    with pytest.raises(InputError, match=f"label distance: {bad}"):
         check_label_space(spoilt(lambda d: d.where(d < 20, bad)))
 
 

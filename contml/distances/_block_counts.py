@@ -1,6 +1,7 @@
-"""Machine code over a block of products: how many of each row are surely near enough, and which may or may not be.
+"""Counts over a block of matrix products: entries that are certainly near enough, and undecided ones. By numba.
 
-The score of row i and column j is `products[i, j] + offset[j]`: above `high[i]` it counts, below `low[i]` it does not.
+The score of row i and column j is `products[i, j] + offset[j]`. Above `high[i]` it counts, below `low[i]` it does not;
+between the two it is undecided.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Shorts: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 def count_above(
     products: Singles, offset: Singles, low: Singles, high: Singles, weights: Ints, above: Ints, unsure: Ints
 ) -> None:
-    """Add to `above` the weights of the scores beyond `high`; `unsure`: how many lie within `low` and `high`.
+    """Add to `above` the weights of the scores above `high`; write to `unsure` how many of each row are undecided.
 
-    `weights` of length 0 are all 1.
+    `weights` of length 0 means that all are 1.
     """
     for i in range(products.shape[0]):
         sure, maybe, lowest, highest = np.int32(0), np.int32(0), low[i], high[i]
@@ -41,9 +42,9 @@ def count_above(
 
 @compiled
 def count_columns(products: Singles, offset: Singles, low: Singles, high: Singles, sure: Shorts, maybe: Shorts) -> None:
-    """The same with columns asking and rows counted: scores beyond `high` and at least `low` of each column are added.
+    """The same for columns as queries: add the scores of each column above `high` to `sure`, from `low` on to `maybe`.
 
-    `offset` is of the rows, `low` and `high` of the columns.
+    `offset` belongs to the rows, `low` and `high` to the columns.
     """
     for i in range(products.shape[0]):
         own = offset[i]
@@ -57,7 +58,7 @@ def count_columns(products: Singles, offset: Singles, low: Singles, high: Single
 def unsure_entries(
     products: Singles, offset: Singles, low: Singles, high: Singles, unsure: Ints, rows: Ints, cols: Ints
 ) -> None:
-    """Where the unsure of the rows are, in `rows` and `cols`, which are as long as there are."""
+    """Write the positions of the undecided entries, `unsure[i]` in row i, to `rows` and `cols`."""
     found = 0
     for i in range(products.shape[0]):
         left = unsure[i]
@@ -74,7 +75,7 @@ def unsure_entries(
 def unsure_of_columns(
     products: Singles, offset: Singles, low: Singles, high: Singles, total: int, rows: Ints, cols: Ints
 ) -> None:
-    """Where the `total` unsure of the columns are."""
+    """The same for columns as queries, with `total` undecided entries."""
     found = 0
     for i in range(products.shape[0]):
         own = offset[i]

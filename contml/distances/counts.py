@@ -1,10 +1,10 @@
-"""How many of a gallery are nearer than a given distance: ranks without a ranking, exactly, in one matrix product.
+"""How many items of a gallery are nearer than a given distance: exact ranks without sorting, by matrix products.
 
     nearer(q) = #{g : D(q, g) < r(q)},  tied(q) = #{g : D(q, g) = r(q)},  D as in `exact`
 
-A block of float32 products tells almost every pair apart from its radius: rounding has a bound (n u / (1 - n u) times
-the norms, Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). The pairs that it leaves open are
-computed again in float64, and only those numbers decide: neither the shape nor the order of blocks changes a count.
+A block of float32 products decides almost every pair, because rounding has a bound (n u / (1 - n u) times the norms,
+Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). Undecided pairs are recomputed in float64, so
+neither the shape nor the order of the blocks changes a count.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from contml.distances.vectors import Frame, squared_lengths
 
 #: Queries and gallery rows of a matrix product: a block stays in the processor's cache.
 _ROWS, _COLUMNS = 512, 2048
-#: The same on a CUDA device, which wants large ones.
+#: The same on a CUDA device, where large blocks are faster.
 _CUDA_ROWS, _CUDA_COLUMNS = 4096, 1 << 15
-#: A gallery with a smaller share of different vectors is searched without its copies.
+#: A gallery with a smaller share of distinct vectors is searched without its copies.
 _DISTINCT = 0.9
-#: Entries of a block that are worth a thread of their own.
+#: Entries of a block per thread.
 _THREAD = 1 << 18
 
 
 class Counts(NamedTuple):
-    """Of the gallery, for each query, itself left out."""
+    """Numbers of gallery items for each query, without the query itself."""
 
     nearer: Tensor  # [Q] int64: nearer than the radius
     tied: Tensor  # [Q] int64: at exactly the radius
 
 
 def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Tensor | None = None) -> Counts:
-    """How many of the gallery `[G, d]` are nearer to each query `[Q, d]` than a squared distance of its own, exactly.
+    """Count the gallery items `[G, d]` that are nearer to each query `[Q, d]` than the radius of the query, exactly.
 
-    Never a Q x G matrix in memory, and no sorting: one pass of matrix products.
+    One pass of matrix products: no Q x G matrix in memory, no sorting.
 
     Args:
         queries: finite numbers, on the gallery's device.
         gallery: finite numbers.
         radii: squared Euclidean distances `[Q]` in float64, such as `nearest_vectors` returns.
-        itself: `[Q]`, a query's own position in the gallery, which is left out, or -1.
+        itself: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
     """
     q, g = queries.detach(), gallery.detach()
     nearer = torch.zeros(len(q), dtype=torch.int64, device=q.device)
@@ -54,12 +54,12 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Ten
     if not len(q) or not len(g):
         return counts
     found = distinct(g)
-    # A few copies are items like others; of many, all pairs would be ties to be computed again.
+    # Few copies are treated as other items; with many, too many pairs would be ties to recompute.
     copies = found.counts if len(found.counts) < _DISTINCT * len(g) else found.counts[:0]  # [U] or [0]
     g = g if not len(copies) else g[found.at]
     scores = _Scores(q, g, radii)
     rows, columns = (_CUDA_ROWS, _CUDA_COLUMNS) if g.is_cuda else (_ROWS, _COLUMNS)
-    # Where queries and gallery are the same, a product of two items serves both: half of them will do.
+    # Where queries and gallery are the same, one product serves both items of a pair, so half of them is enough.
     mutual = _one(q, g) and not g.is_cuda
     one_block = torch.empty(min(rows, len(q)) * max(min(columns, len(g)), min(rows, len(g))), device=g.device)
     for start in range(0, len(q), rows):
@@ -89,7 +89,7 @@ def _one(x: Tensor, y: Tensor) -> bool:
 
 
 def _columns(part: slice, items: int, columns: int, mutual: bool) -> Iterator[slice]:
-    """Parts of the gallery for some queries; where they are mutual, the queries themselves and what comes after."""
+    """Parts of the gallery for a part of the queries; if `mutual`, that part and the rows after it."""
     if mutual:
         yield part
     for first in range(part.stop if mutual else 0, items, columns):
@@ -97,19 +97,19 @@ def _columns(part: slice, items: int, columns: int, mutual: bool) -> Iterator[sl
 
 
 def _decide(counts: Counts, q: Tensor, g: Tensor, radii: Tensor, at: Tensor, which: Tensor, copies: Tensor) -> None:
-    """Count pairs that float32 left open, by their distance in float64."""
+    """Count the pairs that float32 did not decide, by their distance in float64."""
     if not len(at):
         return
     d, weight = squared_distances_of(q, g, at, which), copies[which] if len(copies) else None
-    for side, inside in zip(counts, (d < radii[at], d == radii[at]), strict=True):
-        side.index_add_(0, at, inside.long() if weight is None else inside * weight)
+    for count, inside in zip(counts, (d < radii[at], d == radii[at]), strict=True):
+        count.index_add_(0, at, inside.long() if weight is None else inside * weight)
 
 
 class _Scores:
-    """Numbers that grow as the distance falls, as one matrix product, and the levels at which they decide.
+    """Scores that grow as the distance falls, by one matrix product, and the levels at which they decide.
 
-    With everything centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2. Scores
-    `[Q]` below `low` and above `high` are sure.
+    With vectors centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2. Scores
+    below `low` `[Q]` or above `high` `[Q]` decide despite rounding.
     """
 
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
@@ -117,7 +117,7 @@ class _Scores:
         self.gallery = frame.place(gallery)  # [G,d]
         self.queries = self.gallery if _one(queries, gallery) else frame.place(queries)  # [Q,d]
         half = squared_lengths(self.gallery) / 2
-        # The median, since one vector far away must not make the others' numbers large.
+        # The median: one vector far away must not make the numbers of all others large.
         shift = float(half.median())
         self.offset = (shift - half).float()  # [G]
         longest, furthest = float(half.max().mul(2).sqrt()), float((shift - half).abs().max())
@@ -127,11 +127,11 @@ class _Scores:
         squared, radius = squared_lengths(self.queries), radii / frame.scale**2
         level = shift + (squared - radius) / 2
         length = squared.sqrt()
-        # A gallery vector four times as long, and twice the radius, is further whatever the rounding of its own part.
+        # A gallery vector longer than 4 |q| and than twice the radius is farther despite the rounding of its own part.
         reach = torch.maximum(4 * length, 2 * radius.sqrt()).clamp(max=longest)
         within = (reach.square() / 2 - shift).abs().clamp(min=abs(shift))
         rounding = gamma * (length * reach + torch.where(reach < longest, within, furthest))
-        # What rounding to float32 moves a vector of length 1, and centring any vector.
+        # How far rounding to float32 moves a vector of length 1, and centring any vector.
         moved = 2.0**-23 * (length + reach) + frame.shift + d**0.5 * 1e-37
         margin = rounding + (length + reach) * moved + moved.square() + 1e-14 * (squared + radius + abs(shift))
         infinite = torch.full_like(level, torch.inf).float()
@@ -140,9 +140,9 @@ class _Scores:
 
 
 def _rounded_inputs(device: torch.device) -> float:
-    """What a product loses, relative to its size, where somebody allowed float32 matrix products to round what goes in.
+    """The relative error of a product if float32 matrix products may round their inputs.
 
-    On CUDA that is TF32 (ten bits), on the CPU bfloat16 (seven).
+    On CUDA to TF32 (ten bits), on the CPU to bfloat16 (seven).
     """
     if device.type == "cuda":
         return 2.0**-9 if torch.backends.cuda.matmul.allow_tf32 else 0.0
@@ -154,7 +154,7 @@ def _rounded_inputs(device: torch.device) -> float:
 def _count(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, weights: Tensor, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Add what is surely nearer to `nearer` of these queries; rows and columns of the block that are unsure."""
+    """Add the items that are certainly nearer to `nearer`; returns rows and columns of the undecided entries."""
     offset, low, high, above = scores.offset[block_columns], scores.low[part], scores.high[part], nearer[part]
     if block.is_cuda:
         block += offset
@@ -181,7 +181,7 @@ def _count(
 def _count_columns(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same for the columns as queries and the rows as gallery."""
+    """The same with the columns as queries and the rows as gallery."""
     from contml.distances._block_counts import count_columns, unsure_of_columns
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]

@@ -428,10 +428,8 @@ def test_a_bad_block_is_told_when_it_is_read(saved, bad):
     matrix[2, 5] = matrix[5, 2] = bad
     space = PrecomputedLabels(saved(matrix))
     assert space.pairwise([0, 1]).shape == (2, 9)
-    message = (
-        f"a label distance is {bad} (row 1, column 5 of the block); "
-        "label distances are finite numbers >= 0: look for NaN in the labels"
-    )
+    where = "row 1, column 5 of a block; must be a finite number >= 0"
+    message = f"label distance: {bad} in {where}; look for NaN in the labels"
     raises(message, lambda: space.pairwise([0, 2]))
     raises(message, lambda: nearest(space, 2, [0, 2]))
     raises(message.replace("column 5", "column 0"), lambda: space[[5, 0, 2]].pairwise([1, 2]))
@@ -789,8 +787,8 @@ def test_a_matrix_of_any_dtype(dtype):
             (
                 torch.tensor([[0.0, bad], [0.0, 0.0]]),
                 None,
-                f"a label distance is {bad} (row 0, column 1 of the block); "
-                "label distances are finite numbers >= 0: look for NaN in the labels",
+                f"label distance: {bad} in row 0, column 1 of a block; "
+                "must be a finite number >= 0; look for NaN in the labels",
             )
             for bad in (float("nan"), float("inf"), -1.0)
         ),
