@@ -19,22 +19,21 @@ def check_positive(**numbers: float) -> None:
     """Refuse a number that is not above 0, or not finite."""
     for name, value in numbers.items():
         if not 0 < value < math.inf:
-            raise InputError(f"{name} is {value}; it must be above 0")
+            raise InputError(name, str(value), "must be above 0")
 
 
 def check_at_least(least: float, **numbers: float) -> None:
     """Refuse a number that is below `least`, or not finite."""
     for name, value in numbers.items():
         if not least <= value < math.inf:
-            raise InputError(f"{name} is {value}; it must be at least {least}")
+            raise InputError(name, str(value), f"must be at least {least}")
 
 
 def check_choice(choices: Collection[str], **words: str) -> None:
     """Refuse a word that is not one of `choices`."""
     for name, value in words.items():
         if value not in choices:
-            *others, last = choices
-            raise InputError(f"{name} is {value!r}; it must be {', '.join(others)} or {last}")
+            raise InputError(name, str(value), f"must be one of {', '.join(choices)}")
 
 
 def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tensor:
@@ -53,8 +52,8 @@ def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tens
     if index.numel() == 0:
         return index.reshape(0).long()
     if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
-        raise InputError(f"rows are {index.dtype} of shape {list(index.shape)}; give a list of whole numbers")
+        raise InputError("rows", f"{index.dtype} {list(index.shape)}", "must be a list of whole numbers")
     low, high = int(index.min()), int(index.max())
     if low < 0 or high >= length:
-        raise InputError(f"row {low if low < 0 else high} does not exist; rows are 0 to {length - 1}")
+        raise InputError("row", str(low if low < 0 else high), f"must be 0 to {length - 1}")
     return index.long()
