@@ -17,7 +17,7 @@ ASKING = ("getattr", "hasattr", "attrgetter")
 #: task, a label space, a loss or a training step: their classes have all that the library reads of them.
 ALLOWED = {
     # A sampler may be anybody's own class.
-    "testing.py:_broken_by_sampler: sampler": "a sampler may keep a state",
+    "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
     # Models are any torch.nn.Module.
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",

@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_classes, reference_pairs
+from support.refusals import refuses
 from support.strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 
-from contml import InputError
 from contml.losses import LOSSES, PairLoss
 from contml.losses.dro import kl_robust
 from contml.losses.pair_weights import pair_weights
@@ -217,11 +217,11 @@ def test_class_ids_of_any_numbering(member):
 
 
 @pytest.mark.parametrize("member", DEFAULTS, ids=str)
-def test_label_distances_of_classes_say_the_same(member):
+def test_label_distances_of_classes_give_the_same(member):
     case = CASES["unequal class sizes"]
     loss = member.make(case.num_classes)
     if loss.requires == "classes":
-        with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
+        with refuses(type(loss).__name__, got="0 and 1 without class ids", allowed="classes"):
             loss(case.embeddings, case.distances)
         return
     assert_same([loss(case.embeddings, case.distances)], [member.value(case.embeddings, case.classes)])

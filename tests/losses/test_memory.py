@@ -1,5 +1,4 @@
-"""The cross-batch memory: equal to comparing with what was remembered, anchor by anchor; a ring; resumable; refused
-where it has no use."""
+"""The cross-batch memory: equal to a slow memory, anchor by anchor; a ring buffer; resumable; bad input."""
 
 from __future__ import annotations
 
@@ -8,8 +7,8 @@ import copy
 import pytest
 import torch
 from support import reference
+from support.refusals import refuses
 
-from contml import InputError
 from contml.config import data_arguments
 from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
@@ -210,11 +209,11 @@ def test_integer_classes_warn_once():
         memory(torch.randn(4, 3), labels)
 
     for labels in (classes, classes.int(), ClassLabels.from_ids(classes)):
-        with pytest.warns(UserWarning, match=message) as told:
+        with pytest.warns(UserWarning, match=message) as warnings:
             several_steps(CrossBatchMemory(SIZE, 2, loss=TripletMarginLoss()), labels)
-        assert len(told) == 1
-        assert told[0].filename == __file__  # the line that called the memory
-        assert "give labels[rows] of a ClassLabels" in str(told[0].message)
+        assert len(warnings) == 1
+        assert warnings[0].filename == __file__  # the line that called the memory
+        assert "labels[rows] of a ClassLabels" in str(warnings[0].message)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -233,11 +232,8 @@ def test_labels_without_row_numbers_are_refused(labels, first):
     if not first:
         memory(torch.randn(4, 3), VectorLabels(torch.randn(ITEMS, 2))[[3, 1, 2, 0]])
     written = memory.written
-    with pytest.raises(InputError) as error:
+    with refuses("labels", allowed="row numbers", hint="labels[rows]"):
         memory(torch.randn(4, 3), labels)
-    assert "without row numbers, which cannot be compared with later batches" in str(error.value)
-    assert "give labels[rows], or give integer classes [B]" in str(error.value)
-    assert "\n" not in str(error.value)
     assert memory.written == written
 
 
@@ -346,22 +342,22 @@ def test_precision_is_that_of_the_loss():
     assert exact.embeddings.dtype == torch.float64
 
 
-def test_the_loss_says_what_it_needs_of_labels():
+def test_it_requires_the_labels_that_the_loss_requires():
     def check(loss, kind):
         check_requirement("CrossBatchMemory", CrossBatchMemory(loss=loss).requires, kind)
 
     for loss in (LogRatioLoss(), LOSSES["dense_triplet"](), TripletMarginLoss(), make("margin", per_class=True)):
         assert CrossBatchMemory(loss=loss).requires == loss.requires
     check(LogRatioLoss(), "graded")
-    with pytest.raises(InputError, match="needs label distances of 0 and 1"):
+    with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
         check(TripletMarginLoss(), "graded")
-    with pytest.raises(InputError, match="needs classes, but the labels are 0 / 1 without class ids"):
+    with refuses("CrossBatchMemory", got="0 and 1 without class ids", allowed="classes"):
         check(MarginLoss(per_class=True, num_classes=3), "binary")
-    with pytest.raises(InputError, match="needs graded label distances, but the labels are classes"):
+    with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         check(LogRatioLoss(), "classes")
-    with pytest.raises(InputError, match="needs label distances of 0 and 1"):
+    with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
         CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)))
-    with pytest.raises(InputError, match="needs graded label distances"):
+    with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         CrossBatchMemory(loss=LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
 
 
@@ -375,50 +371,51 @@ def test_parameters_of_the_loss_learn_through_it():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_losses_that_have_no_use_for_a_memory(name):
-    with pytest.raises(InputError, match="has no use for a memory; leave out the memory") as error:
+def test_losses_that_cannot_use_a_memory(name):
+    with refuses(LOSSES[name].__name__, got="cannot use a memory", hint="omit the memory"):
         CrossBatchMemory(loss=make(name))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fields"),
     [
-        ({"size": 0}, "size is 0; it must be at least 1"),
-        ({"start": -1}, "start is -1; it must be at least 0"),
-        ({"loss": CrossBatchMemory(loss=LogRatioLoss())}, "takes a pair loss of contml, but CrossBatchMemory is none"),
-        ({"loss": torch.nn.MSELoss()}, "takes a pair loss of contml, but MSELoss is none"),
-        ({"loss": ProxyAnchorLoss(num_classes=2, embedding_dim=3)}, "ProxyAnchorLoss compares proxies"),
+        ({"size": 0}, ("size", "0", "at least 1")),
+        ({"start": -1}, ("start", "-1", "at least 0")),
+        ({"loss": CrossBatchMemory(loss=LogRatioLoss())}, ("CrossBatchMemory", "not a pair loss")),
+        ({"loss": torch.nn.MSELoss()}, ("MSELoss", "not a pair loss")),
+        ({"loss": ProxyAnchorLoss(num_classes=2, embedding_dim=3)}, ("ProxyAnchorLoss", "proxies")),
     ],
 )
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_options(options, fields):
+    with refuses(*fields):
         CrossBatchMemory(**{"loss": LogRatioLoss(), **options})
 
 
 @integer_classes
 @pytest.mark.parametrize(
-    ("embeddings", "labels", "message"),
+    ("embeddings", "labels", "fields"),
     [
-        (torch.randn(4, 3), torch.zeros(4, 4), "labels are MatrixLabels(4 items; a matrix of label distances [4, 4])"),
-        (torch.randn(4, 3), torch.tensor([True] * 4), "labels are torch.bool [4]; give integer classes [4], numbers ["),
-        (torch.randn(4, 3), [0, 1, 2, 3], "labels are a list; give labels[rows] of a label space, or integer classes"),
-        (torch.randn(4, 3), torch.randn(4), "the labels are graded; set a threshold"),
-        (torch.randn(4, 3), torch.tensor([0, 1, 2]), "4 embeddings, but the labels are of 3 items; give one label an"),
-        (torch.randn(4), torch.tensor([0, 1, 2, 3]), "embeddings are torch.float32 [4]; give floats [items, dim]"),
-        (torch.ones(4, 3).int(), torch.tensor([0, 1, 2, 3]), "embeddings are torch.int32 [4, 3]; give floats [items"),
-        (torch.randn(4, 3), ClassLabels(range(5))[[0, 1, 2, 3]], "but these labels are rows of a label"),
-        (torch.randn(4, 2), torch.tensor([0, 1, 2, 3]), "holds embeddings of 3 dimensions, but these have 2"),
+        (torch.randn(4, 3), torch.zeros(4, 4), ("labels", "MatrixLabels(4 items;", "row numbers")),
+        (torch.randn(4, 3), torch.tensor([True] * 4), ("labels", "torch.bool [4]", "integer classes [4], numbers [4]")),
+        (torch.randn(4, 3), [0, 1, 2, 3], ("labels", "list", "labels[rows] of a label space")),
+        (torch.randn(4, 3), torch.randn(4), ("CrossBatchMemory", "graded", "0 and 1", "threshold")),
+        (torch.randn(4, 3), torch.tensor([0, 1, 2]), ("labels", "3 labels for 4 embeddings")),
+        (torch.randn(4), torch.tensor([0, 1, 2, 3]), ("embeddings", "torch.float32 [4]", "floats [items, dim]")),
+        (torch.ones(4, 3).int(), torch.tensor([0, 1, 2, 3]), ("embeddings", "torch.int32 [4, 3]", "floats")),
+        (
+            torch.randn(4, 3),
+            ClassLabels(range(5))[[0, 1, 2, 3]],
+            ("labels", "rows of a label space of 5 items", "integer classes", "reset()"),
+        ),
+        (torch.randn(4, 2), torch.tensor([0, 1, 2, 3]), ("embeddings", "2 dimensions", "3")),
     ],
 )
-def test_bad_input_is_told_in_one_line(embeddings, labels, message):
+def test_bad_input_is_refused(embeddings, labels, fields):
     memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss())
     memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     before = copy.deepcopy(memory.state_dict())
-    with pytest.raises(InputError) as error:
+    with refuses(*fields):
         memory(embeddings, labels)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
     assert all(torch.equal(tensor, before[key]) for key, tensor in memory.state_dict().items())
 
 
@@ -427,7 +424,7 @@ def test_bad_anchors():
     memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss(miner=VTHM()))
     classes = torch.tensor([0, 0, 1, 1])
     memory(torch.randn(4, 3), classes)
-    with pytest.raises(InputError, match="anchors are positions in a batch of 4: 0 to 3"):
+    with refuses("anchors", allowed="0 to 3"):
         memory(torch.randn(4, 3), classes, anchors=torch.tensor([4]))  # a place in the memory
     embeddings = torch.randn(4, 3, requires_grad=True)
     nothing = memory(embeddings, classes, anchors=torch.tensor([]))

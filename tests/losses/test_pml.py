@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from support.refusals import refuses
 
 from contml import InputError
 from contml.config import Section, data_arguments, options, read, summary, validate
@@ -19,6 +20,8 @@ from contml.training import EmbeddingStep
 pytest.importorskip("pytorch_metric_learning")
 # The library's own: numpy's __array_wrap__, of a scipy function given tensors.
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
+
+NTXENT = "pml:NTXentLoss"
 
 
 def names():
@@ -98,53 +101,31 @@ def test_a_config_names_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "values"),
     [
-        (
-            "loss:\n  name: pml:TripletMarginLoss\n  margn: 0.1\n",
-            ":3: unknown key 'loss.margn'; did you mean 'margin'?",
-        ),
-        (
-            "loss:\n  name: pml:TripletMarginLoss\n  swap: 3\n",
-            ":3: 'loss.swap' is 3; it must be true or false",
-        ),
-        (
-            "loss:\n  name: pml:TripletMarginLoss\n  margin: wide\n",
-            ":3: 'loss.margin' is 'wide'; it must be a number",
-        ),
-        (
-            "loss:\n  name: pml:FastAPLoss\n  num_bins: ten\n",
-            ":3: 'loss.num_bins' is 'ten'; it must be a whole number or a number",
-        ),
-        (
-            "loss:\n  name: pml:ArcFaceLoss\n  num_classes: 3\n",
-            ":3: 'loss.num_classes' is filled from the data; remove it",
-        ),
-        ("loss: pml:RankedListLoss\n", ":1: 'loss.margin' is missing; 'pml:RankedListLoss' needs it"),
-        (
-            "loss: pml:TripletMargin\n",
-            ":1: pytorch-metric-learning has no loss 'TripletMargin'; did you mean 'pml:TripletMarginLoss'?",
-        ),
-        ("loss: pml:VICRegLoss\n", ":1: pml:VICRegLoss takes no labels; choose another loss"),
-        (
-            "loss: pml:CrossBatchMemory\n",
-            ":1: pml:CrossBatchMemory wraps a loss: give the config a section 'memory'; choose another loss",
-        ),
+        ("loss:\n  name: pml:TripletMarginLoss\n  margn: 0.1\n", [":3: ", "loss.margn", "'margin'"]),
+        ("loss:\n  name: pml:TripletMarginLoss\n  swap: 3\n", [":3: ", "loss.swap", "3", "true or false"]),
+        ("loss:\n  name: pml:TripletMarginLoss\n  margin: wide\n", [":3: ", "loss.margin", "wide", "a number"]),
+        ("loss:\n  name: pml:FastAPLoss\n  num_bins: ten\n", [":3: ", "loss.num_bins", "ten", "a whole number"]),
+        ("loss:\n  name: pml:ArcFaceLoss\n  num_classes: 3\n", [":3: ", "loss.num_classes", "data"]),
+        ("loss: pml:RankedListLoss\n", [":1: ", "loss.margin", "pml:RankedListLoss"]),
+        ("loss: pml:TripletMargin\n", [":1: ", "pml:TripletMargin", "did you mean 'pml:TripletMarginLoss'?"]),
+        ("loss: pml:VICRegLoss\n", [":1: ", "pml:VICRegLoss", "no labels", "another loss"]),
+        ("loss: pml:CrossBatchMemory\n", [":1: ", "pml:CrossBatchMemory", "'memory'", "another loss"]),
     ],
 )
-def test_a_wrong_config_is_pointed_at(tmp_path, text, message):
+def test_an_error_names_line_and_key_of_the_config(tmp_path, text, values):
     with pytest.raises(InputError) as error:
         from_text(tmp_path, text)
-    assert str(error.value).endswith(message)
+    assert [value for value in values if value not in str(error.value)] == []
 
 
-def test_an_unlikely_name_is_told_what_there_is():
-    with pytest.raises(InputError, match="has no loss 'x'; it has AngularLoss, ArcFaceLoss, ") as error:
+def test_an_unknown_name_gets_the_list_of_names():
+    with refuses("pml:x", got="not a loss", hint="AngularLoss, ArcFaceLoss, "):
         pml_loss("pml:x")
-    assert "\n" not in str(error.value)
 
 
-def test_other_names_are_not_ours():
+def test_other_names_give_none():
     assert pml_loss("raw") is None
     assert pml_loss("module:Loss") is None
 
@@ -152,18 +133,16 @@ def test_other_names_are_not_ours():
 def test_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
-    with pytest.raises(InputError) as error:
-        pml_loss("pml:NTXentLoss " + "never asked for before")
-    assert str(error.value).endswith('not installed; pip install "contml[pml]"')
-    assert "\n" not in str(error.value)
+    with refuses("pml:NTXentLoss never used before", got="not installed", hint='pip install "contml[pml]"'):
+        pml_loss("pml:NTXentLoss never used before")
 
 
 def test_a_value_that_the_library_refuses_is_one_line(tmp_path):
     part = from_text(tmp_path, "loss:\n  name: pml:PNPLoss\n  variant: X\n")
-    with pytest.raises(InputError, match=r"config.yaml:1: loss: pml:PNPLoss: variant=X but must be one of") as error:
+    with pytest.raises(InputError, match=r"config.yaml:1: .*pml:PNPLoss: variant=X but must be one of") as error:
         part.build()
     assert "\n" not in str(error.value)
-    with pytest.raises(InputError, match="pml:RankedListLoss: Imbalance must be between 0 and 1"):
+    with refuses("pml:RankedListLoss", got="Imbalance must be between 0 and 1"):
         make("RankedListLoss", imbalance=2)
 
 
@@ -181,34 +160,32 @@ def test_class_ids_of_any_numbering():
     plain, by_ids = make("NormalizedSoftmaxLoss"), make("NormalizedSoftmaxLoss", class_ids=[40, -1, 7, 9])
     by_ids.loss.load_state_dict(plain.loss.state_dict())
     assert torch.equal(by_ids(embeddings, torch.tensor([40, -1, 7, 9])[rows]), plain(embeddings, rows))
-    with pytest.raises(InputError, match="class id 2 is not one of the 4 classes"):
+    with refuses("class id", got="2", allowed="4 classes, -1 to 40"):
         by_ids(embeddings, torch.full((8,), 2))
 
 
 @pytest.mark.parametrize(
-    ("labels", "anchors", "message"),
+    ("labels", "anchors", "fields"),
     [
-        (VectorLabels(torch.randn(4)), None, "needs classes, but the labels are graded"),
-        (torch.randn(4), None, "needs classes, but the labels are graded"),
-        (ThresholdLabels(1.0, space=VectorLabels(torch.randn(4))), None, "the labels are 0 / 1 without class"),
-        (torch.zeros(4, 4), None, "needs classes, but the labels are 0 / 1 without class ids"),
-        (torch.zeros(3).long(), None, "the labels are of 3 items; give one label an item"),
-        (torch.zeros(4).long(), torch.tensor([0, 1]), "takes all items of a batch as anchors, but 2 of 4 are to be"),
-        (torch.zeros(4).long(), torch.tensor([4]), "anchors are positions in a batch of 4: 0 to 3"),
+        (VectorLabels(torch.randn(4)), None, (NTXENT, "graded", "classes")),
+        (torch.randn(4), None, (NTXENT, "graded", "classes")),
+        (ThresholdLabels(1.0, space=VectorLabels(torch.randn(4))), None, (NTXENT, "0 and 1 without class", "classes")),
+        (torch.zeros(4, 4), None, (NTXENT, "0 and 1 without class ids", "classes")),
+        (torch.zeros(3).long(), None, ("labels", "3 labels for 4 embeddings")),
+        (torch.zeros(4).long(), torch.tensor([0, 1]), ("anchors", "2 of 4", NTXENT)),
+        (torch.zeros(4).long(), torch.tensor([4]), ("anchors", "4", "0 to 3")),
     ],
 )
-def test_bad_input_is_told_in_one_line(labels, anchors, message):
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_refused(labels, anchors, fields):
+    with refuses(*fields):
         make("NTXentLoss")(torch.randn(4, 6), labels, anchors=anchors)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_labels_of_another_kind_are_refused_before_the_first_step():
     binary = ThresholdLabels(1.0, space=VectorLabels(torch.randn(4)))
-    with pytest.raises(InputError, match="pml:NTXentLoss needs classes, but the labels are 0 / 1 without class ids"):
+    with refuses(NTXENT, got="0 and 1 without class ids", allowed="classes"):
         EmbeddingStep(loss=make("NTXentLoss")).check(torch.nn.Identity(), binary)
-    with pytest.raises(InputError, match="takes a pair loss of contml, but pml:NTXentLoss is none"):
+    with refuses(NTXENT, got="not a pair loss", hint="memory"):
         CrossBatchMemory(loss=make("NTXentLoss"))
 
 

@@ -1,0 +1,81 @@
+"""A small label space of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from contml.labels import (
+    CaptionLabels,
+    ClassLabels,
+    GeoLabels,
+    MultiHotLabels,
+    NearestLabels,
+    OrdinalLabels,
+    PoseLabels,
+    PrecomputedLabels,
+    SegmentationLabels,
+    SequenceLabels,
+    TagLabels,
+    ThresholdLabels,
+    VectorLabels,
+    WeightedLabels,
+)
+
+
+def vectors(items=20):
+    return VectorLabels(torch.randn(items, 2, generator=torch.Generator().manual_seed(0)))
+
+
+def poses(**options):
+    generator = torch.Generator().manual_seed(1)
+    visible = torch.rand(20, 6, generator=generator) > 0.15
+    visible[visible.sum(1) <= 3] = True
+    return PoseLabels(300 * torch.rand(20, 6, 2, generator=generator), visible, **options)
+
+
+def precomputed(folder):
+    np.save(folder / "distances.npy", vectors().pairwise().numpy())
+    return PrecomputedLabels(folder / "distances.npy", unit="apples")
+
+
+def label_maps(**options):
+    maps = np.random.default_rng(2).integers(0, 4, (20, 9, 7))
+    maps[::3, 2:5, 2:5] = 9
+    return SegmentationLabels(maps, 4, ignore=9, **options)
+
+
+def captions():
+    words = ["dog", "cat", "runs", "red", "grass"]
+    vectors = dict(zip(words, np.random.default_rng(3).normal(size=(5, 4)), strict=True))
+    return CaptionLabels([[f"a {words[i % 5]} {words[i % 3]}", f"{words[i % 4]} {i}"] for i in range(20)], vectors)
+
+
+def tags():
+    return TagLabels([[f"tag {t}" for t in range(9) if (i * 7 + t * t) % 4 == 0] for i in range(20)])
+
+
+#: Label spaces by the names of the tables `LABELS` and `BINARY_LABELS`, and variants of them: name -> make(folder).
+SPACES = {
+    "classes": lambda folder: ClassLabels([f"class {i % 5}" for i in range(20)]),
+    "classes of ids": lambda folder: ClassLabels.from_ids(torch.arange(20) % 7 * 3),
+    "vectors": lambda folder: vectors(),
+    "vectors, plain": lambda folder: VectorLabels(torch.arange(20).flip(0), squared=False),
+    "vectors, more than are checked": lambda folder: vectors(200),
+    "vectors, far from 0": lambda folder: VectorLabels(1e6 + torch.randn(20, 3)),
+    "poses": lambda folder: poses(),
+    "poses, plain": lambda folder: poses(squared=False, normalize=True),
+    "segmentation": lambda folder: label_maps(),
+    "segmentation, not resized": lambda folder: label_maps(side=None),
+    "captions": lambda folder: captions(),
+    "tags": lambda folder: tags(),
+    "multi_hot": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1),
+    "multi_hot, hamming": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),
+    "ordinal": lambda folder: OrdinalLabels(["low", "high", "middle", "low"] * 5, ["low", "middle", "high"]),
+    "geo": lambda folder: GeoLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
+    "sequences": lambda folder: SequenceLabels([f"{i**3:b}" for i in range(20)]),
+    "weighted": lambda folder: WeightedLabels({vectors(): 0.5, tags(): 2.0, label_maps(): 1.0}),
+    "precomputed": precomputed,
+    "threshold": lambda folder: ThresholdLabels(1.0, space=vectors()),
+    "nearest": lambda folder: NearestLabels(4, space=vectors()),
+}
