@@ -3,8 +3,8 @@
     python -m benchmarks.captions_synthetic [--keep FOLDER] [--save benchmarks/results/captions_synthetic.md]
 
 Log-ratio with dense sampling (captions/synthetic) against triplets of a thresholded caption distance
-(captions/synthetic_threshold) at the best of a few margins, chosen on the test split of the first seed, which is in its
-favour. Mean caption distance@10 as a share of a random ranking's.
+(captions/synthetic_threshold) at the best of a few margins, chosen on the test split of the first seed, which favours
+the triplets. Mean caption distance@10 as a share of a random ranking's.
 """
 
 from __future__ import annotations

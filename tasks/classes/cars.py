@@ -12,9 +12,9 @@ from contml.data import Task
 
 from .._readers.folders import Missing, folder_with
 from .._readers.mat import read_mat, read_records
-from .reading import Item, Label, Published, check_counts, items_on_disk, make_split
+from .reading import Item, Label, Published, published_task, split_by_class
 
-#: The splits that metric learning uses: both official halves together, the first 98 models for training.
+#: The splits of metric learning: both official halves together, the first 98 models for training.
 PUBLISHED = {"train": Published(8054, 98, range(1, 99)), "test": Published(8131, 98, range(99, 197))}
 _LAST_TRAINING_CLASS = 98
 _ALL_RECORDS, _TEST_RECORDS = "cars_annos.mat", "cars_test_annos_withlabels.mat"
@@ -36,10 +36,10 @@ def cars(
 
     Args:
         root: the folder of the data set.
-        layout: "car_ims" is the form of one archive, "devkit" that of two; "auto" takes the one that is there.
+        layout: "car_ims" is the form of one archive, "devkit" that of two; "auto" finds out which one exists.
         crop_boxes: crop images to the boxes of the cars; the usual protocol does not.
-        missing: "refuse" raises an error when images or classes are missing; "drop" takes what is there: without
-            `cars_test_annos_withlabels.mat`, only the images of `cars_train`.
+        missing: what to do where images or classes are missing: "refuse", or "drop" and count them; without
+            `cars_test_annos_withlabels.mat`, "drop" uses only the images of `cars_train`.
     """
     given = Path(root).expanduser()
     inside = ["cars196", "stanford_cars", "cars", "car_devkit"]
@@ -47,37 +47,23 @@ def cars(
         layout = "car_ims" if any((given / name / _ALL_RECORDS).is_file() for name in ("", *inside)) else "devkit"
     mark = _ALL_RECORDS if layout == "car_ims" else "devkit"
     folder = folder_with(root, mark, inside, "Cars-196, with cars_annos.mat or devkit")
-    if folder.name == "car_devkit":  # some unpack the archive car_devkit.tgz so
-        items, class_names, source = _read_devkit(folder.parent, folder / "devkit", missing)
-    elif layout == "devkit":
-        items, class_names, source = _read_devkit(folder, folder / "devkit", missing)
-    else:
-        items, class_names, source = _read_one_archive(folder)
+    if layout == "car_ims":
+        source = folder / _ALL_RECORDS
+        content = read_mat(source)
+        class_names = _class_names(source, content)
+        items = _items(source, content, class_names, folder, "relative_im_path")
+    else:  # some copies have the devkit in a folder of its own, car_devkit
+        images = folder.parent if folder.name == "car_devkit" else folder
+        items, class_names, source = _read_devkit(images, folder / "devkit", missing)
     if not crop_boxes:
         items = [item._replace(box=None) for item in items]
-    listed = {
-        "train": [item for item in items if int(item.label) <= _LAST_TRAINING_CLASS],
-        "test": [item for item in items if int(item.label) > _LAST_TRAINING_CLASS],
-    }
-    check_counts(source, listed, PUBLISHED, missing)
-    found = items_on_disk(source, listed, missing)
-    return Task(
-        train=make_split(found["train"], class_names, missing=len(listed["train"]) - len(found["train"])),
-        test=make_split(found["test"], class_names, missing=len(listed["test"]) - len(found["test"])),
-    )
-
-
-def _read_one_archive(folder: Path) -> tuple[list[Item], dict[Label, str], Path]:
-    """Items, class names, and the file to name in an error."""
-    path = folder / _ALL_RECORDS
-    content = read_mat(path)
-    class_names = _class_names(path, content)
-    return _items(path, content, class_names, folder, "relative_im_path"), class_names, path
+    return published_task(source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names)
 
 
 def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Item], dict[Label, str], Path]:
-    """Items, class names, and the file to name in an error."""
-    class_names = _class_names(devkit / "cars_meta.mat", read_mat(devkit / "cars_meta.mat"))
+    """The items, the class names, and the file that errors name."""
+    source = devkit / "cars_meta.mat"
+    class_names = _class_names(source, read_mat(source))
     source = devkit / "cars_train_annos.mat"
     items = _items(source, read_mat(source), class_names, _image_folder(folder, "cars_train"), "fname")
     test_records = next((p for p in (folder / _TEST_RECORDS, devkit / _TEST_RECORDS) if p.is_file()), None)
@@ -85,10 +71,9 @@ def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Ite
         items += _items(test_records, read_mat(test_records), class_names, _image_folder(folder, "cars_test"), "fname")
         source = devkit
     elif missing == "refuse":
-        raise InputError(
-            f"{folder / _TEST_RECORDS}: no such file; it has the classes of cars_test, which "
-            "devkit/cars_test_annos.mat does not have; get it, or set missing=drop to take only cars_train"
-        )
+        found = "no such file, which has the classes of cars_test (devkit/cars_test_annos.mat does not)"
+        hint = "get it, or set missing=drop to use only cars_train"
+        raise InputError(str(folder / _TEST_RECORDS), found, hint=hint)
     return items, class_names, source
 
 
@@ -107,14 +92,16 @@ def _items(
     for row, record in enumerate(records, start=1):
         name = record[file_field].ravel()
         if name.size != 1 or not isinstance(name[0], str) or not name[0].strip():
-            raise InputError(f"{path}: record {row}: '{file_field}' is {name.tolist()}; it must be a file name")
+            raise InputError(f"{path}: record {row}: {file_field}", str(name.tolist()), "must be a file name")
         # The file stores each number in the smallest type that holds it: sums in uint8 would overflow.
         number, x1, y1, x2, y2 = (_whole(path, row, field, record[field]) for field in ("class", *_BOX))
         if number not in class_names:
-            raise InputError(f"{path}: record {row} ({name[0]}): class is {number}; it must be 1 to {len(class_names)}")
+            allowed = f"must be 1 to {len(class_names)}"
+            raise InputError(f"{path}: record {row} ({name[0]}): class", str(number), allowed)
         image = folder / name[0].strip()
         if image in record_of:
-            raise InputError(f"{path}: record {row}: {name[0]} appears twice, first in record {record_of[image]}")
+            found = f"{name[0]} appears twice, first in record {record_of[image]}"
+            raise InputError(f"{path}: record {row}", found)
         record_of[image] = row
         # Pixels are counted from 1, and the last one is inside the box.
         items.append(Item(image, number, (x1 - 1, y1 - 1, x2, y2)))
@@ -124,11 +111,11 @@ def _items(
 def _whole(path: Path, row: int, field: str, value: Any) -> int:
     numbers = np.asarray(value).ravel()
     if numbers.size != 1 or numbers.dtype.kind not in "uif" or float(numbers[0]) != int(numbers[0]):
-        raise InputError(f"{path}: record {row}: '{field}' is {numbers.tolist()}; it must be a whole number")
+        raise InputError(f"{path}: record {row}: {field}", str(numbers.tolist()), "must be a whole number")
     return int(numbers[0])
 
 
 def _class_names(path: Path, content: dict[str, Any]) -> dict[Label, str]:
     if "class_names" not in content:
-        raise InputError(f"{path}: has no cell array 'class_names' (it has {', '.join(content) or 'nothing'})")
+        raise InputError(str(path), f"has no cell array 'class_names' (it has {', '.join(content) or 'nothing'})")
     return {number: str(np.ravel(cell)[0]) for number, cell in enumerate(content["class_names"].ravel(), start=1)}

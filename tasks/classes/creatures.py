@@ -1,11 +1,11 @@
 """A synthetic fine-grained class data set: beetles seen from above, drawn from a seed.
 
 A species is a point in the unit cube of `TRAITS`: the shape of body, head, legs and antennae, the pattern on the back,
-and how its colours relate. Species of one genus lie near each other. An image shows one
-specimen: turned, bent, at some scale, with some pose of the legs, in any light, with a shift in hue, among blades and
-pebbles, with camera noise. Everything is drawn from distances to outlines: edges are smooth without supersampling.
+and the relations of its colours. Species of one genus are near each other. An image shows one specimen: rotated, bent,
+scaled, with a random pose of the legs, light and shift in hue, among blades and pebbles, with camera noise. Everything
+is drawn from distances to outlines: edges are smooth without supersampling.
 
-The creature's frame: x points to the side, y from head (negative) to tail; 1 is half the width of the image.
+The beetle's frame: x points to the side, y from head (negative) to tail; 1 is half the width of the image.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PIL import Image
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 Traits: TypeAlias = "dict[str, float]"
 
-#: What a species is, and the range of each trait. Lengths are half widths of the image; hues are parts of a circle.
+#: The traits of a species and their ranges. Lengths are half widths of the image; hues are parts of a circle.
 TRAITS = {
     "length": (0.30, 0.46),  # half the body's
     "aspect": (0.50, 0.95),  # width of the body by its length
@@ -62,7 +62,7 @@ _GENUS_STREAM, _SPECIES_STREAM, _SPECIMEN_STREAM = 1, 2, 3
 
 
 class Species(NamedTuple):
-    """A class: the seed and its number in that seed's data set, its name, and its traits."""
+    """A class: the seed, its number in the data set of that seed, its name, and its traits."""
 
     seed: int
     number: int
@@ -71,7 +71,7 @@ class Species(NamedTuple):
 
 
 def species(seed: int, number: int) -> Species:
-    """Species `number` of the data set that the seed draws."""
+    """Species `number` of the data set of a seed."""
     genus = np.random.default_rng([seed, _GENUS_STREAM, number // GENUS])
     own = np.random.default_rng([seed, _SPECIES_STREAM, number])
     place = genus.uniform(size=len(TRAITS)) + SPREAD * own.uniform(-1, 1, len(TRAITS))
@@ -112,7 +112,7 @@ def draw_specimen(kind: Species, item: int, size: int) -> np.ndarray[Any, np.dty
 def _paint(
     picture: Array, t: Traits, u: Array, v: Array, edge: float, light: float, random: np.random.Generator
 ) -> None:
-    """The creature itself, limbs first."""
+    """Draw the beetle, limbs first."""
     shell, second, thorax = _colours(t, random)
     dark = 0.35 * shell + 0.02
     front = -t["length"]
@@ -235,7 +235,7 @@ def _clouds(random: np.random.Generator, grains: int, size: int) -> Array:
 def _litter(
     picture: Array, random: np.random.Generator, x: Array, y: Array, edge: float, count: int, *, outside: bool = False
 ) -> None:
-    """Draw blades and pebbles anywhere; outside: only near the edge of the image, over what is drawn."""
+    """Draw blades and pebbles anywhere; outside: only near the edge of the image, on top."""
     for _ in range(count):
         colour = _rgb(random.uniform(), random.uniform(0.1, 0.7), random.uniform(0.2, 0.95))
         around = random.uniform(0, 2 * math.pi)

@@ -13,9 +13,9 @@ from contml.data import Task
 from .._readers.folders import Missing, folder_with
 from .._readers.splits import refuse_shared
 from .._readers.text import add_once
-from .reading import Item, Label, Published, check_counts, items_on_disk, make_split, rows
+from .reading import Item, Label, Published, published_task, read_rows
 
-#: The published list is the split that metric learning uses; queries and gallery show the same garments.
+#: The published list is the split of metric learning; queries and gallery show the same garments.
 PUBLISHED = {"train": Published(25882, 3997), "query": Published(14218, 3985), "gallery": Published(12612, 3985)}
 RECALL_AT = (1, 10, 20, 30, 40, 50)
 _LIST = "list_eval_partition.txt"
@@ -28,60 +28,43 @@ def inshop(
     """In-Shop Clothes Retrieval: training on 25,882 images; 14,218 queries rank a gallery of 12,612.
 
     The folder holds `Eval/list_eval_partition.txt` and, unpacked, `Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg`
-    and so on. The list and `img` may also lie directly in the folder. Some training garments have one image.
+    and so on. The list and `img` may also be directly in the folder. Some training garments have one image.
 
     Args:
         root: the folder of the data set.
         images: the folder of images: "img" (256 pixels) or "img_highres".
-        missing: "refuse" raises an error when images or garments are missing; "drop" takes what is there.
+        missing: what to do where images or garments are missing: "refuse", or "drop" and count them.
     """
-    given = Path(root).expanduser()
-    mark = _LIST if (given / _LIST).is_file() else f"Eval/{_LIST}"
-    folder = folder_with(
-        root,
-        mark,
-        ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"],
-        "In-Shop Clothes Retrieval, with Eval and Img",
-    )
+    mark = _LIST if (Path(root).expanduser() / _LIST).is_file() else f"Eval/{_LIST}"
+    inside = ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"]
+    folder = folder_with(root, mark, inside, "In-Shop Clothes Retrieval, with Eval and Img")
     source = folder / mark
     parent = folder if (folder / images).is_dir() else folder / "Img"
     listed = _read(source, parent / images, missing)
     train, *test = ([item.label for item in items] for items in listed.values())
     refuse_shared(source, train, chain(*test), "garment")
-    check_counts(source, listed, PUBLISHED, missing)
-    found = items_on_disk(source, listed, missing)
-    missing_images = {part: len(items) - len(found[part]) for part, items in listed.items()}
     class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
-    return Task(
-        train=make_split(found["train"], class_names, missing=missing_images["train"]),
-        test=make_split(
-            found["query"] + found["gallery"],
-            class_names,
-            roles=["query"] * len(found["query"]) + ["gallery"] * len(found["gallery"]),
-            recall_at=RECALL_AT,
-            missing=missing_images["query"] + missing_images["gallery"],
-        ),
-    )
+    return published_task(source, listed, PUBLISHED, missing, class_names, RECALL_AT)
 
 
 def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
     listed: dict[str, list[Item]] = {part: [] for part in PUBLISHED}
     lines: dict[str, int] = {}
-    for line, (name, garment, status) in rows(path, _COLUMNS, head=[["N"], _COLUMNS]):
+    for line, (name, garment, status) in read_rows(path, _COLUMNS, head=[["N"], _COLUMNS]):
         add_once(lines, name, path, line)
         if not re.fullmatch(r"id_\d{8}", garment):
-            raise InputError(f"{path}:{line}: item_id is '{garment}'; it must be id_ and eight digits")
+            raise InputError(f"{path}:{line}: item_id", f"'{garment}'", "must be id_ and eight digits")
         if status not in listed:
-            raise InputError(f"{path}:{line}: evaluation_status is '{status}'; allowed are {', '.join(listed)}")
+            allowed = f"must be one of {', '.join(listed)}"
+            raise InputError(f"{path}:{line}: evaluation_status", f"'{status}'", allowed)
         if not name.startswith("img/"):
-            raise InputError(f"{path}:{line}: image_name is '{name}'; it must begin with img/")
+            raise InputError(f"{path}:{line}: image_name", f"'{name}'", "must begin with img/")
         listed[status].append(Item(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
     with path.open(encoding="utf-8-sig") as file:
         count = int(file.readline())
     if missing == "refuse" and count != len(lines):
-        raise InputError(
-            f"{path}: its first line says {count:,} images, but it lists {len(lines):,}; get the list again"
-        )
+        found = f"lists {len(lines):,} images, but {count:,} according to its first line"
+        raise InputError(str(path), found, hint="get the list again")
     return listed
 
 

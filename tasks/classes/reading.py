@@ -1,4 +1,4 @@
-"""What the readers of class data share: folders, lists, published counts, files on disk, and the split they make."""
+"""Shared by the readers of class data: lists of images, published counts, missing files, and the splits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from contml import InputError
-from contml.data import BoxCrop, ImageFile, Split, query_split
+from contml.data import BoxCrop, ImageFile, Split, Task, query_split
 from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.text import read_lines
 
-#: A class as a data set numbers or names it.
+#: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"
 #: Left, top, right, bottom in pixels, counted from the edges of the file's image.
 Box: TypeAlias = "tuple[float, float, float, float]"
@@ -29,14 +29,16 @@ class Item(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The published size of a split; `ids` are its classes where the numbers have no gaps."""
+    """The published size of a part; `ids` are its class numbers where these have no gaps."""
 
     images: int
     classes: int
     ids: range | None = None
 
 
-def rows(path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ()) -> Iterator[tuple[int, list[str]]]:
+def read_rows(
+    path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ()
+) -> Iterator[tuple[int, list[str]]]:
     """The rows of a list, split at white space, with their line numbers; empty lines are skipped.
 
     Args:
@@ -52,29 +54,37 @@ def rows(path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ())
         found = lines.pop(number, "").split()
         if ["N" if "N" in words and field.isdecimal() else field for field in found] != list(words):
             wanted = " ".join("a number" if word == "N" else word for word in words)
-            raise InputError(f"{path}:{number}: is '{' '.join(found)[:80]}'; line {number} must be {wanted}")
+            raise InputError(f"{path}:{number}", f"'{' '.join(found)[:80]}'", f"line {number} must be {wanted}")
     for number, line in lines.items():
         fields = line.split(maxsplit=len(columns) - 1)
         if len(fields) != len(columns):
-            raise InputError(f"{path}:{number}: is '{line.strip()[:80]}'; a row is {' '.join(columns)}")
+            raise InputError(f"{path}:{number}", f"'{line.strip()[:80]}'", f"a row must be {' '.join(columns)}")
         fields[-1] = fields[-1].rstrip()
         yield number, fields
 
 
-def whole(path: Path, line: int, name: str, text: str, least: int = 1) -> int:
-    """A field as a whole number, `least` or more."""
-    if not text.isdecimal() or int(text) < least:
-        raise InputError(f"{path}:{line}: {name} is '{text}'; it must be a whole number, {least} or more")
+def whole_number(path: Path, line: int, name: str, text: str) -> int:
+    """A field as a whole number, 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{path}:{line}: {name}", f"'{text}'", "must be a whole number, 1 or more")
     return int(text)
+
+
+def split_by_class(items: Sequence[Item], last: int) -> dict[str, list[Item]]:
+    """Training items, of classes up to number `last`, and test items, of the others."""
+    return {
+        "train": [item for item in items if int(item.label) <= last],
+        "test": [item for item in items if int(item.label) > last],
+    }
 
 
 def check_counts(
     source: Path, listed: Mapping[str, Sequence[Item]], published: Mapping[str, Published], missing: Missing
 ) -> None:
-    """Compare what a list names with what was published.
+    """Compare the number of listed images and classes with the published one.
 
     Raises:
-        InputError: missing is "refuse" and the counts differ; or a split has fewer than two classes.
+        InputError: missing is "refuse" and the counts differ; or a part has fewer than two classes.
     """
     for part, items in listed.items():
         classes = {item.label for item in items}
@@ -83,21 +93,22 @@ def check_counts(
             absent = [str(number) for number in wanted.ids or () if number not in classes]
             which = f" (without {', '.join(absent[:3])}{', ...' if absent[3:] else ''})" if absent else ""
             raise InputError(
-                f"{source}: lists {len(items):,} {part} images of {len(classes):,} classes{which}; the published data "
-                f"set has {wanted.images:,} of {wanted.classes:,}; get the list again, or set missing=drop to "
-                "take what it has"
+                str(source),
+                f"lists {len(items):,} {part} images of {len(classes):,} classes{which}",
+                f"the published data set has {wanted.images:,} of {wanted.classes:,}",
+                "get the list again, or set missing=drop to use what it has",
             )
         if len(classes) < 2:
-            raise InputError(f"{source}: lists {len(classes)} {part} classes; a split needs at least 2")
+            raise InputError(str(source), f"lists {len(classes)} {part} classes", "must be at least 2")
 
 
 def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: Missing) -> dict[str, list[Item]]:
-    """The items of each part whose image file is there. Each folder is listed once: 100,000 files take a second.
+    """The items of each part whose image file exists. Each folder is listed once: 100,000 files take a second.
 
     Args:
         source: the list, for errors.
         listed: the items of each part.
-        missing: "refuse" raises an error when a file is missing; "drop" leaves the item out.
+        missing: what to do with items without a file: "refuse", or "drop" them.
 
     Raises:
         InputError: a file is missing and that is refused, or a part has fewer than two classes left.
@@ -111,11 +122,42 @@ def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: M
     return found
 
 
+def published_task(
+    source: Path,
+    listed: Mapping[str, Sequence[Item]],
+    published: Mapping[str, Published],
+    missing: Missing,
+    class_names: Mapping[Label, str],
+    recall_at: Sequence[int] | None = None,
+) -> Task:
+    """The task of a published data set of one list, checked for complete lists and files."""
+    check_counts(source, listed, published, missing)
+    return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at)
+
+
+def make_task(
+    listed: Mapping[str, Sequence[Item]],
+    found: Mapping[str, Sequence[Item]],
+    class_names: Mapping[Label, str],
+    recall_at: Sequence[int] | None = None,
+) -> Task:
+    """The task of the items found, by part: "train", and "test" or "query" and "gallery"."""
+
+    def split(parts: Sequence[str], recall_at: Sequence[int] | None = None) -> Split:
+        items = [item for part in parts for item in found[part]]
+        roles = [part for part in parts for _ in found[part]]
+        absent = sum(len(listed[part]) for part in parts) - len(items)
+        return make_split(items, class_names, roles=roles, recall_at=recall_at, missing=absent)
+
+    train, *test = listed
+    return Task(split([train]), split(test, recall_at))
+
+
 def make_split(
     items: Sequence[Item],
     class_names: Mapping[Label, str],
     *,
-    roles: Sequence[str] | None = None,
+    roles: Sequence[str] = (),
     recall_at: Sequence[int] | None = None,
     missing: int = 0,
 ) -> Split:
@@ -123,13 +165,14 @@ def make_split(
 
     Args:
         items: the images and their classes.
-        class_names: what to call each class.
-        roles: "query" or "gallery" for each item; None: every item is a query against all the others.
-        recall_at: the K at which papers on the data report Recall@K.
-        missing: how many items were left out because they have no image file.
+        class_names: the name of each class.
+        roles: "query" for items that are queries; the others are the gallery. No "query": every item is a query
+            against all others.
+        recall_at: the K at which papers on the data set report Recall@K.
+        missing: how many items were omitted because they have no image file.
     """
     labels = ClassLabels([item.label for item in items])
-    queries, gallery = query_split([row for row, role in enumerate(roles or ()) if role == "query"], len(items))
+    queries, gallery = query_split([row for row, role in enumerate(roles) if role == "query"], len(items))
     return Split(
         images=[ImageFile(item.path) if item.box is None else BoxCrop(item.path, item.box) for item in items],
         names=[str(item.path) for item in items],

@@ -10,9 +10,9 @@ from contml.data import Task
 from .._readers.folders import folder_with
 from .._readers.splits import refuse_shared
 from .._readers.text import add_once
-from .reading import Item, Published, check_counts, items_on_disk, make_split, rows, whole
+from .reading import Item, Label, Published, check_counts, items_on_disk, make_task, read_rows, whole_number
 
-#: The published lists are the splits that metric learning uses.
+#: The published lists are the splits of metric learning.
 PUBLISHED = {"train": Published(59551, 11318, range(1, 11319)), "test": Published(60502, 11316, range(11319, 22635))}
 RECALL_AT = (1, 10, 100, 1000)
 _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
@@ -21,43 +21,32 @@ _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     """Stanford Online Products: training on 59,551 images of 11,318 products, testing on 60,502 of 11,316 others.
 
-    The folder is `Stanford_Online_Products`, as the archive unpacks, or the one that holds it: `Ebay_train.txt`,
+    The folder is `Stanford_Online_Products`, as in the archive, or the one that holds it: `Ebay_train.txt`,
     `Ebay_test.txt`, `bicycle_final/111085122871_0.JPG` and so on. A product has 2 to 12 images.
 
     Args:
         root: the folder of the data set.
-        missing: "refuse" raises an error when images or products are missing; "drop" takes what is there.
+        missing: what to do where images or products are missing: "refuse", or "drop" and count them.
     """
-    folder = folder_with(
-        root,
-        "Ebay_train.txt",
-        ["Stanford_Online_Products"],
-        "Stanford Online Products, Stanford_Online_Products",
-    )
+    name = "Stanford_Online_Products"
+    folder = folder_with(root, "Ebay_train.txt", [name], f"Stanford Online Products, {name}")
     lists = {part: folder / f"Ebay_{part}.txt" for part in PUBLISHED}
     listed = {part: _read(folder, path) for part, path in lists.items()}
     train, test = ([item.label for item in items] for items in listed.values())
     refuse_shared(lists["test"], train, test, "product")
     for part, items in listed.items():
         check_counts(lists[part], {part: items}, PUBLISHED, missing)
-    splits = {}
-    for part, items in listed.items():
-        found = items_on_disk(lists[part], {part: items}, missing)[part]
-        splits[part] = make_split(
-            found,
-            {item.label: _class_name(item) for item in items},
-            recall_at=RECALL_AT if part == "test" else None,
-            missing=len(items) - len(found),
-        )
-    return Task(train=splits["train"], test=splits["test"])
+    found = {part: items_on_disk(lists[part], {part: items}, missing)[part] for part, items in listed.items()}
+    class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
+    return make_task(listed, found, class_names, RECALL_AT)
 
 
 def _read(folder: Path, path: Path) -> list[Item]:
     items: list[Item] = []
     lines: dict[str, int] = {}
-    for line, (_, product, _, name) in rows(path, _COLUMNS, head=[_COLUMNS]):
+    for line, (_, product, _, name) in read_rows(path, _COLUMNS, head=[_COLUMNS]):
         add_once(lines, name, path, line)
-        items.append(Item(folder / name, whole(path, line, "class_id", product)))
+        items.append(Item(folder / name, whole_number(path, line, "class_id", product)))
     return items
 
 

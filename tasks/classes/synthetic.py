@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contml import InputError
+from contml._support.validation import check_at_least
 from contml.data import Pixels, Split, Task
 from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
@@ -10,7 +10,7 @@ from contml.labels import ClassLabels
 from .creatures import draw_specimen, species
 
 #: The number of the first test species: training sets of any size never reach it; a multiple of a genus.
-_FIRST_TEST_SPECIES = 1_000_000
+_FIRST_TEST = 1_000_000
 
 
 def synthetic(
@@ -21,30 +21,26 @@ def synthetic(
     size: int = 48,
     seed: int = 0,
 ) -> Task:
-    """Beetles of drawn species, in any pose and light, with litter; the test species are not in training.
+    """Drawn beetles of many species, in any pose and light, with clutter; the test species are not in training.
 
-    The seed draws what makes a species (shape, legs, pattern, how its colours relate), four species per genus. No genus
-    is in both splits. A beetle of 48 pixels takes about two milliseconds; the images are kept in memory.
+    The seed draws the traits of each species (shape, legs, pattern, relations of colours), four species per genus. No
+    genus is in both splits. A beetle of 48 pixels takes about two milliseconds; the images are kept in memory.
 
     Args:
-        classes: training species.
-        per_class: images of each training species.
-        test_classes: test species.
-        test_per_class: images of each test species.
+        classes: number of training species.
+        per_class: images per training species.
+        test_classes: number of test species.
+        test_per_class: images per test species.
         size: side of an image in pixels.
-        seed: another seed draws another data set.
+        seed: seed of the species and the images.
     """
-    for name, count in (("classes", classes), ("test_classes", test_classes)):
-        if count < 2:
-            raise InputError(f"{name} is {count}; a split needs at least 2 classes")
-    for name, count in (("per_class", per_class), ("test_per_class", test_per_class)):
-        if count < 2:
-            raise InputError(f"{name} is {count}; a query needs another image of its class: at least 2 per class")
-    if seed < 0 or size < 8:
-        raise InputError(f"seed is {seed} and size is {size}; these must be at least 0 and 8")
+    # A query needs another image of its class.
+    check_at_least(2, classes=classes, test_classes=test_classes, per_class=per_class, test_per_class=test_per_class)
+    check_at_least(8, size=size)
+    check_at_least(0, seed=seed)
     return Task(
         train=_draw_split(seed, 0, classes, per_class, size),
-        test=_draw_split(seed, _FIRST_TEST_SPECIES, test_classes, test_per_class, size),
+        test=_draw_split(seed, _FIRST_TEST, test_classes, test_per_class, size),
     )
 
 

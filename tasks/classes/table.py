@@ -13,7 +13,7 @@ from .._readers.folders import Missing, data_folder
 from .._readers.text import add_once, read_csv
 from .reading import Item, items_on_disk, make_split
 
-#: Splits that a row may name although neither `train` nor `test` asks for them; such rows are left out.
+#: Splits that a row may name although neither `train` nor `test` is one of them; such rows are not used.
 _OTHER_SPLITS = ("", "train", "test", "val", "valid", "validation")
 _ROLES = ("query", "gallery")
 
@@ -31,20 +31,20 @@ def csv(
 ) -> Task:
     """Images listed in a CSV file with the columns image, class and split; one row per image.
 
-    A row with the split "query" or "gallery" is a test row with that role. Without a column of splits the classes are
+    A row with the split "query" or "gallery" is a test row with that role. Without a split column the classes are
     sorted (as numbers where all are numbers): the first half is for training, the rest for testing. Without roles every
     test image is a query against all other test images.
 
     Args:
         root: the folder that the paths of images start from.
-        table: the CSV file in that folder; a file that ends in .tsv has tabs between its columns.
+        table: the CSV file in that folder; in a .tsv file the cells are separated by tabs.
         image: the column of paths.
         label: the column of classes: numbers or names.
-        split: the column with "train", "test", "val" or nothing; the file need not have it, see above.
+        split: the column with "train", "test", "val" or nothing; it may be absent, see above.
         role: the column with "query" or "gallery" for test images: for all of them or for none.
         train: the split to train on.
-        test: the split to test on, for example "val" while options are chosen. All other rows are left out.
-        missing: "refuse" raises an error when an image is missing; "drop" leaves such images out.
+        test: the split to test on, for example "val" while options are chosen. Rows of other splits are not used.
+        missing: what to do with rows without an image file: "refuse", or "drop" and count them.
     """
     folder = data_folder(root, "your images")
     path = folder / table
@@ -52,22 +52,17 @@ def csv(
     if any(row.split is None for row in rows):
         rows = _split_by_half(rows, train, test)
     elif unknown := next((row for row in rows if row.split not in (*_OTHER_SPLITS, *_ROLES, train, test)), None):
-        raise InputError(
-            f"{path}:{unknown.line}: {split} is '{unknown.split}'; allowed are train, test, val, query, gallery, "
-            "an empty field, and what train and test name"
-        )
+        allowed = "must be train, test, val, query, gallery, empty, or a name given as train or test"
+        raise InputError(f"{path}:{unknown.line}: {split}", f"'{unknown.split}'", allowed)
     parts = {name: [row for row in rows if row.split == name] for name in (train, test)}
     for name, members in parts.items():
         classes = {row.item.label for row in members}
         if len(classes) < 2:
-            raise InputError(
-                f"{path}: {len(members)} rows of {len(classes)} classes are '{name}' in the column '{split}'; a split "
-                "needs at least 2 classes"
-            )
-    on_disk = {name: _rows_on_disk(path, members, missing) for name, members in parts.items()}
-    _check_roles(path, on_disk[test])
-    train_split, test_split = (_make_split(on_disk[name], len(parts[name])) for name in (train, test))
-    return Task(train=train_split, test=test_split)
+            found = f"{len(members)} rows of {len(classes)} classes are '{name}' in the column '{split}'"
+            raise InputError(str(path), found, "must be at least 2 classes")
+    train_rows, test_rows = (_rows_on_disk(path, parts[name], missing) for name in (train, test))
+    _check_roles(path, test_rows)
+    return Task(_make_split(train_rows, len(parts[train])), _make_split(test_rows, len(parts[test])))
 
 
 class _Row(NamedTuple):
@@ -84,21 +79,19 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
     rows: list[_Row] = []
     lines: dict[str, int] = {}
     for line, row in table:
-        values = {option: row.get(column, "") for option, column in columns.items()}
-        for option in ("image", "label"):
-            if not values[option]:
-                raise InputError(f"{path}:{line}: '{columns[option]}' is empty; give every row an image and a class")
-        item = Item(folder / values["image"], values["label"])
+        image, label, split, role = (row.get(column, "") for column in columns.values())
+        for option, value in (("image", image), ("label", label)):
+            if not value:
+                raise InputError(f"{path}:{line}: {columns[option]}", "empty", "every row needs an image and a class")
+        item = Item(folder / image, label)
         add_once(lines, str(item.path), path, line)
-        split = values["split"] if columns["split"] in head else None
-        role = values["role"]
         if role not in ("", *_ROLES):
-            raise InputError(f"{path}:{line}: '{columns['role']}' is '{role}'; allowed are query and gallery")
+            raise InputError(f"{path}:{line}: {columns['role']}", f"'{role}'", "must be query, gallery or empty")
         if split in _ROLES:
             split, role = "test", split
-        rows.append(_Row(line, item, split, role))
+        rows.append(_Row(line, item, split if columns["split"] in head else None, role))
     if not rows:
-        raise InputError(f"{path}: has no rows; write one row per image, with its class")
+        raise InputError(str(path), "has no rows", hint="write one row per image, with its class")
     return rows
 
 
@@ -118,13 +111,12 @@ def _rows_on_disk(path: Path, rows: list[_Row], missing: Missing) -> list[_Row]:
 def _check_roles(path: Path, rows: list[_Row]) -> None:
     without = [row for row in rows if not row.role]
     if without and len(without) < len(rows):
-        raise InputError(
-            f"{path}:{without[0].line}: is neither query nor gallery, but other test images are; give all test images "
-            "a role, or none"
-        )
+        hint = "give all test images a role, or none"
+        raise InputError(f"{path}:{without[0].line}", "a test image without a role, while others have one", hint=hint)
     for role in _ROLES:
         if not without and all(row.role != role for row in rows):
-            raise InputError(f"{path}: no test image is '{role}'; give both queries and a gallery, or no roles at all")
+            hint = "give both queries and a gallery, or no roles at all"
+            raise InputError(str(path), f"no test image is '{role}'", hint=hint)
 
 
 def _make_split(rows: list[_Row], listed: int) -> Split:
@@ -132,6 +124,6 @@ def _make_split(rows: list[_Row], listed: int) -> Split:
     return make_split(
         [row.item for row in rows],
         {row.item.label: str(row.item.label) for row in rows},
-        roles=[row.role for row in rows] if any(row.role for row in rows) else None,
+        roles=[row.role for row in rows],
         missing=listed - len(rows),
     )

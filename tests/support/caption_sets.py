@@ -24,7 +24,7 @@ def save(path: Path, pixels: np.ndarray[Any, Any]) -> None:
 
 
 def write_flickr(root: Path) -> list[str]:
-    """Token file, lists and images of Flickr8k, with its oddities; returns the names."""
+    """Token file, lists and images of Flickr8k, with its special cases; returns the names."""
     names = [f"{1000000 + index}_{index:010x}.jpg" for index in range(TRAIN + TEST)]
     lines = []
     for name, (pixels, captions) in zip(names, scenes(), strict=True):
@@ -39,7 +39,7 @@ def write_flickr(root: Path) -> list[str]:
 
 
 def write_coco(root: Path, year: int = 2014) -> None:
-    """Official files and folders; captions in no order, with space around them, and not always five."""
+    """Official files and folders; captions in random order, with space around them, three to five per image."""
     random = np.random.default_rng(0)
     (root / "annotations").mkdir(parents=True)
     for part, first, count in (("train", 0, TRAIN), ("val", TRAIN, TEST)):

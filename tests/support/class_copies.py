@@ -1,14 +1,12 @@
-"""The class data sets in miniature, with the miniature's counts in the place of the published ones."""
+"""Miniatures of the class data sets, with their own counts instead of the published ones."""
 
 from __future__ import annotations
 
-import pytest
 from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.classes.reading import Published
 
-from contml import InputError
-
 from .class_layouts import write_cars_new, write_cars_old, write_cub, write_inshop, write_sop
+from .refusals import refuses
 
 #: For each data set: the task, its module with the published counts, the writer of the miniature, and its counts.
 SETS = {
@@ -21,17 +19,15 @@ SETS = {
 
 
 def published(monkeypatch, name, **changed):
-    """The miniature's counts in the place of the official ones."""
+    """Set the counts of the miniature instead of the official ones."""
     _, module, _, counts = SETS[name]
     monkeypatch.setattr(module, "PUBLISHED", {part: Published(*own) for part, own in (counts | changed).items()})
 
 
-def line_of(reader, root, **options):
-    with pytest.raises(InputError) as error:
+def rejected(fields, reader, root, **options):
+    """The reader raises an `InputError` with these fields: subject, got, allowed, hint."""
+    with refuses(*fields):
         reader(str(root), **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message.replace(f"{root}/", "")
 
 
 def edit(path, change):

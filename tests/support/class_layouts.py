@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-#: Classes on both sides of the line that metric learning draws, as many images of each.
+#: Training and test classes of metric learning, with the same number of images each.
 CUB_CLASSES = [*range(1, 9), *range(101, 105)]
 CARS_CLASSES = [*range(1, 9), 99, 100, 174, 196]
 SUPER_CLASSES = ("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle")
@@ -17,7 +17,7 @@ SUPER_CLASSES += ("lamp", "mug", "sofa", "stapler", "table", "toaster")
 
 
 def picture(number, item, size=(28, 22)):
-    """Noise round the colour of a class: something to learn in an epoch."""
+    """Noise around the colour of a class, which a model learns in an epoch."""
     colour = np.random.default_rng([number, 1]).integers(30, 225, 3)
     noise = np.random.default_rng([number, 2, item]).normal(0, 25, (size[1], size[0], 3))
     return Image.fromarray((colour + noise).clip(0, 255).astype(np.uint8))
@@ -53,7 +53,7 @@ def write_cub(folder, classes=CUB_CLASSES, per_class=5):
 
 
 def smallest(value):
-    """A number as the devkit has it: a 1 x 1 array of the smallest type that holds it."""
+    """A number as in the devkit: a 1 x 1 array of the smallest type that holds it."""
     kind = next(kind for kind in (np.uint8, np.uint16, np.uint32) if value <= np.iinfo(kind).max)
     return np.array([[value]], dtype=kind)
 
@@ -79,7 +79,7 @@ _BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 
 def write_cars_old(folder, classes=CARS_CLASSES, per_class=5, wide=False):
-    """`cars_annos.mat` and `car_ims`; wide: pictures of which numbers need two bytes."""
+    """`cars_annos.mat` and `car_ims`; wide: pictures whose boxes need two bytes."""
     table = []
     for number in classes:
         for item in range(per_class):
@@ -131,7 +131,7 @@ def write_sop(folder, train=range(1, 9), test=range(11319, 11323), per_class=5):
 
 
 def write_inshop(folder, train=8, test=4, per_class=5, tree="img"):
-    """`Eval/list_eval_partition.txt` and `Img/img`: two images of each garment to test on query, the others answer."""
+    """`Eval/list_eval_partition.txt` and `Img/img`: two images of each test garment are queries, the others are the gallery."""
     rows = []
     for number in range(1, train + test + 1):
         kind = "WOMEN/Dresses" if number % 2 else "MEN/Jackets_Vests"

@@ -1,4 +1,4 @@
-"""Tables of drawn dials with labels of every kind, as a user might have them."""
+"""Tables of drawn dials with labels of every kind, as users have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn beetles: the same for a seed, species apart from each other, none of the test species in training."""
+"""Drawn beetles: reproducible, species differ, and no test species is in training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
 from contml.tasks.classes.reading import Item, make_split
 from contml.tasks.classes.synthetic import synthetic
 from PIL import Image
+from support.refusals import refuses
 
 from contml import InputError
 from contml.data import ImageFile, Split, Task
@@ -44,7 +45,7 @@ def test_sizes_labels_and_protocol(task):
         assert pixels(split).dtype == torch.uint8
 
 
-def test_no_species_and_no_genus_is_on_both_sides():
+def test_no_species_and_no_genus_is_in_both_splits():
     split = synthetic(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
     train, test = set(split.train.renderer.class_names), set(split.test.renderer.class_names)
     assert (len(train), len(test)) == (60, 40)
@@ -52,17 +53,17 @@ def test_no_species_and_no_genus_is_on_both_sides():
     assert not {name.split()[0] for name in train} & {name.split()[0] for name in test}
 
 
-def test_the_same_for_a_seed_and_another_for_another(task):
+def test_the_seed_determines_the_data_set(task):
     again, other = synthetic(**SMALL), synthetic(**SMALL, seed=1)
     for split in ("train", "test"):
-        mine = getattr(task, split)
-        assert torch.equal(pixels(mine), pixels(getattr(again, split)))
-        assert mine.renderer.class_names == getattr(again, split).renderer.class_names
-        assert not torch.equal(pixels(mine), pixels(getattr(other, split)))
-        assert mine.renderer.class_names != getattr(other, split).renderer.class_names
+        first = getattr(task, split)
+        assert torch.equal(pixels(first), pixels(getattr(again, split)))
+        assert first.renderer.class_names == getattr(again, split).renderer.class_names
+        assert not torch.equal(pixels(first), pixels(getattr(other, split)))
+        assert first.renderer.class_names != getattr(other, split).renderer.class_names
 
 
-def test_a_larger_data_set_holds_the_smaller(task):
+def test_a_larger_data_set_contains_the_smaller(task):
     larger = synthetic(**{**SMALL, "classes": 9, "per_class": 6, "test_classes": 6})
     assert larger.train.renderer.class_names[:6] == task.train.renderer.class_names
     assert torch.equal(pixels(larger.train).view(9, 6, 32, 32, 3)[:6, :4].flatten(0, 1), pixels(task.train))
@@ -78,13 +79,13 @@ def test_species_of_a_genus_are_alike():
     genus = torch.arange(len(world)) // GENUS
     same = (genus[:, None] == genus) & ~torch.eye(len(world), dtype=torch.bool)
     assert apart[same].mean() < 0.75 * apart[genus[:, None] != genus].mean()
-    assert apart[same].min() > 0.3  # and yet no two are one
+    assert apart[same].min() > 0.3  # but no two are equal
     names = [kind.name.split() for kind in world]
     assert all(name[0] == names[row - row % GENUS][0] for row, name in enumerate(names))
     assert len({" ".join(name) for name in names}) == len(world)
 
 
-def test_specimens_vary_but_are_drawn_without_gaps():
+def test_specimens_vary_and_scale_with_the_size():
     kind = species(0, 3)
     images = np.stack([draw_specimen(kind, item, 40) for item in range(6)]).astype(float)
     apart = np.abs(images[:, None] - images[None]).mean((2, 3, 4))
@@ -96,7 +97,7 @@ def test_specimens_vary_but_are_drawn_without_gaps():
     assert np.corrcoef(small.ravel(), draw_specimen(kind, 1, 24).astype(float).ravel())[0, 1] > 0.9
 
 
-def test_every_trait_shows():
+def test_every_trait_is_visible():
     kind = species(0, 8)  # six legs, spots, clubs on its antennae, a seam round its back
     kind = kind._replace(traits={**kind.traits, "club": 0.05, "rim": 0.1, "pattern": 3.5, "antenna_curl": 0.1})
     before = draw_specimen(kind, 0, 48).astype(float)
@@ -106,7 +107,7 @@ def test_every_trait_shows():
         assert np.abs(other - before).max() > 20, name
 
 
-def test_pixels_alone_find_some_but_not_many():
+def test_pixels_alone_retrieve_little():
     test = synthetic(classes=2, per_class=2, size=32).test
     found, _ = evaluate(torch.nn.functional.avg_pool2d(pixels(test).float(), 2).flatten(1), test.labels)
     recall = found.curves["recall"]
@@ -141,28 +142,19 @@ def test_a_split_of_files_keeps_names_by_class(tmp_path):
     assert split.labels.names == [2, 7]
     assert split.renderer.class_names == ["two", "seven"]
     assert split.draw(0, 30).size == (30, 30)
-    with pytest.raises(InputError, match="there are 3 images, 2 names and 3 labels"):
+    with pytest.raises(InputError) as error:
         Split([ImageFile(file)] * 3, ["a", "b"], split.labels)
+    assert "3 images, 2 names" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"classes": 1}, "classes is 1; a split needs at least 2 classes"),
-        ({"test_classes": 0}, "test_classes is 0; a split needs at least 2 classes"),
-        ({"per_class": 1}, "per_class is 1; a query needs another image of its class: at least 2 per class"),
-        (
-            {"test_per_class": -1},
-            "test_per_class is -1; a query needs another image of its class: at least 2 per class",
-        ),
-        ({"seed": -1}, "seed is -1 and size is 48; these must be at least 0 and 8"),
-        ({"size": 7}, "seed is 0 and size is 7; these must be at least 0 and 8"),
-    ],
+    "options",
+    [{"classes": 1}, {"test_classes": 0}, {"per_class": 1}, {"test_per_class": -1}, {"seed": -1}, {"size": 7}],
 )
-def test_bad_options(options, message):
-    with pytest.raises(InputError) as error:
+def test_bad_options(options):
+    (name,) = options
+    with refuses(name):
         synthetic(**options)
-    assert str(error.value) == message
 
 
 MINIATURE = [
@@ -172,13 +164,13 @@ MINIATURE = [
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_takes_a_step_on_them_or_says_why_not(name):
+def test_every_loss_takes_a_step_or_is_refused(name):
     experiment = load("classes/synthetic", [*MINIATURE, f"loss={name}"])
     if LOSSES[name].requires == "graded":
-        with pytest.raises(
-            InputError, match=f"'{name}' needs graded label distances, but the labels are classes: pairs"
-        ):
+        with pytest.raises(InputError) as error:
             check(experiment)
+        assert name in str(error.value)
+        assert "classes" in str(error.value)
         return
     facts = dict(check(experiment))
     assert np.isfinite(float(facts["loss of a batch"]))

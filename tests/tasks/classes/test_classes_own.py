@@ -1,26 +1,18 @@
-"""Class data of one's own: a folder of folders, and a CSV file."""
+"""Your own class data: a folder of folders, and a CSV file."""
 
 from __future__ import annotations
 
 import pytest
 from contml.tasks.classes.folder import folder
 from contml.tasks.classes.table import csv
+from support.class_copies import rejected
 from support.class_layouts import save, write_class_table, write_folders
 from support.paths import DATA_ROOT
 
-from contml import InputError
 from contml.data import Task
 
 DATA = DATA_ROOT
 TABLE = {"image": "file", "label": "class_name"}
-
-
-def line_of(reader, root, **options):
-    with pytest.raises(InputError) as error:
-        reader(str(root), **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message.replace(f"{root}/", "").replace(str(root), "ROOT")
 
 
 def classes_of(split):
@@ -82,12 +74,11 @@ def test_folders_inside_of_a_class_and_classes_two_deep(tmp_path):
         write_flat(deep / alphabet, ("x", "y"))
     task = folder(str(deep), split="half", depth=2)
     assert list(classes_of(task.train)) == ["Greek/x", "Greek/y"]
-    assert line_of(folder, deep, split="half", depth=3) == (
-        "Greek/x/0.jpg: is not in the folder of a class; with depth=3 images lie 3 folders below ROOT"
-    )
+    fields = (f"{deep}/Greek/x/0.jpg", "not in the folder of a class", f"3 folders below {deep}")
+    rejected(fields, folder, deep, split="half", depth=3)
 
 
-def test_what_is_no_image_is_passed_over(tmp_path):
+def test_files_that_are_not_images_are_skipped(tmp_path):
     write_flat(tmp_path)
     for name in ("a/._0.jpg", "a/notes.txt", "a/Thumbs.db", ".hidden/x.jpg", "__MACOSX/a/0.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
@@ -109,60 +100,47 @@ def test_links_to_folders_are_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fields"),
     [
-        (
-            {},
-            "ROOT: has no folder train (it has a, b, c, d); make folders train and test, or set split to",
-        ),
-        ({"split": "none.csv"}, "none.csv: no such file; set split to the name of the file; ROOT holds a, b, c, d"),
-        ({"split": "half", "depth": 0}, "depth is 0; it must be at least 1"),
-        (
-            {"split": "half", "depth": 2},
-            "a/0.jpg: is not in the folder of a class; with depth=2 images lie 2 folders below",
-        ),
+        ({}, ("", "no folder train (it has a, b, c, d)", "", "set split")),
+        ({"split": "none.csv"}, ("none.csv", "no such file (", "", "set split")),
+        ({"split": "half", "depth": 0}, ("depth",)),
+        ({"split": "half", "depth": 2}, ("a/0.jpg", "", "2 folders below")),
     ],
 )
-def test_wrong_folders(tmp_path, options, message):
+def test_wrong_folders(tmp_path, options, fields):
     write_flat(tmp_path)
-    assert line_of(folder, tmp_path, **options).startswith(message)
+    rejected(fields, folder, tmp_path, **options)
 
 
 def test_empty_folders(tmp_path):
-    assert line_of(folder, tmp_path / "none") == (
-        "root=ROOT: no such folder; give the folder of your folders of images"
-    )
-    assert "ROOT: has no folder train (it has no folder)" in line_of(folder, tmp_path)
-    assert line_of(folder, tmp_path, split="half") == (
-        "ROOT: has no folders of images, 1 deep; each class has a folder of its own"
-    )
+    rejected(("root", f"no such folder {tmp_path}/none"), folder, tmp_path / "none")
+    rejected((str(tmp_path), "no folder train (it has no folder)"), folder, tmp_path)
+    rejected((str(tmp_path), "no folders of images, 1 deep"), folder, tmp_path, split="half")
     save(tmp_path / "a/0.jpg", 0, 0)
-    assert line_of(folder, tmp_path, split="half") == ("ROOT: has 0 train classes; a split needs at least 2")
+    rejected((str(tmp_path), "0 train classes", "at least 2"), folder, tmp_path, split="half")
     (tmp_path / "b").mkdir()
-    assert line_of(folder, tmp_path, split="half").startswith("b: has no image (names end in .jpg, ")
+    rejected((f"{tmp_path}/b", "no image", ".jpg, "), folder, tmp_path, split="half")
     save(tmp_path / "0.jpg", 0, 0)
-    assert line_of(folder, tmp_path, split="half").startswith("0.jpg: is not in the folder of a class")
+    rejected((f"{tmp_path}/0.jpg", "not in the folder of a class"), folder, tmp_path, split="half")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "fields"),
     [
-        ("name,split\na,train\n", "classes.csv:1: has no column 'class' (it has "),
-        ("", "classes.csv:1: has no column 'class' (it has "),
-        ("class,split\nx,train\n", "classes.csv:2: the class x has no folder x"),
-        ("class,split\na,train\na,test\n", "classes.csv:3: a appears twice, first in line 2"),
-        ("class,split\na,trian\n", "classes.csv:2: split is 'trian'; allowed are train, test and an empty field"),
-        (
-            "class,split\na,train\nb\n",
-            "classes.csv: does not list the class c (2 are not listed); list every class",
-        ),
-        ("class,split\na,train\nb,test\nc,test\nd,test\n", "ROOT: has 1 train classes; a split needs at least 2"),
+        ("name,split\na,train\n", ("classes.csv:1", "no column 'class' (it has name, split)")),
+        ("", ("classes.csv:1", "no column 'class' (it has nothing)")),
+        ("class,split\nx,train\n", ("classes.csv:2", "class x has no folder")),
+        ("class,split\na,train\na,test\n", ("classes.csv:3", "a appears twice, first in line 2")),
+        ("class,split\na,trian\n", ("classes.csv:2: split", "'trian'", "train, test or empty")),
+        ("class,split\na,train\nb\n", ("classes.csv", "class c (2 such classes)")),
+        ("class,split\na,train\nb,test\nc,test\nd,test\n", ("", "1 train classes", "at least 2")),
     ],
 )
-def test_wrong_lists_of_classes(tmp_path, text, message):
+def test_wrong_lists_of_classes(tmp_path, text, fields):
     write_flat(tmp_path)
     (tmp_path / "classes.csv").write_text(text)
-    assert line_of(folder, tmp_path, split="classes.csv").startswith(message)
+    rejected(fields, folder, tmp_path, split="classes.csv")
 
 
 # A CSV file
@@ -198,9 +176,8 @@ def test_other_columns_other_splits_and_tabs(tmp_path):
     options = {"table": "my.tsv", "image": "path", "label": "kind", "split": "fold"}
     task = csv(str(tmp_path), **options, test="val")
     assert (classes_of(task.train), classes_of(task.test)) == ({"a": 1, "b": 1}, {"c": 1, "d": 1})
-    assert line_of(csv, tmp_path, **options) == (
-        "my.tsv: 1 rows of 1 classes are 'test' in the column 'fold'; a split needs at least 2 classes"
-    )
+    fields = ("my.tsv", "1 rows of 1 classes are 'test' in the column 'fold'", "at least 2")
+    rejected(fields, csv, tmp_path, **options)
 
 
 @pytest.mark.parametrize(
@@ -216,13 +193,11 @@ def test_queries_and_gallery_of_a_table(tmp_path, text):
     assert (task.test.queries.tolist(), task.test.gallery.tolist()) == ([0], [1, 2])
 
 
-def test_a_gallery_of_which_no_image_is_there(tmp_path):
+def test_a_gallery_without_image_files_is_refused(tmp_path):
     """Without this check every remaining test image would become a query."""
     rows = ["0.png,a,train", "1.png,b,train", "2.png,c,query", "3.png,d,query", "gone.png,d,gallery"]
     write_table(tmp_path, "\n".join(["image,class,split", *rows]) + "\n")
-    assert line_of(csv, tmp_path, missing="drop") == (
-        "images.csv: no test image is 'gallery'; give both queries and a gallery, or no roles at all"
-    )
+    rejected(("images.csv", "no test image is 'gallery'"), csv, tmp_path, missing="drop")
 
 
 def test_a_slash_in_the_name_of_a_class(tmp_path):
@@ -235,71 +210,53 @@ def test_a_slash_in_the_name_of_a_class(tmp_path):
 def test_missing_images_of_a_table(tmp_path):
     write_class_table(tmp_path)
     (tmp_path / "images/000_1.png").unlink()
-    assert line_of(csv, tmp_path, **TABLE) == (
-        "images/000_1.png: no such image (1 of 40 images of images.csv are missing); check root and the folders of "
-        "images, or set missing=drop to leave them out"
-    )
+    fields = ("images/000_1.png", "no such image (1 of 40 images of images.csv are missing)", "", "missing=drop")
+    rejected(fields, csv, tmp_path, **TABLE)
     task = csv(str(tmp_path), **TABLE, missing="drop")
     assert (len(task.train), task.train.excluded) == (39, {"without an image file": 1})
     (tmp_path / "images").rename(tmp_path / "pictures")
-    line = line_of(csv, tmp_path, **TABLE, missing="drop")
-    assert line == (
-        "images/000_0.png: no such image (40 of 40 images of images.csv are missing; there is no folder images); "
-        "check root and the folders of images"
-    )
+    found = f"(40 of 40 images of images.csv are missing; there is no folder {tmp_path}/images)"
+    rejected(("images/000_0.png", found), csv, tmp_path, **TABLE, missing="drop")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "fields"),
     [
-        (
-            "file,class\n0.png,a\n",
-            "images.csv:1: has no column 'image' (it has file, class); set image to the name of the column",
-        ),
-        (
-            "image,kind\n0.png,a\n",
-            "images.csv:1: has no column 'class' (it has image, kind); set label to the name of the column",
-        ),
-        ("", "images.csv:1: has no column 'image' (it has nothing); set image to the name"),
-        ("image,class\n", "images.csv: has no rows; write one row per image, with its class"),
-        ("image,class\n0.png,a\n1.png\n", "images.csv:3: 'class' is empty; give every row an image and a class"),
-        ("image,class\n,a\n", "images.csv:2: 'image' is empty; give every row an image and a class"),
-        ("image,class\n0.png,a\n0.png,b\n", "images.csv:3: 0.png appears twice, first in line 2"),
-        (
-            "image,class,split\n0.png,a,trian\n",
-            "images.csv:2: split is 'trian'; allowed are train, test, val, query, gall",
-        ),
-        ("image,class,role\n0.png,a,querry\n", "images.csv:2: 'role' is 'querry'; allowed are query and gallery"),
-        (
-            "image,class,split\n0.png,a,train\n1.png,b,test\n",
-            "images.csv: 1 rows of 1 classes are 'train' in the column",
-        ),
+        ("file,class\n0.png,a\n", (":1", "no column 'image' (it has file, class)", "", "set image")),
+        ("image,kind\n0.png,a\n", (":1", "no column 'class' (it has image, kind)", "", "set label")),
+        ("", (":1", "no column 'image' (it has nothing)", "", "set image")),
+        ("image,class\n", ("", "no rows")),
+        ("image,class\n0.png,a\n1.png\n", (":3: class", "empty", "an image and a class")),
+        ("image,class\n,a\n", (":2: image", "empty", "an image and a class")),
+        ("image,class\n0.png,a\n0.png,b\n", (":3", "0.png appears twice, first in line 2")),
+        ("image,class,split\n0.png,a,trian\n", (":2: split", "'trian'", "train, test, val, query, gallery")),
+        ("image,class,role\n0.png,a,querry\n", (":2: role", "'querry'", "query, gallery")),
+        ("image,class,split\n0.png,a,train\n1.png,b,test\n", ("", "1 rows of 1 classes are 'train' in the column")),
         (
             "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,test\n",
-            "images.csv:5: is neither query nor gallery, but other test images are; give all test images a "
-            "role, or none",
+            (":5", "without a role", "", "all test images a role, or none"),
         ),
         (
             "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,query\n",
-            "images.csv: no test image is 'gallery'; give both queries and a gallery, or no roles at all",
+            ("", "no test image is 'gallery'", "", "both queries and a gallery"),
         ),
     ],
 )
-def test_wrong_tables(tmp_path, text, message):
+def test_wrong_tables(tmp_path, text, fields):
     write_table(tmp_path, text)
-    assert line_of(csv, tmp_path).startswith(message)
+    rejected((f"images.csv{fields[0]}", *fields[1:]), csv, tmp_path)
 
 
-def test_no_table(tmp_path):
-    assert line_of(csv, tmp_path / "x") == "root=ROOT: no such folder; give the folder of your images"
-    assert line_of(csv, tmp_path).startswith("images.csv: no such file; set table to the name of the file; ROOT holds")
+def test_unreadable_tables(tmp_path):
+    rejected(("root", f"no such folder {tmp_path}/x"), csv, tmp_path / "x")
+    rejected(("images.csv", f"no such file ({tmp_path} holds", "", "set table"), csv, tmp_path)
     (tmp_path / "images.csv").write_bytes(b"image,class\n\xff\xfe,a\n")
-    assert line_of(csv, tmp_path).startswith("images.csv:2: not utf-8 text (byte 0xff); save it as UTF-8")
+    rejected(("images.csv:2", "utf-8 text (byte 0xff)", "", "UTF-8"), csv, tmp_path)
     (tmp_path / "images.csv").write_text("image,class\n" + "x" * 200_000 + ",a\n")
-    assert line_of(csv, tmp_path).startswith("images.csv:2: not readable as CSV (field larger than")
+    rejected(("images.csv:2", "field larger than"), csv, tmp_path)
     (tmp_path / "images.csv").unlink()
     (tmp_path / "images.csv").mkdir()
-    assert line_of(csv, tmp_path) == "images.csv: cannot be read (Is a directory)"
+    rejected(("images.csv", "Is a directory"), csv, tmp_path)
 
 
 @pytest.mark.parametrize(

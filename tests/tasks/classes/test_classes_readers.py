@@ -1,4 +1,4 @@
-"""The published class data sets: official counts, whole copies, copies that lack files."""
+"""The published class data sets: official counts, complete copies, copies without some files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from contml.tasks.classes import TASKS, cars, cub, inshop, sop
 from PIL import Image
-from support.class_copies import SETS, line_of, published
+from support.class_copies import SETS, published, rejected
 from support.class_layouts import write_cub, write_sop
 
 from contml import InputError
@@ -53,7 +53,7 @@ def test_a_complete_copy(whole):
             assert split.image(row).is_file()
             assert split.name(row) == str(split.image(row))
             assert split.draw(row, 32).size == (32, 32)
-    # What is on the pictures says that class and file belong together: one colour a class.
+    # The colour of an image shows that class and file belong together: one colour per class.
     for split in (task.train, task.test):
         colours = torch.tensor(np.stack([np.asarray(Image.open(source.file)).mean((0, 1)) for source in split.images]))
         for number in split.labels.class_ids.unique():
@@ -62,7 +62,7 @@ def test_a_complete_copy(whole):
     assert (task.test.queries is None) == (name != "inshop")
 
 
-def test_the_folder_around_does_as_well(tmp_path, monkeypatch):
+def test_the_parent_folder_may_be_given(tmp_path, monkeypatch):
     for name in ("cub", "sop"):
         root = SETS[name][2](tmp_path)
         published(monkeypatch, name)
@@ -80,7 +80,7 @@ def test_an_epoch_and_an_evaluation(whole, tmp_path):
     trainer.fit()
     evaluation = trainer.result[0]
     assert (evaluation.queries, evaluation.gallery) == ((8, 12) if name == "inshop" else (20, 20))
-    assert evaluation.curves["recall"].model[0] > 0.5  # colours alone tell them apart
+    assert evaluation.curves["recall"].model[0] > 0.5  # colours alone distinguish them
 
 
 # Files that are not there
@@ -91,10 +91,7 @@ def test_missing_images(whole):
     task = reader(str(root))
     for split in (task.train, task.test):
         Path(split.name(1)).unlink()
-    gone = Path(task.train.name(1)).relative_to(root)
-    line = line_of(reader, root)
-    assert line.startswith(f"{gone}: no such image (")
-    assert "are missing); check root and the folders of images, or set missing=drop to leave them out" in line
+    rejected((task.train.name(1), "no such image (", "", "missing=drop"), reader, root)
     part = reader(str(root), missing="drop")
     assert [(len(s), s.excluded) for s in (part.train, part.test)] == [
         (39, {"without an image file": 1}),
@@ -104,35 +101,24 @@ def test_missing_images(whole):
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "archive", "message"),
+    ("name", "folder", "archive", "got"),
     [
         ("cub", "CUB_200_2011/images", None, "(60 of 60 images of images.txt are missing; there is no folder "),
-        (
-            "cars_old",
-            "car_ims",
-            "car_ims.tgz",
-            "car_ims; car_ims.tgz is not unpacked); check root and the folders of images",
-        ),
+        ("cars_old", "car_ims", "car_ims.tgz", "car_ims, car_ims.tgz is not unpacked"),
         ("cars_new", "cars_test", "cars_test.tgz", "(24 of 60 images of devkit are missing; there is no folder "),
-        (
-            "sop",
-            "Stanford_Online_Products/fan_final",
-            None,
-            "(5 of 40 images of Ebay_train.txt are missing; there is no folder",
-        ),
-        ("inshop", "Img/img", "Img/img.zip", "Img/img; img.zip is not unpacked); check root and the folders of images"),
+        ("sop", "Stanford_Online_Products/fan_final", None, "(5 of 40 images of Ebay_train.txt are missing; "),
+        ("inshop", "Img/img", "Img/img.zip", "Img/img, img.zip is not unpacked"),
     ],
 )
-def test_folders_that_are_not_there(tmp_path, monkeypatch, name, folder, archive, message):
+def test_missing_folders(tmp_path, monkeypatch, name, folder, archive, got):
     reader, _, write, _ = SETS[name]
     write(tmp_path)
     published(monkeypatch, name)
     (tmp_path / folder).rename(tmp_path / "elsewhere")
     if archive:
         (tmp_path / archive).write_bytes(b"PK")
-    line = line_of(reader, tmp_path)
-    assert ": no such image (" in line
-    assert message in line
+    rejected(("", "no such image ("), reader, tmp_path)
+    rejected(("", got), reader, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +131,14 @@ def test_folders_that_are_not_there(tmp_path, monkeypatch, name, folder, archive
     ],
 )
 def test_a_folder_without_a_data_set(tmp_path, reader, mark, archive):
-    assert line_of(reader, tmp_path / "none").startswith(f"root={tmp_path}/none: no such folder; give the folder of")
-    assert line_of(reader, tmp_path).startswith(f"{tmp_path}: has no {mark}; give the folder of ")
+    rejected(("root", f"{tmp_path}/none", "", "the folder of"), reader, tmp_path / "none")
+    rejected((str(tmp_path), f"has no {mark}", "", "the folder of"), reader, tmp_path)
     (tmp_path / archive).write_bytes(b"PK")
-    assert f"has no {mark}; {archive} is not unpacked; give the folder" in line_of(reader, tmp_path)
+    rejected((str(tmp_path), f"has no {mark}, {archive} is not unpacked"), reader, tmp_path)
     (tmp_path / archive).unlink()
     (tmp_path / mark).mkdir(parents=True)  # a folder of the name of a list
-    wanted = "no such file" if reader is cars.cars else f"{mark}: cannot be read (Is a directory)"
-    assert wanted in line_of(reader, tmp_path)
+    fields = ("", "no such file") if reader is cars.cars else (mark, "Is a directory")
+    rejected(fields, reader, tmp_path)
 
 
 def test_upper_and_lower_case(tmp_path, monkeypatch):
@@ -160,19 +146,19 @@ def test_upper_and_lower_case(tmp_path, monkeypatch):
     published(monkeypatch, "sop")
     for path in list(root.glob("*/*.JPG")):
         path.rename(path.with_suffix(".jpg"))
-    assert "_0.JPG: no such image (40 of 40 images of Ebay_train.txt are missing; there is a " in line_of(sop.sop, root)
-    assert "_0.jpg: upper and lower case differ); check root and the folders of images" in line_of(sop.sop, root)
+    rejected(("_0.JPG", "no such image (40 of 40 images of Ebay_train.txt are missing; there is "), sop.sop, root)
+    rejected(("_0.JPG", "_0.jpg: upper and lower case differ"), sop.sop, root)
 
 
-def test_lists_that_are_no_text(tmp_path, monkeypatch):
+def test_lists_that_are_not_text(tmp_path, monkeypatch):
     root = write_sop(tmp_path)
     (root / "Ebay_test.txt").write_bytes(b"\xff\xfe\x00\x01")
-    assert line_of(sop.sop, root).startswith("Ebay_test.txt:1: not utf-8 text (byte 0xff)")
+    rejected(("Ebay_test.txt:1", "utf-8 text (byte 0xff)"), sop.sop, root)
     (root / "Ebay_test.txt").unlink()
-    assert line_of(sop.sop, root).startswith("Ebay_test.txt: no such file; ")
+    rejected(("Ebay_test.txt", "no such file"), sop.sop, root)
 
 
-def test_an_image_that_is_broken_is_left_to_the_policy_of_images(tmp_path):
+def test_broken_images_follow_images_broken(tmp_path):
     root = write_cub(tmp_path)
     task = cub.cub(str(root), crop_boxes=True, missing="drop")
     for row in (2, 3):
@@ -185,8 +171,9 @@ def test_an_image_that_is_broken_is_left_to_the_policy_of_images(tmp_path):
         assert sum(len(batch.rows) for batch in images.test_batches(split, None, 16)) == 37
         assert list(images.left_out) == [split.name(row) for row in (2, 3, 4)]
     images = load("classes/synthetic", changes).build_images()
-    with pytest.raises(InputError, match=r"_0003_21.jpg: cannot be decoded \(.*broken: skip"):
+    with pytest.raises(InputError) as error:
         list(images.test_batches(task.train, None, 16))
+    assert "_0003_21.jpg" in str(error.value)
 
 
 def test_grey_images_become_rgb(tmp_path):
@@ -200,4 +187,4 @@ def test_grey_images_become_rgb(tmp_path):
 
 def test_a_copy_of_one_class(tmp_path):
     root = write_cub(tmp_path, classes=[3, 101, 102])
-    assert line_of(cub.cub, root, missing="drop") == "images.txt: lists 1 train classes; a split needs at least 2"
+    rejected(("images.txt", "1 train classes", "at least 2"), cub.cub, root, missing="drop")
