@@ -1,4 +1,4 @@
-"""Runs side by side: averages, differences, published metrics; what is never mixed, and never omitted without a note."""
+"""Runs side by side: averages, differences, published metrics; what is never mixed or omitted without a note."""
 
 from __future__ import annotations
 
