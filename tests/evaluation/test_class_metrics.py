@@ -227,9 +227,7 @@ def test_table_and_sentence_begin_with_recall():
     assert [line[0] for line in table[-5:-1]] == ["MAP@R", "R-precision", "NMI", "F1"]
     assert float(table[-5][2]) == pytest.approx(found.scores["map_at_r"].model, rel=0.01)
     assert found.curves["recall"].random[0] == pytest.approx(9 / 59)
-    assert sentence(found) == (
-        f"Recall@1 is {table[1][2]}; a random ranking's is {table[1][3]}, the oracle's {table[1][4]}."
-    )
+    assert sentence(found) == f"Recall@1 is {table[1][2]}; random ranking: {table[1][3]}, oracle: {table[1][4]}."
     assert unit_words(found) == "0 within a class, 1 between classes"
 
 

@@ -1,4 +1,4 @@
-"""The report where labels are classes: what it says and draws in place of label distances."""
+"""The report of class labels: texts and plots about classes in place of label distances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contml.report.plots import class_density_plot, png, training_plot
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    """Figures of few pixels: half the time."""
+    """Plots of few pixels: half the time."""
     monkeypatch.setattr("contml.report.plots.DPI", 60)
     monkeypatch.setattr("contml.report.embedding_map.DPI", 60)
 
@@ -36,7 +36,7 @@ def found(classes=6, items=60, noise=0.5):
     return split, *evaluate(embeddings, split.labels)
 
 
-def test_the_page_speaks_of_classes(tmp_path):
+def test_the_texts_of_the_page_are_about_classes(tmp_path):
     split, evaluation, ranking = found()
     rows = [
         {"event": "evaluation", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5},
@@ -51,7 +51,7 @@ def test_the_page_speaks_of_classes(tmp_path):
     assert "lower is better" not in page
 
 
-def test_a_strip_counts_what_is_of_the_querys_class(monkeypatch):
+def test_a_strip_counts_the_items_of_the_same_class(monkeypatch):
     split, _, ranking = found()
     written = []
     monkeypatch.setattr("contml.report.gallery._write", lambda pen, at, text, *_, **__: written.append(text))
@@ -63,7 +63,7 @@ def test_a_strip_counts_what_is_of_the_querys_class(monkeypatch):
     assert not any("label distance" in text for text in written)
 
 
-def test_the_evaluations_drawn_are_recall_at_1():
+def test_the_training_plot_shows_recall_at_1():
     _, evaluation, _ = found()
     rows = [{"event": "evaluation", "step": step, "epoch": 0, "recall@1": 0.1 * step} for step in range(3)]
     axes = training_plot(rows, evaluation).axes[1]

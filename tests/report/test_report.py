@@ -1,4 +1,4 @@
-"""The report: self-contained, escaped, its numbers right, and not to be broken by what a run may leave behind."""
+"""The report: self-contained, escaped, with the right numbers, whatever files a run holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</scrip
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of few pixels: half the time."""
+    """Plots of few pixels: half the time."""
     monkeypatch.setattr("contml.report.plots.DPI", 60)
     monkeypatch.setattr("contml.report.embedding_map.DPI", 60)
 
@@ -154,7 +154,7 @@ def check_self_contained(text: str) -> Page:
 
 def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
     page = check_self_contained(write(tmp_path / "new" / "folder"))
-    assert len(page.links) == 4 + 6  # four figures, six queries
+    assert len(page.links) == 4 + 6  # four plots, six queries
     assert len(page.alts) == len(page.links)
     assert page.text.count("60 queries \u00d7 59 gallery items") == 1
     assert "torso lengths" in page.text
@@ -183,7 +183,7 @@ def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tm
         assert picture.getpixel((picture.width - 10, 10)) == split.draw(best, 1).getpixel((0, 0))
 
 
-def test_an_explanation_that_fails_costs_only_itself(tmp_path: Path) -> None:
+def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
     def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
         raise ValueError("no words")
 
@@ -252,7 +252,7 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         [{"event": "train", "epoch": 0, "step": i, "loss": 10.0**i, "learning_rate": 0.1} for i in range(38)],
     ],
 )
-def test_training_figure_takes_any_rows(rows: list[dict[str, Any]]) -> None:
+def test_the_training_plot_takes_any_rows(rows: list[dict[str, Any]]) -> None:
     evaluation, _ = fake()
     assert png(training_plot(rows, evaluation))
     assert png(training_plot(rows, replace(evaluation, curves={})))
@@ -343,7 +343,7 @@ def test_broken_pictures_keep_the_layout() -> None:
         assert (picture.size, picture.mode) == ((40, 40), "RGB")
 
 
-def test_pictures_stand_at_their_place() -> None:
+def test_pictures_are_at_the_right_places() -> None:
     split, (_, ranking) = colours(), fake()
     q = int(choose_queries(ranking.label_distances, 1)[0])
     picture = gallery_strips(split, ranking, {}, count=1)[0].picture
@@ -407,7 +407,7 @@ def test_binned_quartiles_find_the_line() -> None:
     assert (quartiles[0] < quartiles[2]).all()
 
 
-def test_figures_leave_no_global_state() -> None:
+def test_plots_leave_no_global_state() -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)

@@ -102,7 +102,7 @@ def test_weights_are_the_closed_forms(name, block_rows):
     assert not torch.signbit(w).any()
 
 
-def test_an_anchor_without_either_side_has_weights_too():
+def test_an_anchor_without_positives_or_negatives_has_weights():
     embeddings, classes = CLASS_CASES[2].embeddings, CLASS_CASES[2].classes  # classes of one
     for name, weight in CLOSED.items():
         w = pair_weights(LOSSES[name](), embeddings, classes)
@@ -143,7 +143,7 @@ def test_on_unit_vectors_a_squared_distance_weighs_twice_a_cosine():
     x = nn.functional.normalize(CASE.embeddings, dim=1)
     d = (2 - 2 * cosines()).clamp(min=0).sqrt()  # an item with itself may round to below 0
     triplets = TripletMarginLoss(distance="squared_euclidean", margin=0.2)
-    torch.testing.assert_close(pair_weights(triplets, x, CASE.classes), by_pair(triplet))  # of minus D itself
+    torch.testing.assert_close(pair_weights(triplets, x, CASE.classes), by_pair(triplet))  # by minus D
     margin = MarginLoss().double()
     w = pair_weights(margin, CASE.embeddings, CASE.classes)
 
@@ -185,7 +185,7 @@ def test_proxies_are_columns_or_rows():
     assert pair_weights(triple, x, classes).shape == (9, 12)
 
 
-def test_n_pairs_reads_some_pairs_alone():
+def test_n_pairs_reads_only_some_pairs():
     x = CASE.embeddings  # classes 0 1 1 2 0 0 0 2 2: the pairs are (0, 4), (1, 2), (3, 7)
     w = pair_weights(LOSSES["n_pairs"](), x, CASE.classes)
     assert w.shape == (9, 9)
@@ -215,7 +215,7 @@ def test_some_anchors_are_some_rows():
     assert nothing.shape == (0, 9)
 
 
-def test_asking_leaves_the_loss_as_it_was():
+def test_pair_weights_do_not_change_the_loss():
     loss = LOSSES["raw"](miner=MINERS["distance_weighted"]())
     x = CASE.embeddings.clone().requires_grad_()
     loss(x, CASE.classes)
@@ -245,7 +245,7 @@ def test_what_has_no_pairs_is_refused():
 
 DRAWN = [name for name in LOSSES if LOSSES[name].requires not in ("any", "graded")]
 GRID = torch.arange(-0.995, 1, 0.01, dtype=torch.float64)
-STILL = {True: torch.linspace(0.4, 0.8, 3).double(), False: torch.linspace(-0.2, 0.6, 74).double()}
+FIXED = {True: torch.linspace(0.4, 0.8, 3).double(), False: torch.linspace(-0.2, 0.6, 74).double()}
 
 
 @pytest.mark.parametrize("name", ["contrastive", "triplet_margin", "lifted_structure", "binomial_deviance", "raw"])
@@ -254,8 +254,8 @@ def test_curves_are_the_closed_forms(name):
     torch.testing.assert_close(torch.from_numpy(curve.similarity), GRID)
     for positive, line in ((True, curve.positive), (False, curve.negative)):
         for value, weight in zip(GRID, line, strict=True):
-            near = [value if positive else 0.6, *STILL[True]]
-            far = [0.2 if positive else value, *STILL[False]]
+            near = [value if positive else 0.6, *FIXED[True]]
+            far = [0.2 if positive else value, *FIXED[False]]
             s = torch.tensor([*near, *far], dtype=torch.float64)
             expected = CLOSED[name](s, 0 if positive else 4, range(4), range(4, 79))
             assert math.isclose(weight, expected, rel_tol=1e-6, abs_tol=1e-12)
@@ -291,7 +291,7 @@ def test_a_miner_weighs_the_pairs_first():
     assert (vthm.negative[GRID < 0.2] == 0).all()
 
 
-def test_figures_have_a_panel_for_each_loss():
+def test_plots_have_a_panel_per_loss():
     drawn = curves(["raw", "raw", "loss.beta=10", "triplet_margin"])
     for count in (1, 2, 3, 4, 10):
         figure = weights_plot((4 * drawn)[:count])
@@ -306,7 +306,7 @@ def weights(contml):
     return lambda *arguments: contml("weights", *arguments)
 
 
-def test_the_command_writes_a_picture_and_says_where(weights, tmp_path):
+def test_the_command_writes_a_picture_and_prints_its_path(weights, tmp_path):
     assert weights("raw", "contrastive", "loss.margin=0.2") == (0, "weights.png\n", "")
     with Image.open("weights.png") as picture:
         assert picture.width > picture.height > 300
@@ -325,7 +325,7 @@ def test_the_command_prints_json(weights, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_help_says_what_stays_still(weights):
+def test_the_help_describes_the_fixed_pairs(weights):
     _, out, _ = weights("--help")
     text = " ".join(out.split())
     for words in ("16 classes with 5 items each", "positives evenly from 0.4 to 0.8", "negatives from -0.2 to 0.6"):

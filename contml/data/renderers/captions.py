@@ -1,4 +1,4 @@
-"""Draw captions under their image, and, for two images, which words of their captions were matched to which."""
+"""Draw captions under their image, and the matched words of the captions of two images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Vectors: TypeAlias = "Mapping[str, np.ndarray[Any, np.dtype[Any]]]"
 Colour: TypeAlias = "tuple[int, int, int]"
 Pen: TypeAlias = ImageDraw.ImageDraw
 
-#: Below this side captions would be too small to read: the image fills the square.
+#: In pictures smaller than this, captions would be too small to read: the image fills the square.
 _MIN_SIZE = 120
 _PAPER, _INK, _SUBDUED, _RULE = "#f4f3ef", "#222222", "#8a8a8a", "#d8d8d8"
 _SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: different for any colour vision
@@ -28,7 +28,7 @@ _SHOWN = 3  # pairs of captions in a picture of two images
 _SUPERSAMPLING = 2  # drawn this many times as large and averaged down: Pillow's lines have ragged edges
 #: Token files have a space before punctuation; a full stop could be alone on a line.
 _SPACED = re.compile(r" (?=[.,;:!?]|'s\b)")
-_LEGEND = "Lines: where a word's share of its caption goes. Thick: a large share; blue: to itself; orange: far."
+_LEGEND = "Lines: matched words. Width: share of the caption's weight. Blue: the same word; orange: a distant one."
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,11 @@ class CaptionRenderer:
 
 @dataclass(frozen=True, eq=False)
 class CaptionExplainer:
-    """Draws the nearest captions of two rows, and which word was matched to which.
+    """Draws the nearest captions of two rows, and their matched words.
 
     Args:
         captions: the captions of each row.
-        names: the name of each row; its last part is shown.
+        names: the name of each row, usually a path; the file name is shown.
         vectors: word vectors.
         normalize: scale word vectors to unit length first.
     """
@@ -106,9 +106,9 @@ def draw_match(
 ) -> Image.Image:
     """Two images one above the other, and beside them their nearest captions with lines between the words.
 
-    A line goes from a word to where its share of the caption is moved: the thicker, the larger the share; blue where
-    the word stays, towards orange the farther it moves. Words that count are bold; the others (stop words, words
-    without a vector) are pale. `size` is the width in pixels; `vectors` are those of the label space.
+    A line connects two matched words. Its width is the weight that is moved between them; its colour goes from blue
+    (the same word) to orange (the largest distance). Words that count are bold; others (stop words, words without a
+    vector) are pale. `size` is the width in pixels; `vectors` are those of the label space.
     """
     bags = (_bags(captions[0], vectors), _bags(captions[1], vectors))
     moved = word_movers_distance([b.words for b in bags[0]], [b.words for b in bags[1]], vectors).numpy()
@@ -118,34 +118,30 @@ def draw_match(
 
     unit = _SUPERSAMPLING * size / 1500
     width, side, gap, title = (round(unit * length) for length in (1500, 330, 26, 40))
+    left, font = side + 2 * gap, load_font(20 * unit)
     canvas = Image.new("RGB", (width, 2 * (side + title) + gap), "white")
     pen = ImageDraw.Draw(canvas)
-    font = load_font(20 * unit)
+
+    def write(x: float, y: float, text: str, room: float, fill: str) -> None:
+        pen.text((x, y), shorten(text, font, room), fill=fill, font=font, anchor="lm")
+
     for number, (image, name) in enumerate(zip(images, names, strict=True)):
         top = number * (side + title + gap)
-        pen.text((0, top + title // 2), shorten(name, font, side), fill=_SUBDUED, font=font, anchor="lm")
+        write(0, top + title // 2, name, side, _SUBDUED)
         canvas.paste(_PAPER, (0, top + title, side, top + title + side))
         picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
         canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
-    left = side + 2 * gap
     total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
     counts = f"{len(bags[0])} + {len(bags[1])}"
-    headline = f"Label distance {total}: from each of {counts} captions to the nearest of the other image, added up"
-    pen.text((left, title // 2), shorten(headline, font, width - left), fill=_INK, font=font, anchor="lm")
-    pen.text(
-        (left, canvas.height - title // 2), shorten(_LEGEND, font, width - left), fill=_SUBDUED, font=font, anchor="lm"
-    )
+    headline = f"Label distance {total}: sum over {counts} captions of the distance to the nearest of the other image"
+    write(left, title // 2, headline, width - left, _INK)
+    write(left, canvas.height - title // 2, _LEGEND, width - left, _SUBDUED)
     block = (canvas.height - 2 * title) // _SHOWN
     for place, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
         top = title + place * block
         pen.line((left, top, width, top), fill=_RULE, width=round(1.5 * unit))
-        pen.text(
-            (left, top + 0.13 * block),
-            f"Word Mover's Distance {number_of(float(moved[a, b]))}",
-            fill=_INK,
-            font=font,
-            anchor="lm",
-        )
+        distance = number_of(float(moved[a, b]))
+        write(left, top + 0.13 * block, f"Word Mover's Distance {distance}", width - left, _INK)
         _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
     return canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
 
@@ -161,7 +157,7 @@ def _bags(captions: Sequence[str], vectors: Vectors) -> list[_Bag]:
 
 
 def _nearest_pairs(moved: np.ndarray[Any, np.dtype[Any]]) -> list[tuple[int, int]]:
-    """Pairs of captions, the nearest first; every caption is in one pair at most."""
+    """Pairs of captions, the nearest first; each caption is in at most one pair."""
     pairs: list[tuple[int, int]] = []
     for flat in np.argsort(moved, axis=None, kind="stable"):
         a, b = divmod(int(flat), moved.shape[1])
@@ -190,7 +186,7 @@ def _draw_pair(
 
 
 def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) -> dict[str, float]:
-    """One line of text, centred on `at`'s y; returns where the middle of each word that counts is."""
+    """Draws one line of text, centred on the y of `at`; returns the middle (x) of each word that counts."""
     x, y = at
     middles: dict[str, float] = {}
     for chunk in bag.text.split(" "):
@@ -205,7 +201,7 @@ def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) ->
 
 
 def _draw_curve(pen: Pen, ends: tuple[float, float, float, float], colour: Colour, width: int) -> None:
-    """From (x0, y0) down to (x1, y1), leaving and arriving upright."""
+    """From (x0, y0) down to (x1, y1), vertical at both ends."""
     x0, y0, x1, y1 = ends
     along = np.linspace(0, 1, 25)
     eased = along * along * (3 - 2 * along)

@@ -1,4 +1,4 @@
-"""Draw the class of an item: a frame in its colour, and its name."""
+"""Draw the class of an item: a frame in the colour of the class, and its name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
+
+from contml.data.renderers.text import shorten
 
 #: The smallest side of a picture that has room for the name of the class.
 _READABLE = 190
@@ -32,8 +34,8 @@ class ClassRenderer:
 
 
 def class_colour(number: int) -> tuple[int, int, int]:
-    """A colour for a class; neighbouring numbers get colours far apart."""
-    # Steps of the golden ratio stay far from recently used hues.
+    """A colour for a class; classes with similar numbers get different colours."""
+    # Steps of the golden ratio keep away from the hues of the numbers before.
     red, green, blue = colorsys.hsv_to_rgb(0.618034 * number % 1, 0.85 - 0.3 * (number % 2), 0.95 - 0.25 * (number % 3))
     return round(255 * red), round(255 * green), round(255 * blue)
 
@@ -45,10 +47,10 @@ def draw_class(image: Image.Image, name: str, colour: tuple[int, int, int], size
     width = max(2, size // 56)
     if size >= _READABLE:
         height = size // 8
-        font, room = ImageFont.load_default(0.72 * height), size - 4 * width
-        while len(name) > 2 and pen.textlength(name, font=font) > room:
-            name = name[:-2] + "…"
+        font = ImageFont.load_default(0.72 * height)
+        assert isinstance(font, ImageFont.FreeTypeFont)
         pen.rectangle((0, size - height - width, size, size), fill=(16, 16, 22, 200))
-        pen.text((2 * width, size - width - height / 2), name, fill="white", font=font, anchor="lm")
+        text = shorten(name, font, size - 4 * width)
+        pen.text((2 * width, size - width - height / 2), text, fill="white", font=font, anchor="lm")
     pen.rectangle((0, 0, size - 1, size - 1), outline=colour, width=width)
     return picture

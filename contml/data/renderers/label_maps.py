@@ -13,8 +13,8 @@ from contml.labels.segmentation import SegmentationLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Colours of the first class ids, easy to tell apart also for colour-blind readers. 1 to 5 are the surfaces of a room:
-#: frontal wall, left wall, right wall, floor, ceiling.
+#: Colours of the first class ids, distinct also for colour-blind readers. 1 to 5 are the surfaces of a room: frontal
+#: wall, left wall, right wall, floor, ceiling.
 _FIRST = (
     (106, 61, 154), (250, 214, 60), (0, 114, 200), (225, 87, 20), (0, 158, 115), (214, 110, 175), (120, 200, 240),
     (140, 90, 40), (190, 20, 60), (150, 200, 60), (60, 60, 70), (240, 240, 240),

@@ -363,7 +363,7 @@ def test_an_explanation_shows_the_label_distance(monkeypatch):
         split = split_of([["a red cat", "the"], ["a dog", "red car on a road"], ["cat"]], normalize=normalize)
         split.explain(0, 1, 600)
         distance = float(split.labels.pairwise([0], [1]))
-        assert f"Label distance {distance:.3g}: from each of 1 + 2 captions" in " ".join(written)
+        assert f"Label distance {distance:.3g}: sum over 1 + 2 captions" in " ".join(written)
         assert "0.jpg" in written
 
 
