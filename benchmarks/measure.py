@@ -1,4 +1,4 @@
-"""Timing things in turn, and the peak memory of a call in a fresh process."""
+"""Time functions in turn, and measure the peak memory of a call in a new process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 
 
 def alternate(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of a call of each function, run in turn: A B C, A B C, ...; a first round warms up."""
+    """Median seconds per call of each function. They run in turn (A B C, A B C, ...), after one round to warm up."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     calls: dict[str, int] = {}
     for turn in range(rounds + 1):
@@ -25,12 +25,12 @@ def alternate(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[s
                 calls[name] = max(1, int(_SPAN / _seconds(function, 3)))
                 continue
             gc.collect()
-            function()  # what ran before has left its own data in the caches
+            function()  # so that the caches do not hold data of the function before
             times[name].append(_seconds(function, calls[name]))
     return {name: statistics.median(spent) for name, spent in times.items()}
 
 
-#: A quick function is called so often that a measurement takes about this long, in seconds.
+#: A fast function is called several times, until a measurement takes about this many seconds.
 _SPAN = 0.05
 
 
@@ -44,9 +44,9 @@ def _seconds(function: Callable[[], Any], calls: int) -> float:
 
 
 def peak_memory(function: Callable[..., Any], *arguments: Any) -> int:
-    """Bytes that `function(*arguments)()` takes at its peak beyond what was resident before that call.
+    """Peak memory of `function(*arguments)()` in bytes, above the memory in use before the call.
 
-    `function(*arguments)` makes the inputs and returns the call to measure; it runs in a fresh process (Linux only).
+    `function(*arguments)` creates the inputs and returns the call to measure. It runs in a new process (Linux only).
     """
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
@@ -56,7 +56,7 @@ def peak_memory(function: Callable[..., Any], *arguments: Any) -> int:
     try:
         peak: int = receive.recv()
     except EOFError:
-        raise MemoryError(f"{function.__name__}{arguments} died, out of memory perhaps") from None
+        raise MemoryError(f"{function.__name__}{arguments} died, perhaps out of memory") from None
     finally:
         process.join()
     return peak
@@ -66,7 +66,7 @@ def _measure(send: Any, function: Callable[..., Any], arguments: tuple[Any, ...]
     torch.set_num_threads(2)
     call = function(*arguments)
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from here
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = _status("VmRSS")
     call()
     send.send(_status("VmHWM") - before)
@@ -80,7 +80,7 @@ def _status(field: str) -> int:
 
 
 def heading(title: str) -> str:
-    """Title, date, versions and machine, for the head of a result."""
+    """Title, date, versions and machine, for the top of a result file."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return (
         f"# {title}\n\n{date.today().isoformat()}, {device}, {torch.get_num_threads()} threads of "
@@ -89,7 +89,7 @@ def heading(title: str) -> str:
 
 
 def table(rows: list[list[str]]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *body = rows
-    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body]]
+    """A Markdown table; the first row is the header."""
+    header, *body = rows
+    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *body]]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Hashes of the weights after short seeded trainings: whether a change of the code changed a number.
+"""Hashes of the weights after short seeded trainings, to check that a code change does not change the results.
 
     python -m benchmarks.weights
 
@@ -23,7 +23,7 @@ _SHORT = ["training.epochs=2", "training.evaluate_every=2", "sampler.batches=6"]
 _CLASSES = ["task.classes=12", "task.per_class=8", "task.test_classes=5", "task.test_per_class=4"]
 _BATCH = ["sampler.classes=6", "sampler.instances=4"]
 
-#: Each run by its name: a config and what is changed in it.
+#: Each run by its name: a config and its overrides.
 RUNS: dict[str, tuple[str, list[str]]] = {
     "pose": ("pose/synthetic", ["task.train=400", "task.test=300", *_SHORT]),
     "layout": ("layout/synthetic", ["task.train=400", "task.test=300", *_SHORT]),
@@ -46,7 +46,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 
 
 def weights_after(config: str, overrides: list[str]) -> str:
-    """A hash of the model's weights after the training."""
+    """A hash of the weights of the model after training."""
     experiment = load(config, overrides)
     trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
     trainer.fit()

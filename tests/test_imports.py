@@ -52,11 +52,11 @@ def test_the_package_imports_nothing_before_first_use():
         (["trian"], "No such command 'trian'"),
         (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
         (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
-        (["check", "pose/synthetic", "task=pose/synthetc"], "unknown task 'pose/synthetc'; did you mean"),
-        (["prepare", "classes/cubb", "folder"], "unknown task 'classes/cubb'; did you mean 'classes/cub'?"),
+        (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
+        (["prepare", "classes/cubb", "folder"], "did you mean 'classes/cub'?"),
         (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
         (["train", "--resume", "nothing"], "nothing: no such run folder"),
-        (["list", "losess"], "there is no list of 'losess'"),
+        (["list", "losess"], "'losess'"),
         (["list", "configs"], ""),
     ],
 )
@@ -77,9 +77,9 @@ except SystemExit:
 
 def test_completion_of_configs_and_tasks_does_not_import_torch():
     code = """
-from contml.cli.commands import _complete_config, _complete_task
-assert "pose/synthetic" in _complete_config("pose/")
-assert "classes/cub" in _complete_task("classes/")
+from contml.cli.options import complete_config, complete_task
+assert "pose/synthetic" in complete_config("pose/")
+assert "classes/cub" in complete_task("classes/")
 """
     assert loaded_after(code, ("torch", "numpy", *HEAVY))[0] == []
 

@@ -233,7 +233,8 @@ def check(
     from contml import experiment
 
     columns: list[Sequence[str]] = []
-    facts = experiment.check(load_experiment(config, overrides, data, label, image), on_columns=columns.extend)
+    chosen = load_experiment(config, overrides, data, label, image)
+    facts = experiment.check(chosen, on_columns=columns.extend)
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
         echo(json.dumps({**dict(facts), **table}))

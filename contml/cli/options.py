@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from contml.experiment import Experiment
 
 
-def _complete_config(incomplete: str) -> list[str]:
+def complete_config(incomplete: str) -> list[str]:
+    """The bundled configs whose names begin so, for the shell."""
     from contml.experiment import config_names
 
     return [name for name in config_names() if name.startswith(incomplete)]
 
 
-def _complete_task(incomplete: str) -> list[str]:
+def complete_task(incomplete: str) -> list[str]:
+    """The tasks whose names begin so, for the shell."""
     from contml.experiment import task_table
 
     return [name for name in task_table() if name.startswith(incomplete)]
@@ -30,7 +32,7 @@ Config = Annotated[
     typer.Argument(
         metavar="CONFIG",
         help="A config that comes with contml ('pose/synthetic'), or a YAML file.",
-        autocompletion=_complete_config,
+        autocompletion=complete_config,
     ),
 ]
 Overrides = Annotated[
@@ -47,12 +49,12 @@ Labels = Annotated[
 ]
 ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")]
 BundledConfig = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=_complete_config)
+    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
 ]
 TaskName = Annotated[
     str,
     typer.Argument(
-        metavar="TASK", help="A task that reads files, such as 'classes/cub'.", autocompletion=_complete_task
+        metavar="TASK", help="A task that reads files, such as 'classes/cub'.", autocompletion=complete_task
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as printed by 'contml train'.")]

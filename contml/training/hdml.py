@@ -93,7 +93,7 @@ class HDML(TrainingStep):
         self.rates = {"generator": generator_lr, "softmax": softmax_lr}
         self.embedding_dim, self.steps_per_epoch = embedding_dim, steps_per_epoch
         self.index = ClassIndex(num_classes, class_ids)
-        self.generator = Generator(embedding_dim, hidden, feature_dim)
+        self.generator = _generator(embedding_dim, hidden, feature_dim)
         self.softmax = nn.Linear(feature_dim, num_classes)
         # J_avg, J_gen: means of the last epoch, and sums of the current one.
         self.register_buffer("means", torch.full((2,), torch.inf))
@@ -291,23 +291,15 @@ def select_tuples(loss: PairLoss, classes: Tensor, anchors: Tensor | None = None
     return Tuples(*(part[kept] for part in tuples))
 
 
-class Generator(nn.Sequential):
-    """Maps embeddings `[N, embedding_dim]` back to features `[N, feature_dim]`.
-
-    Args:
-        embedding_dim: dimension of the input.
-        hidden: width of the hidden layer.
-        feature_dim: dimension of the output.
-    """
-
-    def __init__(self, embedding_dim: int, hidden: int, feature_dim: int) -> None:
-        super().__init__(
-            nn.Linear(embedding_dim, hidden),
-            nn.ReLU(),
-            # Only used in training, so running statistics are not needed.
-            nn.BatchNorm1d(hidden, track_running_stats=False),
-            nn.Linear(hidden, feature_dim),
-        )
+def _generator(embedding_dim: int, hidden: int, feature_dim: int) -> nn.Sequential:
+    """Maps embeddings `[N, embedding_dim]` back to features `[N, feature_dim]`."""
+    return nn.Sequential(
+        nn.Linear(embedding_dim, hidden),
+        nn.ReLU(),
+        # Only used in training, so running statistics are not needed.
+        nn.BatchNorm1d(hidden, track_running_stats=False),
+        nn.Linear(hidden, feature_dim),
+    )
 
 
 def _pairs(classes: Tensor) -> tuple[Tensor, Tensor]:
