@@ -23,7 +23,7 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
         for k in evaluation.recall_at if name == "recall" else TABLE_K:
             if k <= len(curve.model):
                 values = [number(line[k - 1]) for line in (curve.model, curve.random, curve.oracle)]
-                rows.append([curve.title, str(k), *values, percent(curve.normalized(k))])
+                rows.append([curve.title, str(k), *values, percent(curve.at(k).normalized())])
     for score in evaluation.scores.values():
         values = [number(value) for value in (score.model, score.random, score.oracle)]
         rows.append([score.title, MISSING, *values, percent(score.normalized())])
@@ -50,7 +50,7 @@ def unit_words(evaluation: Evaluation) -> str:
 
 
 def _beside_random(curve: Curve, k: int) -> str:
-    model, random, normalized = curve.model[k - 1], curve.random[k - 1], curve.normalized(k)
+    model, random, normalized = curve.model[k - 1], curve.random[k - 1], curve.at(k).normalized()
     if not (math.isfinite(normalized) and random > 0):
         return _beside(curve, k)
     ratio = f"{model / random:.2f} of a random ranking's"
