@@ -1,12 +1,13 @@
-"""Evaluation beside its peers: Recall@K against pytorch-metric-learning, nDCG and label distance against torchmetrics.
+"""Evaluation compared: Recall@K with pytorch-metric-learning, nDCG and mean label distance with torchmetrics.
 
     python -m benchmarks.evaluation [--items 60502] [--queries 8000] [--save]
 
 Recall@1, 10, 100, 1000 of embeddings of Stanford Online Products' size (60,502 items of 11,316 classes, 512
-dimensions), every item querying all the others. The peer is what a user of `AccuracyCalculator` writes for it: a
-subclass with a metric for each K on the calculator's own neighbours, k=1000. nDCG@100 of lists of 400 items is
-torchmetrics' `RetrievalNormalizedDCG` given gains 1 / (1 + D) and all lists at once; ours gives mean label distance@100
-in the same call. One thread; each pair in turn in one process on the same inputs; peak memory in fresh processes.
+dimensions); each item searches all other items. It is compared with what a user of `AccuracyCalculator` would write: a
+subclass with one metric per K, on the calculator's own neighbours, k=1000. nDCG@100 of lists of 400 items is compared
+with torchmetrics' `RetrievalNormalizedDCG`, with gains 1 / (1 + D) and all lists at once; our call also returns mean
+label distance@100. One thread; the two are timed in turn in one process on the same inputs; peak memory is measured in
+fresh processes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def embeddings(items: int) -> tuple[Tensor, Tensor]:
     classes = max(2, items * CLASSES // ITEMS)
     sizes = torch.full((classes,), 2)
     while (left := items - int(sizes.sum())) > 0:
-        lucky = torch.randint(0, classes, (left,), generator=random)
-        sizes = (sizes + torch.bincount(lucky, minlength=classes)).clamp(max=12)
+        chosen = torch.randint(0, classes, (left,), generator=random)
+        sizes = (sizes + torch.bincount(chosen, minlength=classes)).clamp(max=12)
     of_item = torch.arange(classes).repeat_interleave(sizes)[torch.randperm(items, generator=random)]
     centres = torch.randn(classes, DIM, generator=random)
     return normalize(centres[of_item] + 2.3 * torch.randn(items, DIM, generator=random)), of_item
@@ -47,7 +48,7 @@ def embeddings(items: int) -> tuple[Tensor, Tensor]:
 
 def ours(items: int) -> Callable[[], dict[int, float]]:
     x, classes = embeddings(items)
-    recall_at_k(x[:64], classes[:64])  # machine code is compiled or read
+    recall_at_k(x[:64], classes[:64])  # compiles machine code, or loads it
 
     return lambda: recall_at_k(x, classes, KS)
 
@@ -77,7 +78,7 @@ def theirs(items: int) -> Callable[[], dict[int, float]]:
 
 
 def lists(queries: int) -> tuple[Tensor, Tensor]:
-    """Embedding distances and label distances `[Q, 400]` that go together to some degree."""
+    """Correlated embedding distances and label distances `[Q, 400]`."""
     random = torch.Generator().manual_seed(0)
     labels = 10 * torch.rand(queries, LIST, generator=random)
     return labels + 3 * torch.rand(queries, LIST, generator=random), labels
@@ -104,7 +105,7 @@ def theirs_of_lists(queries: int) -> Callable[[], dict[str, float]]:
 
 
 def in_turn(functions: Mapping[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median wall seconds of one call each, A B, A B, ..., and what the last call returned."""
+    """Returns the median wall seconds of each function, called in turn (A B, A B, ...), and their last results."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     results: dict[str, Any] = {}
     for _ in range(rounds):
@@ -116,29 +117,29 @@ def in_turn(functions: Mapping[str, Callable[[], Any]], rounds: int) -> tuple[di
 
 
 def recall_table(items: int, rounds: int) -> str:
-    peak = {side.__name__: peak_memory(side, items) / MIB for side in (ours, theirs)}
+    peak = {library.__name__: peak_memory(library, items) / MIB for library in (ours, theirs)}
     times, found = in_turn({"ours": ours(items), "theirs": theirs(items)}, rounds)
-    apart = {k: round(items * (found["ours"][k] - found["theirs"][k])) for k in KS}
+    different = {k: round(items * (found["ours"][k] - found["theirs"][k])) for k in KS}
     # The peer ranks in float32: a near tie at the K-th place may fall either way.
-    assert all(abs(queries) <= max(3, items // 10_000) for queries in apart.values()), apart
+    assert all(abs(queries) <= max(3, items // 10_000) for queries in different.values()), different
     head = [f"{items:,} x {DIM}", "time", "peak beyond the inputs", *(f"Recall@{k}" for k in KS)]
     rows = [
-        [name, f"{times[side]:.1f} s", f"{peak[side]:,.0f} MiB", *(f"{found[side][k]:.6f}" for k in KS)]
-        for name, side in (("contml", "ours"), ("pytorch-metric-learning", "theirs"))
+        [name, f"{times[key]:.1f} s", f"{peak[key]:,.0f} MiB", *(f"{found[key][k]:.6f}" for k in KS)]
+        for name, key in (("contml", "ours"), ("pytorch-metric-learning", "theirs"))
     ]
     ratio = f"{times['theirs'] / times['ours']:.2f}", f"{peak['theirs'] / peak['ours']:.2f}"
-    rows.append(["ratio; queries that differ", *ratio, *(str(abs(apart[k])) for k in KS)])
+    rows.append(["ratio; queries that differ", *ratio, *(str(abs(different[k])) for k in KS)])
     matrix = items * items * 4 / MIB
     return f"{table([head, *rows])}\n\nA matrix of all similarities in float32 would take {matrix:,.0f} MiB."
 
 
 def list_table(queries: int, rounds: int) -> str:
-    sides = {"ours": ours_of_lists(queries), "theirs": theirs_of_lists(queries)}
-    for side in sides.values():
-        side()
-    times, found = in_turn(sides, rounds)
-    apart = abs(found["ours"]["ndcg@100"] - found["theirs"]["ndcg@100"])
-    assert apart < 1e-6, apart
+    functions = {"ours": ours_of_lists(queries), "theirs": theirs_of_lists(queries)}
+    for function in functions.values():
+        function()  # warm up
+    times, found = in_turn(functions, rounds)
+    difference = abs(found["ours"]["ndcg@100"] - found["theirs"]["ndcg@100"])
+    assert difference < 1e-6, difference
     head = [f"{queries:,} queries, lists of {LIST}", "time", "nDCG@100", "mean label distance@100"]
     rows = [
         [
@@ -147,16 +148,16 @@ def list_table(queries: int, rounds: int) -> str:
             *(f"{found['ours'][n]:.8f}" for n in ("ndcg@100", "label_distance@100")),
         ],
         ["torchmetrics", f"{1e3 * times['theirs']:,.0f} ms", f"{found['theirs']['ndcg@100']:.8f}", "-"],
-        ["ratio; difference", f"{times['theirs'] / times['ours']:.0f}", f"{apart:.0e}", ""],
+        ["ratio; difference", f"{times['theirs'] / times['ours']:.0f}", f"{difference:.0e}", ""],
     ]
     return table([head, *rows])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, default=ITEMS, help="embeddings for Recall@K; 0 leaves it out")
+    parser.add_argument("--items", type=int, default=ITEMS, help="embeddings for Recall@K; 0 omits it")
     parser.add_argument("--rounds", type=int, default=1, help="rounds of Recall@K")
-    parser.add_argument("--queries", type=int, default=8000, help="lists for nDCG; 0 leaves it out")
+    parser.add_argument("--queries", type=int, default=8000, help="lists for nDCG; 0 omits it")
     parser.add_argument("--save", action="store_true", help=f"write {RESULT.name} to benchmarks/results")
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -103,8 +103,8 @@ def _check(
 ) -> tuple[QueryGallery, Tensor, Tensor]:
     """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
     if (gallery is None) != (gallery_classes is None):
-        missing = "gallery" if gallery is None else "gallery_classes"
-        raise InputError(missing, "None", hint="give both gallery and gallery_classes, or neither")
+        absent = "gallery" if gallery is None else "gallery_classes"
+        raise InputError(absent, "None", hint="give both gallery and gallery_classes, or neither")
     given = {"embeddings": (queries, classes)}
     if gallery is not None and gallery_classes is not None:
         given["gallery"] = (gallery, gallery_classes)
@@ -117,30 +117,18 @@ def _check(
     device = search_device(queries.device)
     vectors = [x.detach().to(device) for x, _ in given.values()]
     numbers = torch.unique(torch.cat([ids.cpu() for _, ids in given.values()]), return_inverse=True)[1]
-    class_ids = numbers.split([len(x) for x in vectors])
+    query_class, gallery_class = numbers[: len(queries)], numbers[-len(vectors[-1]) :]
     self_index = torch.arange(len(queries)) if gallery is None else torch.full((len(queries),), -1)
     data = QueryGallery(vectors[0], vectors[-1], self_index, device=device)
     if exclude_singletons:
-        kept = relevant_items(class_ids[0], class_ids[-1], self_index) > 0
+        kept = relevant_items(query_class, gallery_class, self_index) > 0
+        query_class = query_class[kept]
         data = QueryGallery(vectors[0][kept.to(device)], vectors[-1], self_index[kept], device=device)
-        return data, class_ids[0][kept], class_ids[-1]
-    return data, class_ids[0], class_ids[-1]
+    return data, query_class, gallery_class
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # rankings
-
-
-class _Block(NamedTuple):
-    """What is kept of the rankings of some queries."""
-
-    positions: Tensor  # [q,k] the first k places, as positions in the gallery
-    label_distances: Tensor  # [q,k] expected at each place
-    precision: Tensor  # [q] R-precision
-    average_precision: Tensor  # [q]
-    nearer: Tensor  # [q] this and the next two: as in FirstRelevant
-    tied: Tensor  # [q]
-    relevant: Tensor  # [q]
 
 
 class ClassRetrieval:
@@ -157,12 +145,16 @@ class ClassRetrieval:
         self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
         self.relevant = relevant_items(query_class, gallery_class, data.self_index)
         self.others = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
+        self._possible = float((self.relevant > 0).double().mean())
         self.depth = max(k, int(self.relevant.max()))
         places = min(self.depth + 1, len(gallery_class))
         blocks = [self._block(part, places) for part in data.parts(places)]
-        self.found = _Block(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+        #: The first k places as positions in the gallery, and their expected label distances, `[Q, k]`.
+        self.positions, self.label_distances, *found = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+        self._precision, self._average_precision, self._first = *found[:2], FirstRelevant(*found[2:])
 
-    def _block(self, part: slice, places: int) -> _Block:
+    def _block(self, part: slice, places: int) -> tuple[Tensor, ...]:
+        """What is kept of the rankings of some queries: see the end of `__init__`."""
         found, relevant, own_class = self.data.nearest(part, places), self.relevant[part], self.query_class[part]
         same = (self.gallery_class[found.positions] == own_class[:, None]) & found.values.isfinite()
         beyond = torch.zeros(2, len(same), dtype=torch.float64)  # items and relevant items that tie with the last place
@@ -171,7 +163,7 @@ class ClassRetrieval:
             beyond[1, rows] = (tied & (self.gallery_class == own_class[rows, None])).sum(1).double()
         ties = Ties(found.values, beyond[0])
         of_group = ties.sums(same, beyond[1])
-        return _Block(
+        return (
             found.positions[:, : self.k],
             1 - (of_group / ties.size)[:, : self.k],
             *precision_at_r(same, of_group, relevant, ties),
@@ -180,7 +172,7 @@ class ClassRetrieval:
 
     def recall(self, largest: int) -> Curve:
         """Recall@K for K = 1 ... largest; after the last place of the rankings, items are counted."""
-        data, first = self.data, FirstRelevant(*self.found[4:])
+        data, first = self.data, self._first
         if largest > self.depth:
             late = ((first.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
             vectors = data.queries[late].to(data.device), data.gallery.to(data.device)
@@ -192,18 +184,12 @@ class ClassRetrieval:
 
     def scores(self) -> dict[str, Score]:
         """MAP@R and R-precision."""
-        values = {
-            "map_at_r": (self.found.average_precision, average_precision_at_r_by_chance(self.relevant, self.others)),
-            "r_precision": (self.found.precision, self.relevant.double() / (self.relevant + self.others).clamp(min=1)),
-        }
+        average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.others)
+        precision = self._precision, self.relevant.double() / (self.relevant + self.others).clamp(min=1)
         return {
             name: score_of(name, float(model.mean()), float(random.mean()), self._possible)
-            for name, (model, random) in values.items()
+            for name, (model, random) in {"map_at_r": average, "r_precision": precision}.items()
         }
-
-    @property
-    def _possible(self) -> float:
-        return float((self.relevant > 0).double().mean())
 
     def oracle_positions(self) -> Tensor:
         """Positions `[Q, k]` of the oracle's ranking: items of the query's class in order, then all others in order."""

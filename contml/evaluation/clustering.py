@@ -1,4 +1,4 @@
-"""Clusters of embeddings held to classes: k-means, normalised mutual information and pairwise F1.
+"""Clusters of embeddings compared with classes: k-means, normalized mutual information and pairwise F1.
 
     NMI = 2 I(clusters; classes) / (H(clusters) + H(classes))
     F1  = 2 P R / (P + R) over pairs of items: P = pairs of a cluster that are of one class, R = pairs of a class that
@@ -7,8 +7,8 @@
 with k = the number of classes. Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via Lifted Structured Feature
 Embedding", CVPR 2016, Section 5; Manning, Raghavan, Schuetze: "Introduction to Information Retrieval", 16.3.
 
-Copies of an embedding are one point with a weight, so that they never part; the points come in an order that their
-values decide, so that the order of the items changes nothing.
+Copies of an embedding are one point with a weight, so they always share a cluster. The points are sorted by value, so
+the order of the items changes nothing.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 from contml.distances import distinct
 from contml.evaluation.results import Score, score_of
 
-#: Rounds of k-means, as FAISS has them.
+#: Iterations of k-means, the default of FAISS.
 ITERATIONS = 25
-#: First centres are drawn in this many rounds, or one by one where k is smaller.
+#: Initial centres are drawn in this many rounds, or one by one where k is smaller.
 _ROUNDS = 64
 #: Entries of a `[points, centres]` block.
 _ENTRIES = 1 << 24
 
 
 def cluster(embeddings: Tensor, k: int, *, seed: int = 0) -> Tensor:
-    """Clusters `[N]`, 0 ... k - 1, of embeddings `[N, d]` by k-means; fewer than k where fewer points are distinct.
+    """Clusters `[N]`, 0 ... k - 1, of embeddings `[N, d]` by k-means; fewer than k if fewer points are distinct.
 
-    The first centres are drawn as in k-means++ (Arthur, Vassilvitskii, SODA 2007), k/64 of them at a time where k is
-    larger. On the CPU by FAISS, on a CUDA device by torch. The same seed gives the same clusters on the same machine,
-    whatever the order of the items.
+    The initial centres are drawn as in k-means++ (Arthur, Vassilvitskii, SODA 2007), k/64 at a time if k is large.
+    FAISS runs on the CPU, torch on a CUDA device. The same seed gives the same clusters on the same machine, for any
+    order of the items.
     """
     found = distinct(embeddings)
     points = embeddings.detach()[found.at].float()
@@ -50,7 +50,7 @@ def cluster(embeddings: Tensor, k: int, *, seed: int = 0) -> Tensor:
 
 
 def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Generator) -> Tensor:
-    """`[k, d]`: points drawn with a chance that grows as the squared distance to those drawn before."""
+    """Points `[k, d]`, drawn with probability proportional to the squared distance to the nearest drawn before."""
     chance = weights.double()
     nearest = torch.full((len(points),), torch.inf, device=points.device)
     chosen: list[int] = []
@@ -64,14 +64,14 @@ def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Ge
         nearest = torch.minimum(nearest, _assign(points, new)[1])
         nearest[torch.tensor(chosen, device=points.device)] = 0
         chance = weights * nearest.double()
-        if not bool(chance.sum() > 0):  # all that is left is too near for float32
+        if not bool(chance.sum() > 0):  # all others are too near for float32
             chance = weights.double()
             chance[torch.tensor(chosen, device=points.device)] = 0
     return points[torch.tensor(chosen, device=points.device)]
 
 
 def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest centre of each point `[N]` and its squared distance, never an N x k matrix."""
+    """Returns the nearest centre of each point `[N]` and its squared distance, without an N x k matrix."""
     squared = centres.square().sum(1)
     at = torch.empty(len(points), dtype=torch.int64, device=points.device)
     distance = torch.empty(len(points), device=points.device)
@@ -99,7 +99,7 @@ def _torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
     weight = weights.double()
     for _ in range(ITERATIONS):
         at = _assign(points, centres)[0]
-        # Sorted by cluster, sums are differences of running sums: the same on every run, as atomic adds are not.
+        # Sorted by cluster, sums are differences of running sums: deterministic, unlike atomic adds.
         order = at.argsort(stable=True)
         ends = torch.searchsorted(at[order], torch.arange(len(centres), device=at.device), right=True)
         running = torch.nn.functional.pad((points[order].double() * weight[order, None]).cumsum(0), (0, 0, 1, 0))
@@ -130,10 +130,9 @@ def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
-    """NMI of two labellings `[N]` by integers, normalised by the mean of the entropies; 1 where both are one group.
+    """NMI of two integer labellings `[N]`, normalized by the mean of the entropies; 1 where both are one group.
 
-    That is the arithmetic mean: scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI" are
-    the same number.
+    It is the arithmetic mean, as in scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI".
     """
     a, b, both = contingency(classes, clusters)
     h = _entropy(a) + _entropy(b)
@@ -141,14 +140,14 @@ def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
 
 
 def pairwise_f1(classes: Tensor, clusters: Tensor) -> float:
-    """F1 of "in one cluster" as a guess of "in one class" over all pairs of items; 1 where no pair is either."""
+    """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if no pair is either."""
     a, b, both = contingency(classes, clusters)
     total = _pairs(a) + _pairs(b)
     return 2 * _pairs(both) / total if total > 0 else 1.0
 
 
 def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
-    """NMI expected of clusters of the same sizes whose items are drawn at random.
+    """The expected NMI of clusters of the same sizes with items drawn at random.
 
     (NMI - this) / (1 - this) is the adjusted mutual information of Vinh, Epps, Bailey: "Information Theoretic Measures
     for Clusterings Comparison", JMLR 2010, whose equation 24a gives the sum.
@@ -159,7 +158,7 @@ def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
 
 
 def f1_by_chance(classes: Tensor, clusters: Tensor) -> float:
-    """Pairwise F1 expected of clusters of the same sizes whose items are drawn at random."""
+    """The expected pairwise F1 of clusters of the same sizes with items drawn at random."""
     a, b, _ = contingency(classes, clusters)
     n = float(a.sum())
     total = _pairs(a) + _pairs(b)

@@ -19,13 +19,13 @@ BATCH = 128
 def embed(
     model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
-    """Embeddings `[N, d]` of a split in float32 on the CPU, and the rows `[M]` that could not be read, which are 0.
+    """Returns embeddings `[N, d]` of a split in float32 on the CPU, 0 where unreadable, and the unreadable rows `[M]`.
 
-    Centre crops, in evaluation mode; the model is put back in the mode it was in. `rows` embeds those alone: the others
+    Images are centre crops. The model is in evaluation mode meanwhile. With `rows` only these are embedded: the others
     stay 0 and count as read.
 
     Raises:
-        InputError: no image could be read, or one could not and broken images are to fail.
+        InputError: no image could be read, or one could not and broken images are errors.
     """
     wanted = as_rows(rows, len(split))
     training = model.training
@@ -39,7 +39,7 @@ def embed(
     finally:
         model.train(training)
     if not found:
-        raise InputError("none of the images to embed could be read")
+        raise InputError("images", "none could be read", hint="check the image files")
     read = torch.cat(kept)
     embeddings = torch.zeros(len(split), found[0].shape[1])
     embeddings[read] = torch.cat(found)

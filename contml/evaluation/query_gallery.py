@@ -80,8 +80,8 @@ class QueryGallery:
         """
         # Even if all excluded items are among the nearest, enough others remain.
         count = min(places + self._most_excluded, len(self.gallery))
-        values, positions = nearest_vectors(self.queries[part].to(self.device), self.gallery.to(self.device), count)
-        values, positions = values.cpu(), positions.cpu()
+        vectors = self.queries[part].to(self.device), self.gallery.to(self.device)
+        values, positions = (found.cpu() for found in nearest_vectors(*vectors, count))
         values.masked_fill_(self.query_group[part, None] == self.gallery_group[positions], torch.inf)
         values, order = values.sort(dim=1, stable=True)
         return Nearest(values[:, :places], positions.gather(1, order)[:, :places])

@@ -54,10 +54,6 @@ class Curve:
         values = self.model[k - 1], self.random[k - 1], self.oracle[k - 1]
         return Score(f"{self.title}@{k}", self.better, *values)
 
-    def normalized(self, k: int) -> float:
-        """The normalized score at K = k: 0 for random, 1 for the oracle; NaN where the two are equal."""
-        return self.at(k).normalized()
-
 
 def curve_of(name: str, model: Tensor, random: Tensor, oracle: Tensor) -> Curve:
     """Returns the curve of a metric over K, of values `[K]`."""

@@ -19,7 +19,7 @@ from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.query_gallery import QueryGallery, search_device
+from contml.evaluation.query_gallery import QueryGallery
 from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace
@@ -105,18 +105,14 @@ def evaluate(
         scores = ranked.scores()
         if clusters:
             members = torch.unique(torch.cat((q, g)))
-            scores |= cluster_scores(embeddings[members].to(search_device(labels.device)), classes[members])
+            scores |= cluster_scores(embeddings[members].to(data.device), classes[members])
 
     curves |= _graded_curves(found)
-    distances = squared_distances_of(data.queries, data.gallery, *pairs).sqrt()
-    skipped = 0 if missing is None else len(missing)
-    correlation = spearman(distances, found.pair_labels.double())
+    distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), found.pair_labels.double()
+    skipped, correlation = 0 if missing is None else len(missing), spearman(distances, pair_labels)
     evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, recall_ks)
-    pair_distances = torch.stack((found.pair_labels.double(), distances), 1)
-    model, oracle = g[found.positions], g[found.oracle_positions]
-    return evaluation, Ranking(
-        q, model, oracle, found.label_distances, found.oracle_label_distances, pair_distances, embeddings
-    )
+    rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
+    return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings)
 
 
 class _Found(NamedTuple):
@@ -135,21 +131,15 @@ class _Found(NamedTuple):
 
 def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Found:
     """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
-    query_class, gallery_class, relevant, others = (
-        ranked.query_class,
-        ranked.gallery_class,
-        ranked.relevant,
-        ranked.others,
-    )
-    positions, expected = ranked.found.positions, ranked.found.label_distances
-    random = others / (relevant + others).double()
+    query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
+    random = ranked.others / (ranked.relevant + ranked.others).double()
     return _Found(
         positions,
         (gallery_class[positions] != query_class[:, None]).float(),
-        expected,
-        1 - expected / 2,
+        ranked.label_distances,
+        1 - ranked.label_distances / 2,
         ranked.oracle_positions(),
-        (torch.arange(ranked.k) >= relevant[:, None]).float(),
+        (torch.arange(ranked.k) >= ranked.relevant[:, None]).float(),
         random,
         1 - random / 2,
         (query_class[pairs[0]] != gallery_class[pairs[1]]).float(),
@@ -173,21 +163,13 @@ def _rank_graded(
             beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
         ties = Ties(found.values, beyond[0])
         oracle = smallest(d, torch.arange(len(g)), k, excluded=excluded)
+        retrieved, retrieved_gain = (values.gather(1, found.positions) for values in (d, gain))
+        expected = ties.expected(retrieved, beyond[1])[:, :k], ties.expected(retrieved_gain, beyond[2])[:, :k]
         possible = (~excluded).double()
+        random = [(values * possible).sum(1) / possible.sum(1) for values in (d, gain)]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
-        blocks.append(
-            (
-                d.gather(1, found.positions)[:, :k],
-                *(
-                    ties.expected(values.gather(1, found.positions), past)[:, :k]
-                    for values, past in zip((d, gain), beyond[1:], strict=True)
-                ),
-                oracle.rows,
-                oracle.distances,
-                *((values * possible).sum(1) / possible.sum(1) for values in (d, gain)),
-                d[pairs[0][low:high] - part.start, pairs[1][low:high]],
-            )
-        )
+        pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
+        blocks.append((retrieved[:, :k], *expected, oracle.rows, oracle.distances, *random, pair_labels))
     return _Found(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 

@@ -163,11 +163,11 @@ def test_embeddings_that_are_the_labels_reach_the_oracle():
     for curve in found.curves.values():
         assert len(curve.model) == retrieval.LARGEST_K == 100
         assert curve.model == pytest.approx(curve.oracle)
-        assert curve.normalized(1) == curve.normalized(100) == pytest.approx(1)
+        assert curve.at(1).normalized() == curve.at(100).normalized() == pytest.approx(1)
         better = (lambda a, b: a < b) if curve.better == "lower" else (lambda a, b: a > b)
         assert all(better(o, r) for o, r in zip(curve.oracle, curve.random, strict=True))
     backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), VectorLabels(values[:, 0]))
-    assert backwards.curves["ndcg"].normalized(10) == pytest.approx(1)
+    assert backwards.curves["ndcg"].at(10).normalized() == pytest.approx(1)
 
 
 def test_classes_are_label_distances_0_and_1():
@@ -181,8 +181,8 @@ def test_classes_are_label_distances_0_and_1():
 
 def test_normalized_scores():
     curve = Curve("t", "lower", model=[3.0, 5.0, 6.0, 1.0], random=[5.0, 5.0, 5.0, 1.0], oracle=[1.0, 1.0, 1.0, 1.0])
-    assert [curve.normalized(k) for k in (1, 2, 3)] == [0.5, 0.0, -0.25]
-    assert math.isnan(curve.normalized(4))
+    assert [curve.at(k).normalized() for k in (1, 2, 3)] == [0.5, 0.0, -0.25]
+    assert math.isnan(curve.at(4).normalized())
 
 
 @pytest.mark.parametrize("leave_one_out", [False, True])
@@ -252,16 +252,16 @@ def test_lower_precision_of_embeddings(dtype):
 # ranking
 
 
-def rank(queries, gallery, k, itself=None):
+def rank(queries, gallery, k, self_index=None):
     """Positions `[Q, k]` of the nearest gallery items."""
-    itself = torch.full((len(queries),), -1) if itself is None else itself
-    return query_gallery.QueryGallery(queries, gallery, itself).nearest(slice(None), k).positions
+    self_index = torch.full((len(queries),), -1) if self_index is None else self_index
+    return query_gallery.QueryGallery(queries, gallery, self_index).nearest(slice(None), k).positions
 
 
-def brute_force(queries, gallery, k, itself=None):
+def brute_force(queries, gallery, k, self_index=None):
     distances = torch.stack([(gallery.double() - query).square().sum(1) for query in queries.double()])
-    if itself is not None:
-        for row, own in enumerate(itself.tolist()):
+    if self_index is not None:
+        for row, own in enumerate(self_index.tolist()):
             if own >= 0:
                 distances[row, own] = torch.inf
     return distances.sort(dim=1, stable=True).indices[:, :k]
@@ -275,9 +275,9 @@ def test_rank_equals_brute_force_with_ties_and_copies(seed, levels, items, data)
     queries = torch.randint(0, levels, (7, 3), generator=generator).float()
     k = data.draw(st.integers(1, items))
     assert torch.equal(rank(queries, gallery, k), brute_force(queries, gallery, k))
-    itself = torch.randint(-1, items, (7,), generator=generator)
+    self_index = torch.randint(-1, items, (7,), generator=generator)
     k = data.draw(st.integers(1, items - 1))
-    assert torch.equal(rank(queries, gallery, k, itself), brute_force(queries, gallery, k, itself))
+    assert torch.equal(rank(queries, gallery, k, self_index), brute_force(queries, gallery, k, self_index))
 
 
 @pytest.mark.parametrize("queries", [3, 300])
@@ -316,7 +316,7 @@ def test_rank_within_tight_clusters_far_apart(blas_from, monkeypatch):
 def test_rank_puts_the_nearest_first():
     gallery = torch.tensor([[5.0], [1.0], [3.0], [1.0]])
     assert rank(torch.zeros(1, 1), gallery, 4).tolist() == [[1, 3, 2, 0]]
-    assert rank(torch.zeros(2, 1), gallery, 2, itself=torch.tensor([1, -1])).tolist() == [[3, 2], [1, 3]]
+    assert rank(torch.zeros(2, 1), gallery, 2, self_index=torch.tensor([1, -1])).tolist() == [[3, 2], [1, 3]]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

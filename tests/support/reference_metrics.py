@@ -1,6 +1,6 @@
-"""Slow metrics of retrieval and clustering, written from their definitions: every order of equals is tried.
+"""Slow metrics of retrieval and clustering, written from their definitions: the mean over all orders of ties.
 
-Distances are fractions: two items tie where they are exactly as far. A query is left out of its own gallery by its row.
+Distances are fractions, so ties are exact. A query is excluded from its own gallery by its row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def squared_distance(x: Sequence[float], y: Sequence[float]) -> Fraction:
 
 
 def groups(embeddings: Vectors, query: int, gallery: Sequence[int]) -> list[list[int]]:
-    """The gallery without the query, nearest first, equals together."""
+    """The gallery without the query, nearest first, in groups at equal distance."""
     distances = {row: squared_distance(embeddings[query], embeddings[row]) for row in gallery if row != query}
     return [[row for row in distances if distances[row] == level] for level in sorted(set(distances.values()))]
 
@@ -31,12 +31,12 @@ def orders(ranked: list[list[int]]) -> Iterator[list[int]]:
 
 
 def patterns(ranked: list[list[bool]]) -> Iterator[list[bool]]:
-    """Which places are relevant, in every way that the groups allow; all ways are equally likely."""
-    ways = []
+    """Which places are relevant, for each distinct order of the groups; all are equally likely."""
+    patterns_of_groups = []
     for group in ranked:
         chosen = itertools.combinations(range(len(group)), sum(group))
-        ways.append([[place in places for place in range(len(group))] for places in chosen])
-    for choice in itertools.product(*ways):
+        patterns_of_groups.append([[place in places for place in range(len(group))] for places in chosen])
+    for choice in itertools.product(*patterns_of_groups):
         yield [flag for group in choice for flag in group]
 
 
@@ -102,7 +102,7 @@ def ndcg_at_k(embeddings, labels, queries, gallery, k):
 
 
 def shared_places(distances: Sequence[float], values: Sequence[float]) -> list[float]:
-    """What to expect at each place of one query's ranking: equals share their places, each is as likely at any."""
+    """The expected value at each place of one query's ranking: the mean over the items at equal distance."""
     out: list[float] = []
     for level in sorted(set(distances)):
         group = [value for distance, value in zip(distances, values, strict=True) if distance == level]
@@ -132,7 +132,7 @@ def normalized_mutual_information(classes, clusters):
 
 
 def pairwise_f1(classes, clusters):
-    """Of the pairs in one cluster those in one class, and the other way round; 1 where there is no pair of either."""
+    """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if no pair is either."""
     true_positive = false_positive = false_negative = 0
     for i, j in itertools.combinations(range(len(classes)), 2):
         same_class, same_cluster = classes[i] == classes[j], clusters[i] == clusters[j]

@@ -6,7 +6,6 @@ from contml.tasks.pose.persons import Part, draw_person
 from PIL import Image
 from support.refusals import refuses
 
-from contml import InputError
 from contml.data.renderers import poses as rendering
 from contml.data.renderers.poses import draw_pose
 
