@@ -58,7 +58,7 @@ def train(config: str, task: Task, *changes: str) -> Metrics:
         share=curve.model[last] / curve.random[last],
         untrained=before.model[last] / before.random[last],
         oracle=curve.oracle[last] / curve.random[last],
-        normalized_score=curve.normalized(_K),
+        normalized_score=curve.at(_K).normalized(),
         ndcg=evaluation.curves["ndcg"].model[last],
         spearman=evaluation.spearman,
         seconds=seconds,

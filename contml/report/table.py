@@ -24,7 +24,7 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     for name, curve in evaluation.curves.items():
         for k in evaluation.recall_at if name == "recall" else TABLE_K:
             if k <= len(curve.model):
-                rows.append([curve.title, str(k), *_numbers(curve, k), percent(curve.normalized(k))])
+                rows.append([curve.title, str(k), *_numbers(curve, k), percent(curve.at(k).normalized())])
     for score in evaluation.scores.values():
         values = [number(value) for value in (score.model, score.random, score.oracle)]
         rows.append([score.title, MISSING, *values, percent(score.normalized())])
@@ -41,7 +41,7 @@ def sentence(evaluation: Evaluation) -> str:
     if curve is None or not curve.model:
         return f"The Spearman correlation of embedding and label distance is {number(evaluation.spearman)}."
     title = "Recall" if name == "recall" else "Mean label distance"
-    normalized, random = curve.normalized(k), curve.random[k - 1]
+    normalized, random = curve.at(k).normalized(), curve.random[k - 1]
     if name == "recall" or not math.isfinite(normalized) or random <= 0:
         model, chance, oracle = _numbers(curve, k)
         return f"{title}@{k} is {model}; random ranking: {chance}, oracle: {oracle}."
