@@ -22,7 +22,7 @@ ROWS = {
 }
 
 
-def said(value):
+def shown(value):
     return value if isinstance(value, str) else repr(value).removesuffix(".0")
 
 
@@ -32,12 +32,12 @@ def test_every_loss_stands_on_the_page_once_and_in_reading_order():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_options_and_defaults_are_those_of_the_code(name):
-    told = dict(part.split(" = ") for part in ROWS[name][0].split(", ") if part)
-    assert told == {option.name: said(option.default) for option in options(LOSSES[name])}
+    documented = dict(part.split(" = ") for part in ROWS[name][0].split(", ") if part)
+    assert documented == {option.name: shown(option.default) for option in options(LOSSES[name])}
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_row_tells_value_weight_and_paper(name):
+def test_a_row_has_value_weight_and_paper(name):
     cells = [cell.strip() for cell in ROWS[name][1]]
     assert len(cells) == 5
     assert all(cells[1:4])
@@ -54,11 +54,11 @@ def test_what_is_your_label_names_every_loss_and_label_space():
 
 def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_figure():
     page = (ROOT / "docs" / "classes.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `(classes/\w+_\w+)` \| [^|]+ \| ([\d.]+|to be looked up)", page, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(classes/\w+_\w+)` \| [^|]+ \| ([\d.]+|to be looked up)", page, re.MULTILINE))
     published = {}
     for name in config_names():
         parts = load(name).config.parts
         if parts["task"].name in ("classes/cub", "classes/cars", "classes/sop", "classes/inshop"):
-            figures = parts["published"].options if "published" in parts else {}
-            published[name] = str(figures.get("recall@1", "to be looked up"))
-    assert told == published
+            metrics = parts["published"].options if "published" in parts else {}
+            published[name] = str(metrics.get("recall@1", "to be looked up"))
+    assert documented == published

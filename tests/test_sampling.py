@@ -266,7 +266,7 @@ def test_a_long_search_for_neighbours_shows_how_far_it_is(make, slow, capsys, tm
     assert shown() == ""
     assert "nearest neighbours: 1,024 of 2,100, " in shown(quiet=False, cache=tmp_path)
     assert list(tmp_path.iterdir())
-    # What the cache has is there at once: one call, and nothing to tell.
+    # What the cache has is there at once: one call, and no progress to report.
     assert shown(quiet=False, cache=tmp_path) == ""
 
 

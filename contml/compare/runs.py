@@ -85,7 +85,7 @@ def _read(run: Run) -> EvaluatedRun | str:
     total, done = config.get("training.epochs"), max(epochs, default=0.0)
     if not isinstance(total, int):
         return "its config has no training.epochs; give a folder that 'contml train' made"
-    # A folder that holds only the result does not tell how many epochs are done.
+    # A folder that holds only the result does not record how many epochs are done.
     if (run.metrics.exists() or not path.exists()) and done < total:
         return f"not finished, {round(done, 1):g} of {total} epochs; go on with: contml train --resume {run.folder}"
     try:

@@ -160,6 +160,6 @@ def draw_queries(count: int, items: int, seed: int) -> Rows:
     most = max(items - 2, 0)
     if not 0 <= count <= most:
         allowed = f"must be 0 to {most}, so that two of {items} test images are left to find"
-        raise InputError("queries", str(count), allowed, "0 makes every image a query against all others")
+        raise InputError("queries", str(count), allowed, "0 uses every image as a query against all others")
     rows: list[int] = np.random.default_rng(seed).choice(items, count, replace=False).tolist()
     return rows

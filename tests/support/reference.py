@@ -236,7 +236,7 @@ def proxy_anchor(
 ) -> Tensor:
     """1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} e^{-alpha (s(x,p) - delta)}).
 
-    plus 1/|P| sum_{p in P} log(1 + sum_{x in X_p-} e^{alpha (s(x,p) + delta)}). P: all proxies `[C,d]`, one a class;
+    plus 1/|P| sum_{p in P} log(1 + sum_{x in X_p-} e^{alpha (s(x,p) + delta)}). P: all proxies `[C,d]`, one per class;
     P+: those with an item in the batch; X_p+: the items of p's class, X_p-: the rest.
     """
     embeddings = embeddings.double()

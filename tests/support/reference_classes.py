@@ -1,4 +1,4 @@
-"""Slow and obvious references of ICE, DRO, the losses with a vector a class, and HDML's augmentor.
+"""Slow and obvious references of ICE, DRO, the losses with a vector per class, and HDML's augmentor.
 
 Written without sight of the library, next to the papers. Everything is float64 and built from scalars, so autograd
 gives the gradients to compare with. `classes` `[B]` are any whole numbers; where classes have proxies or centers, class
@@ -187,7 +187,7 @@ def _largest(losses: list[Tensor], k: int) -> list[Tensor]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# a vector a class
+# a vector per class
 
 
 def cross_entropy(
