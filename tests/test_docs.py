@@ -52,7 +52,7 @@ def test_what_is_your_label_names_every_loss_and_label_space():
         assert space.__name__ in table, space.__name__
 
 
-def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_figure():
+def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_recall():
     page = (ROOT / "docs" / "classes.md").read_text(encoding="utf-8")
     documented = dict(re.findall(r"^\| `(classes/\w+_\w+)` \| [^|]+ \| ([\d.]+|to be looked up)", page, re.MULTILINE))
     published = {}

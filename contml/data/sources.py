@@ -1,7 +1,7 @@
 """Image sources: a file, a crop of a file, pixels in memory, or a vector of features in place of an image.
 
 Image sources are small frozen dataclasses: a split holds one per item and sends them to worker processes. `read`
-returns what `contml.data.decode` takes. `stamp` names the file and the crop, so that a cache can tell images apart
+returns what `contml.data.decode` takes. `stamp` names the file and the crop, so that a cache can distinguish images
 without decoding them.
 """
 
