@@ -1,9 +1,9 @@
-"""Log-ratio loss, forward and backward, all anchors: ours against the explicit triplets and a plain closed form.
+"""Log-ratio loss, forward and backward, all anchors: ours compared with explicit triplets and a plain closed form.
 
     python -m benchmarks.log_ratio [--largest 32768]
 
-The plain form is what a careful user would write in twelve lines of torch: closed form, plain autograd, the matrix
-product for distances (without the recomputation where it cancels). Inputs are the same and values are checked equal.
+The plain form is twelve lines of torch: closed form, plain autograd, distances by matrix product (without the
+recomputation where it cancels). All forms get the same inputs, and their values are checked to be equal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def triplets(embeddings: Tensor, distances: Tensor) -> Tensor:
     member = distances > 0
     pairs = member[:, :, None] & member[:, None, :]
     terms = (r[:, :, None] - r[:, None, :]).square() * pairs
-    # Ordered pairs, the pairs of an item with itself being 0.
+    # Ordered pairs; the terms of an item with itself are 0.
     return (terms.sum((1, 2)) / (pairs.sum((1, 2)) - member.sum(1))).mean()
 
 

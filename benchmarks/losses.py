@@ -1,12 +1,12 @@
-"""Class-label losses, forward and backward: ours against pytorch-metric-learning's of the same name.
+"""Class-label losses, forward and backward: ours compared with those of pytorch-metric-learning.
 
     python -m benchmarks.losses [--sizes 128 512 1024 2048] [--large 8192] [--only NAME ...]
 
-Embeddings of dimension 512, four items a class, the same for both; two threads, alternating in one process. Values are
-checked equal in float64 where the definitions agree; `agreement` says how far, or why they are not compared. Peers that
-list all triplets of a batch stop at 1,024 items: their [B, B, B] mask of 2,048 items alone takes 8 GiB. The second
-table runs each loss in blocks on a large batch, and holds value and gradient to plain autograd on one block of all
-rows.
+Both get the same embeddings, of dimension 512 with four items per class, and run in turn in one process with two
+threads. Where the definitions agree, values are compared in float64: `agreement` is their difference, or why they are
+not compared. Peers that list all triplets of a batch stop at 1,024 items: with 2,048 items, their [B, B, B] mask takes
+8 GiB. The second table runs each loss in blocks on a large batch, and compares value and gradient with plain autograd
+on one block of all rows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from contml.config import data_arguments
 from contml.losses import LOSSES
 
 DIM, PER_CLASS = 512, 4
-#: The largest batch of a peer that lists triplets.
+#: The largest batch for peers that list triplets.
 LISTED = 1024
-#: Batches whose peak memory is measured too, in a fresh process.
+#: Batch sizes whose peak memory is measured too, in a new process.
 MEASURED = (512,)
 MIB = 1 << 20
 
 
 def inputs(batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Embeddings `[B, 512]` around class centres, not normalised, and classes `[B]`, in random order."""
+    """Unnormalized embeddings `[B, 512]` around class centres, and classes `[B]`, in random order."""
     random = torch.Generator().manual_seed(0)
     classes = torch.arange(batch).div(PER_CLASS, rounding_mode="floor")[torch.randperm(batch, generator=random)]
     centres = torch.randn(batch // PER_CLASS, DIM, generator=random, dtype=torch.float64)
@@ -52,7 +52,7 @@ def make(name: str, batch: int, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Peer:
-    """A loss of pytorch-metric-learning beside ours.
+    """A loss of pytorch-metric-learning to compare with ours.
 
     make: the peer, given the batch size. options: ours, so that the definitions agree. equal: the peer's value as ours
     has it, from (value, embeddings, classes); None: not compared, for the reason in `differs`. proxies: names of the

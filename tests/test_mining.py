@@ -7,22 +7,12 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.miners import FixedWeights
 from support.refusals import refuses
 from support.strategies import CLASS_CASES, class_batches, class_distances, seeds
 
 from contml.losses import Block, MarginLoss, TripletMarginLoss
 from contml.mining import MINERS, VTHM, All, Candidates, DistanceWeighted, Hardest, Miner, SemiHard
-
-
-class Given(Miner):
-    """Weights `[B, B]` made before: what a loss makes of any weights."""
-
-    def __init__(self, given):
-        super().__init__()
-        self.given = given
-
-    def weights(self, candidates):
-        return self.given[candidates.anchors]
 
 
 class Remembering(Miner):
@@ -383,7 +373,7 @@ def test_a_triplet_weighs_the_product_of_its_pairs(case, distance, reduction):
     weights = torch.rand(size, size, dtype=torch.float64) * 3 * (torch.rand(size, size) > 0.2)
     theirs = case.leaf()
     expected = value_and_gradient(triplet_loop(theirs, weights, case.classes, 0.1, distance, reduction), theirs)
-    loss = TripletMarginLoss(0.1, distance, reduction, miner=Given(weights))
+    loss = TripletMarginLoss(0.1, distance, reduction, miner=FixedWeights(weights))
     assert_same_in_blocks(loss, case.embeddings, case.classes, expected, case.smooth)
 
 

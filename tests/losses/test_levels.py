@@ -228,22 +228,19 @@ def test_trained_evaluated_and_resumed_on_the_concatenation(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "values"),
     [
-        (
-            ["model.levels=[hihg]"],
-            "command line: 'model.levels' is [\"hihg\"]; it must be a list of one of low, middle, high or null",
-        ),
-        (["model.levels=low"], "command line: 'model.levels' is 'low'; it must be a list of"),
-        (["model.levels=[low, low]"], "levels: ['low', 'low']"),
-        ([LEVELS, "model.backbone=vgg11"], "of vgg11 are not known"),
-        ([LEVELS, "loss=n_pairs", "step=hdml"], "command line: 'model.levels' has a loss for each level, and step"),
+        (["model.levels=[hihg]"], ["model.levels", "hihg", "low, middle, high"]),
+        (["model.levels=low"], ["model.levels", "low", "list"]),
+        (["model.levels=[low, low]"], ["levels", "['low', 'low']", "low, middle, high"]),
+        ([LEVELS, "model.backbone=vgg11"], ["vgg11"]),
+        ([LEVELS, "loss=n_pairs", "step=hdml"], ["command line", "model.levels", "step"]),
     ],
 )
-def test_what_does_not_fit(tmp_path, changes, expected):
+def test_levels_that_do_not_fit(tmp_path, changes, values):
     with pytest.raises(InputError) as error:
         check(from_text(tmp_path, True, "loss: raw", *changes))
-    assert expected in str(error.value)
+    assert [value for value in values if value not in str(error.value)] == []
     assert "\n" not in str(error.value)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.miners import FixedWeights
 from support.refusals import refuses
 from support.strategies import collapsed_classes, separated_classes
 
@@ -28,7 +29,7 @@ from contml.losses import (
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
 from contml.losses.n_pairs import class_pairs
 from contml.losses.pair_weights import pair_weights
-from contml.mining import VTHM, Miner
+from contml.mining import VTHM
 
 #: Losses that read every pair of an anchor.
 PAIRS = {
@@ -42,17 +43,6 @@ PAIRS = {
 PAIRS_OF_A_CLASS = {"n_pairs": NPairsLoss, "angular": AngularLoss}
 #: Classes 3 and 0 have pairs, (0, 2) and (3, 4); 5 is a third of class 0; 7 and 8 are alone.
 CLASSES = torch.tensor([3, 7, 3, 0, 0, 0, 8])
-
-
-class Given(Miner):
-    """Weights by the anchor's place, as given: `[B, B]`."""
-
-    def __init__(self, table):
-        super().__init__()
-        self.table = table
-
-    def weights(self, candidates):
-        return self.table[candidates.anchors]
 
 
 def batch(items, dim=5, seed=0, scale=0.6):
@@ -154,7 +144,7 @@ def test_losses_on_pairs_of_a_class_take_no_miner_and_no_memory():
 
 
 def test_a_miner_of_cosines_needs_embeddings_on_the_sphere():
-    miner = type("OnSphere", (Given,), {"sphere": True})(None)
+    miner = type("OnSphere", (FixedWeights,), {"sphere": True})(None)
     with refuses("OnSphere", got="ContrastiveLoss", allowed="cosines"):
         ContrastiveLoss(distance="euclidean", miner=miner)(batch(3), torch.tensor([0, 0, 1]))
 
@@ -239,7 +229,7 @@ def test_an_item_of_weight_two_is_an_item_listed_twice(name, block_rows):
         table = torch.ones(8, 8)
         table[:, item] = 2
         others = torch.tensor([a for a in range(8) if a != item])
-        loss = PAIRS[name](miner=Given(table))
+        loss = PAIRS[name](miner=FixedWeights(table))
         loss.block_rows = block_rows
         value, gradient = value_and_gradient(loss, x, classes, anchors=others)
         twice, labels = torch.cat((x, x[[item]])), torch.cat((classes, classes[[item]]))
@@ -256,7 +246,7 @@ def test_pairs_of_weight_zero_are_not_there(name, block_rows):
     table = torch.ones(8, 8)
     table[:, 6] = 0
     kept = torch.tensor([0, 1, 2, 3, 4, 5, 7])
-    loss = PAIRS[name](miner=Given(table))
+    loss = PAIRS[name](miner=FixedWeights(table))
     loss.block_rows = block_rows
     value, gradient = value_and_gradient(loss, x, classes, anchors=kept)
     without, of_kept = value_and_gradient(PAIRS[name](), x[kept], classes[kept])
@@ -268,7 +258,7 @@ def test_pairs_of_weight_zero_are_not_there(name, block_rows):
 @pytest.mark.parametrize("block_rows", [None, 2])
 @pytest.mark.parametrize("name", PAIRS)
 def test_everything_mined_away_is_a_zero_that_back_propagates(name, block_rows):
-    loss = PAIRS[name](miner=Given(torch.zeros(7, 7)))
+    loss = PAIRS[name](miner=FixedWeights(torch.zeros(7, 7)))
     loss.block_rows = block_rows
     value, gradient = value_and_gradient(loss, batch(7), CLASSES)
     assert value.item() == 0
@@ -284,7 +274,7 @@ def test_pairs_that_a_comparison_excludes_are_not_there(name, block_rows):
     again = torch.zeros(10, 10, dtype=torch.bool)
     again[3, 8] = again[1, 9] = True
     for anchors in (torch.arange(7), torch.tensor([5, 3, 4, 0, 1])):
-        loss, mined = PAIRS[name](), PAIRS[name](miner=Given((~again).double()))
+        loss, mined = PAIRS[name](), PAIRS[name](miner=FixedWeights((~again).double()))
         loss.block_rows = mined.block_rows = block_rows
         ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
         comparison = loss.compare(ours, classes, anchors)

@@ -95,23 +95,15 @@ def log_ratio(
         losses = []
         for i in items:
             for j in items:
-                wanted = label_distances[row, i] < label_distances[row, j] if strict else i < j
-                if not wanted:
+                if not (label_distances[row, i] < label_distances[row, j] if strict else i < j):
                     continue
-                if squared:
-                    d_i = squared_euclidean(embeddings[a], embeddings[i])
-                    d_j = squared_euclidean(embeddings[a], embeddings[j])
-                else:
-                    d_i = euclidean(embeddings[a], embeddings[i])
-                    d_j = euclidean(embeddings[a], embeddings[j])
+                distance = squared_euclidean if squared else euclidean
+                d_i, d_j = distance(embeddings[a], embeddings[i]), distance(embeddings[a], embeddings[j])
                 ratio = torch.log((d_i + EPS) / (d_j + EPS))
                 label_ratio = torch.log((label_distances[row, i] + EPS) / (label_distances[row, j] + EPS))
                 losses.append((ratio - label_ratio) ** 2)
-        if losses:
-            of_anchors.append(_sum(losses) / len(losses))
-    if not of_anchors:
-        return _zero(embeddings)
-    return _sum(of_anchors) / len(of_anchors)
+        of_anchors.append(losses)
+    return _mean_of_means(of_anchors, embeddings)
 
 
 def dense_triplet(
@@ -139,11 +131,8 @@ def dense_triplet(
                 losses.append(
                     _hinge(squared_euclidean(unit[a], unit[i]) - squared_euclidean(unit[a], unit[j]) + margin)
                 )
-        if losses:
-            of_anchors.append(_sum(losses) / len(losses))
-    if not of_anchors:
-        return _zero(embeddings)
-    return _sum(of_anchors) / len(of_anchors)
+        of_anchors.append(losses)
+    return _mean_of_means(of_anchors, embeddings)
 
 
 def triplet_margin(
@@ -340,6 +329,12 @@ def _positions(anchors: Sequence[int] | Tensor | None, batch: int) -> list[int]:
 
 def _zero(x: Tensor) -> Tensor:
     return x.double().sum() * 0.0
+
+
+def _mean_of_means(of_anchors: list[list[Tensor]], embeddings: Tensor) -> Tensor:
+    """The mean over the losses of each anchor, then over the anchors that have any."""
+    means = [_sum(losses) / len(losses) for losses in of_anchors if losses]
+    return _sum(means) / len(means) if means else _zero(embeddings)
 
 
 def _sum(terms: list[Tensor]) -> Tensor:

@@ -187,7 +187,7 @@ def _largest(losses: list[Tensor], k: int) -> list[Tensor]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# a vector per class
+# proxies, one per class
 
 
 def cross_entropy(

@@ -1,8 +1,8 @@
-"""Slow and obvious references of the pair losses on class labels: loops over anchors, positives and negatives.
+"""Slow references of the pair losses on class labels: loops over anchors, positives and negatives.
 
-Written without sight of the library, next to the papers. Everything is float64 and built from scalars, so autograd
-gives the gradients to compare with. `classes` `[B]` are any whole numbers; `anchors` are the anchors' positions in the
-batch (default all) and m is their number. An anchor is left out of its own sets by its index, never by a value. s is
+Written from the papers, independently of the library. Everything is float64 and built from scalars, so that autograd
+gives the gradients to compare with. `classes` `[B]` are any integers; `anchors` are the positions of the anchors in the
+batch (default all), and m is their number. An anchor is excluded from its own sets by its index, never by a value. s is
 the cosine similarity, d the Euclidean distance, I_ij 1 for a positive and 0 for a negative pair.
 """
 
@@ -19,7 +19,7 @@ from .reference import _hinge, _positions, _root, _sum, _zero
 Classes = Sequence[int] | Tensor
 Anchors = Sequence[int] | Tensor | None
 Pair = tuple[int, int]
-Kept = tuple[list[Pair], list[Pair]] | None  # (anchor, positive) and (anchor, negative): what a miner left
+Kept = tuple[list[Pair], list[Pair]] | None  # the pairs (anchor, positive) and (anchor, negative) that a miner kept
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def negatives(classes: Classes, i: int) -> list[int]:
 
 
 def partners(classes: Classes, i: int, kept: Kept = None) -> tuple[list[int], list[int]]:
-    """P_i and N_i; or, of the pairs that a miner kept, those with anchor i: a pair listed three times counts thrice."""
+    """P_i and N_i; or those of the pairs that a miner kept, each as often as it is listed."""
     if kept is None:
         return positives(classes, i), negatives(classes, i)
     return [j for a, j in kept[0] if a == i], [j for a, j in kept[1] if a == i]
@@ -90,6 +90,18 @@ def _mean(terms: list[Tensor]) -> Tensor:
     return _sum(terms) / max(1, len(terms))
 
 
+def mean_over_anchors(
+    term: Callable[[int, list[int], list[int]], Tensor],
+    embeddings: Tensor,
+    classes: Classes,
+    anchors: Anchors,
+    kept: Kept,
+) -> Tensor:
+    """1/m sum_i term(i, P_i, N_i)."""
+    rows = _positions(anchors, len(embeddings))
+    return _zero(embeddings) + _mean([term(i, *partners(classes, i, kept)) for i in rows])
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # losses of pairs
 
@@ -107,19 +119,16 @@ def contrastive(
     Euclidean: 1/m sum_i sum_{j != i} y_ij d_ij^2 + (1 - y_ij) [delta - d_ij]_+^2, delta 1, y_ij = I_ij.
     """
     x, s = embeddings.double(), cosines(embeddings)
-    rows = _positions(anchors, len(x))
-    loss = _zero(x)
-    for i in rows:
-        p, n = partners(classes, i, kept)
+
+    def term(i: int, p: list[int], n: list[int]) -> Tensor:
         if distance == "cosine":
             base = 0.5 if margin is None else margin
-            loss = loss - _sum([s[i][j] for j in p])
-            loss = loss + _sum([_hinge(s[i][j] - base) for j in n])
-        else:
-            delta = 1.0 if margin is None else margin
-            loss = loss + _sum([squared_euclidean(x[i], x[j]) for j in p])
-            loss = loss + _sum([_hinge(delta - euclidean(x[i], x[j])) ** 2 for j in n])
-    return loss / len(rows)
+            return _sum([_hinge(s[i][j] - base) for j in n]) - _sum([s[i][j] for j in p])
+        delta = 1.0 if margin is None else margin
+        pull = _sum([squared_euclidean(x[i], x[j]) for j in p])
+        return pull + _sum([_hinge(delta - euclidean(x[i], x[j])) ** 2 for j in n])
+
+    return mean_over_anchors(term, embeddings, classes, anchors, kept)
 
 
 def lifted_structure(
@@ -127,19 +136,17 @@ def lifted_structure(
 ) -> Tensor:
     """1/m sum_i [ log sum_{j in P_i} e^{-s_ij} + log sum_{j in N_i} e^{s_ij} + lambda ]_+.
 
-    Unified view, Eq. 9, with the sign of the negative term that its weights Eq. 11 have. An anchor that lacks positives
-    or negatives adds 0.
+    Unified view, Eq. 9, with the sign of the negative term that its weights Eq. 11 have. An anchor without positives or
+    without negatives adds 0.
     """
     s = cosines(embeddings)
-    rows = _positions(anchors, len(embeddings))
-    loss = _zero(embeddings)
-    for i in rows:
-        p, n = partners(classes, i, kept)
-        if p and n:
-            pull = log_sum_exp([-s[i][j] for j in p])
-            push = log_sum_exp([s[i][j] for j in n])
-            loss = loss + _hinge(pull + push + margin)
-    return loss / len(rows)
+
+    def term(i: int, p: list[int], n: list[int]) -> Tensor:
+        if not p or not n:
+            return _zero(embeddings)
+        return _hinge(log_sum_exp([-s[i][j] for j in p]) + log_sum_exp([s[i][j] for j in n]) + margin)
+
+    return mean_over_anchors(term, embeddings, classes, anchors, kept)
 
 
 def binomial_deviance(
@@ -156,15 +163,12 @@ def binomial_deviance(
     Unified view, Eq. 12, divided by m.
     """
     s = cosines(embeddings)
-    rows = _positions(anchors, len(embeddings))
-    loss = _zero(embeddings)
-    for i in rows:
-        p, n = partners(classes, i, kept)
-        if p:
-            loss = loss + _sum([softplus(alpha * (base - s[i][j])) for j in p]) / len(p)
-        if n:
-            loss = loss + _sum([softplus(beta * (s[i][j] - base)) for j in n]) / len(n)
-    return loss / len(rows)
+
+    def term(i: int, p: list[int], n: list[int]) -> Tensor:
+        pull = _mean([softplus(alpha * (base - s[i][j])) for j in p])
+        return pull + _mean([softplus(beta * (s[i][j] - base)) for j in n])
+
+    return mean_over_anchors(term, embeddings, classes, anchors, kept)
 
 
 def raw(
@@ -181,13 +185,12 @@ def raw(
     Unified view, Eq. 17.
     """
     s = cosines(embeddings)
-    rows = _positions(anchors, len(embeddings))
-    loss = _zero(embeddings)
-    for i in rows:
-        p, n = partners(classes, i, kept)
-        loss = loss + log_one_plus_sum_exp([-alpha * (s[i][j] - base) for j in p]) / alpha
-        loss = loss + log_one_plus_sum_exp([beta * (s[i][j] - base) for j in n]) / beta
-    return loss / len(rows)
+
+    def term(i: int, p: list[int], n: list[int]) -> Tensor:
+        pull = log_one_plus_sum_exp([-alpha * (s[i][j] - base) for j in p]) / alpha
+        return pull + log_one_plus_sum_exp([beta * (s[i][j] - base) for j in n]) / beta
+
+    return mean_over_anchors(term, embeddings, classes, anchors, kept)
 
 
 def multi_similarity(
@@ -218,20 +221,16 @@ def ranked_list(
     differentiated. P*, N*: the positives and negatives whose hinge is above 0.
     """
     x = [unit(row) for row in embeddings.double()]
-    rows = _positions(anchors, len(embeddings))
-    loss = _zero(embeddings)
-    for a in rows:
-        p, n = partners(classes, a, kept)
+
+    def term(a: int, p: list[int], n: list[int]) -> Tensor:
         pulls = [_hinge(euclidean(x[a], x[j]) - (boundary - margin)) for j in p]
-        pulls = [pull for pull in pulls if pull > 0]
-        if pulls:
-            loss = loss + _sum(pulls) / len(pulls) / 2
         pushes = [_hinge(boundary - euclidean(x[a], x[j])) for j in n]
-        pushes = [push for push in pushes if push > 0]
-        if pushes:
-            w = [math.exp(scale * push.item()) for push in pushes]  # push = b - d where it is above 0
-            loss = loss + _sum([w_j * push for w_j, push in zip(w, pushes, strict=True)]) / sum(w) / 2
-    return loss / len(rows)
+        pulls, pushes = [pull for pull in pulls if pull > 0], [push for push in pushes if push > 0]
+        w = [math.exp(scale * push.item()) for push in pushes]  # push = b - d where it is above 0
+        l_n = _sum([w_j * push for w_j, push in zip(w, pushes, strict=True)]) / (sum(w) or 1)
+        return _mean(pulls) / 2 + l_n / 2
+
+    return mean_over_anchors(term, embeddings, classes, anchors, kept)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -239,7 +238,7 @@ def ranked_list(
 
 
 def first_pairs(classes: Classes) -> list[Pair]:
-    """(a, p) of each class: its first two items in the batch. A class of one has none."""
+    """(a, p) of each class: its first two items in the batch; a class with a single item has none."""
     pairs = []
     for c in sorted({int(c) for c in classes}):
         items = [i for i in range(len(classes)) if int(classes[i]) == c]
@@ -291,7 +290,7 @@ def angular(embeddings: Tensor, classes: Classes, anchors: Anchors = None, alpha
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# mining: the pairs that count, as lists of (anchor, positive) and of (anchor, negative)
+# mining: the pairs that are kept, as lists of (anchor, positive) and of (anchor, negative)
 
 
 def vthm(
@@ -299,7 +298,7 @@ def vthm(
 ) -> tuple[list[Pair], list[Pair]]:
     """Negatives with s_in > min_{P_i} s - eps, positives with s_ip < max_{N_i} s + eps.
 
-    The minimum of nothing is above, the maximum of nothing below every number: with nothing to violate, none is kept.
+    Without positives the minimum is inf, without negatives the maximum -inf: then no pair is kept.
     """
     s = cosines(embeddings.detach())
     kept_positives, kept_negatives = [], []
@@ -327,7 +326,7 @@ def semi_hard(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> 
 
 
 def hardest(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> tuple[list[Pair], list[Pair]]:
-    """Of each anchor the farthest positive and the nearest negative (Hermans et al. 2017)."""
+    """The farthest positive and the nearest negative of each anchor (Hermans et al. 2017)."""
     s = cosines(embeddings.detach())
     kept_positives, kept_negatives = [], []
     for a in _positions(anchors, len(embeddings)):
@@ -339,16 +338,16 @@ def hardest(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> tu
     return kept_positives, kept_negatives
 
 
-def _smallest(values: list[Tensor], places: list[int]) -> int:
-    return min(places, key=lambda j: values[j].item())
+def _smallest(values: list[Tensor], items: list[int]) -> int:
+    return min(items, key=lambda j: values[j].item())
 
 
-def _largest(values: list[Tensor], places: list[int]) -> int:
-    return max(places, key=lambda j: values[j].item())
+def _largest(values: list[Tensor], items: list[int]) -> int:
+    return max(items, key=lambda j: values[j].item())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# weights: w_ij = (1 - 2 I_ij) dH / ds_ij in closed form, H the loss before its common divisor. 0 on the diagonal
+# weights: w_ij = (1 - 2 I_ij) dH / ds_ij in closed form, H the loss times its common divisor; 0 on the diagonal
 
 
 def contrastive_weights(embeddings: Tensor, classes: Classes, margin: float = 0.5) -> Tensor:
@@ -364,13 +363,13 @@ def triplet_weights(embeddings: Tensor, classes: Classes, margin: float = 0.1) -
     def violated(i: int, p: int, n: int) -> bool:
         return s[i][n].item() - s[i][p].item() + margin > 0
 
-    def of_positive(i: int, j: int) -> float:
+    def positive_weight(i: int, j: int) -> float:
         return len([n for n in negatives(classes, i) if violated(i, j, n)])
 
-    def of_negative(i: int, j: int) -> float:
+    def negative_weight(i: int, j: int) -> float:
         return len([p for p in positives(classes, i) if violated(i, p, j)])
 
-    return _weights(classes, of_positive, of_negative)
+    return _weights(classes, positive_weight, negative_weight)
 
 
 def lifted_structure_weights(embeddings: Tensor, classes: Classes, margin: float = 1.0) -> Tensor:
@@ -386,13 +385,13 @@ def lifted_structure_weights(embeddings: Tensor, classes: Classes, margin: float
             return False
         return math.log(sum(math.exp(-s[i][k]) for k in p)) + math.log(sum(math.exp(s[i][k]) for k in n)) + margin > 0
 
-    def of_positive(i: int, j: int) -> float:
+    def positive_weight(i: int, j: int) -> float:
         return math.exp(-s[i][j]) / sum(math.exp(-s[i][k]) for k in positives(classes, i)) if active(i) else 0.0
 
-    def of_negative(i: int, j: int) -> float:
+    def negative_weight(i: int, j: int) -> float:
         return math.exp(s[i][j]) / sum(math.exp(s[i][k]) for k in negatives(classes, i)) if active(i) else 0.0
 
-    return _weights(classes, of_positive, of_negative)
+    return _weights(classes, positive_weight, negative_weight)
 
 
 def binomial_deviance_weights(
@@ -404,15 +403,15 @@ def binomial_deviance_weights(
     """
     s = [[x.item() for x in row] for row in cosines(embeddings.detach())]
 
-    def of_positive(i: int, j: int) -> float:
+    def positive_weight(i: int, j: int) -> float:
         e = math.exp(alpha * (base - s[i][j]))
         return alpha / len(positives(classes, i)) * e / (1 + e)
 
-    def of_negative(i: int, j: int) -> float:
+    def negative_weight(i: int, j: int) -> float:
         e = math.exp(beta * (s[i][j] - base))
         return beta / len(negatives(classes, i)) * e / (1 + e)
 
-    return _weights(classes, of_positive, of_negative)
+    return _weights(classes, positive_weight, negative_weight)
 
 
 def raw_weights(
@@ -424,24 +423,24 @@ def raw_weights(
     """
     s = [[x.item() for x in row] for row in cosines(embeddings.detach())]
 
-    def of_positive(i: int, j: int) -> float:
+    def positive_weight(i: int, j: int) -> float:
         others = sum(math.exp(alpha * (s[i][j] - s[i][k])) for k in positives(classes, i))
         return 1 / (math.exp(alpha * (s[i][j] - base)) + others)
 
-    def of_negative(i: int, j: int) -> float:
+    def negative_weight(i: int, j: int) -> float:
         others = sum(math.exp(beta * (s[i][k] - s[i][j])) for k in negatives(classes, i))
         return 1 / (math.exp(beta * (base - s[i][j])) + others)
 
-    return _weights(classes, of_positive, of_negative)
+    return _weights(classes, positive_weight, negative_weight)
 
 
 def _weights(
-    classes: Classes, of_positive: Callable[[int, int], float], of_negative: Callable[[int, int], float]
+    classes: Classes, positive_weight: Callable[[int, int], float], negative_weight: Callable[[int, int], float]
 ) -> Tensor:
     w = torch.zeros(len(classes), len(classes), dtype=torch.float64)
     for i in range(len(classes)):
         for j in positives(classes, i):
-            w[i, j] = of_positive(i, j)
+            w[i, j] = positive_weight(i, j)
         for j in negatives(classes, i):
-            w[i, j] = of_negative(i, j)
+            w[i, j] = negative_weight(i, j)
     return w

@@ -185,9 +185,23 @@ def perfect_retrieval(queries: int = 3, gallery: int = 7, seed: int = 0) -> tupl
 # fixed cases: pytest.mark.parametrize("case", CLASS_CASES, ids=str)
 
 
+class _Case:
+    """A named batch."""
+
+    name: str
+    embeddings: Tensor
+
+    def leaf(self) -> Tensor:
+        """A new copy of the embeddings that requires a gradient."""
+        return self.embeddings.clone().requires_grad_()
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass(frozen=True, eq=False)
-class ClassCase:
-    """A named batch with classes; `num_classes` is enough for proxies or boundaries a class."""
+class ClassCase(_Case):
+    """A named batch with classes; `num_classes` is the number of proxies or boundaries, one per class."""
 
     name: str
     embeddings: Tensor
@@ -202,29 +216,15 @@ class ClassCase:
     def distances(self) -> Tensor:
         return class_distances(self.classes)
 
-    def leaf(self) -> Tensor:
-        """A fresh copy of the embeddings that asks for a gradient."""
-        return self.embeddings.clone().requires_grad_()
-
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True, eq=False)
-class DistanceCase:
+class DistanceCase(_Case):
     """A named batch with label distances `[B, B]`."""
 
     name: str
     embeddings: Tensor
     distances: Tensor
     smooth: bool = True
-
-    def leaf(self) -> Tensor:
-        """A fresh copy of the embeddings that asks for a gradient."""
-        return self.embeddings.clone().requires_grad_()
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def _generator(seed: int) -> torch.Generator:
