@@ -19,8 +19,7 @@ from contml.labels.captions import tokens
 from ..captions.split import word_vectors
 from ..layout.class_numbers import to_classes
 from ..layout.maps import check_shape, read_image_map
-from .cells import Decimal, decimal_comma, is_missing, number, separator, texts
-from .paths import CellFiles
+from .cells import CellFiles, Decimal, decimal_comma, is_missing, number, separator, texts
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
