@@ -94,7 +94,7 @@ def metrics(found: Evaluation) -> dict[str, float]:
 
 
 def untrained(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
-    """The figures of the backbone's features, and of the embeddings of a new head on them."""
+    """The metrics of the backbone's features, and of the embeddings of a new head on them."""
     task, images = experiment.build_task(), experiment.build_images()
     test, model = task.test, experiment.build_model(task)
     found = [embed(each, test, images)[0] for each in (Features(model), model)]

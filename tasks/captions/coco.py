@@ -11,7 +11,7 @@ from contml.data import Task
 from .._readers.coco import listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .karpathy import Entry, read_karpathy
-from .records import Options, Record, make_task
+from .split import Options, Record, make_task
 
 
 def coco(

@@ -12,7 +12,7 @@ from contml.data import Task
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import part_of, read_lists, split_by_column, split_by_lists
 from .._readers.text import read_csv, read_json
-from .records import Options, Record, make_task
+from .split import Options, Record, make_task
 
 
 def files(

@@ -11,7 +11,7 @@ from contml.data import Task
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.text import add_once, read_lines, read_names
 from .karpathy import read_karpathy
-from .records import Options, Record, make_task
+from .split import Options, Record, make_task
 
 
 def flickr(

@@ -11,32 +11,21 @@ from collections.abc import Sequence
 from .scenes import Random, Scene, Thing, draw_weighted
 
 NOUNS = {
-    "ball": ("ball", "ball", "sphere"),
-    "box": ("box", "box", "crate", "cube"),
-    "cone": ("cone", "cone", "pylon"),
-    "mug": ("mug", "cup"),
-    "bottle": ("bottle", "bottle", "flask"),
-    "lamp": ("lamp", "lamp", "light"),
-    "balloon": ("balloon",),
-    "cat": ("cat", "cat", "kitten", "kitty"),
-    "bird": ("bird", "bird", "songbird"),
-    "car": ("car", "car", "automobile", "vehicle"),
-    "table": ("table", "table", "bench", "desk"),
-    "tree": ("tree", "tree", "oak"),
-}
+    "ball": ("ball", "ball", "sphere"), "box": ("box", "box", "crate", "cube"),
+    "cone": ("cone", "cone", "pylon"), "mug": ("mug", "cup"),
+    "bottle": ("bottle", "bottle", "flask"), "lamp": ("lamp", "lamp", "light"),
+    "balloon": ("balloon",), "cat": ("cat", "cat", "kitten", "kitty"),
+    "bird": ("bird", "bird", "songbird"), "car": ("car", "car", "automobile", "vehicle"),
+    "table": ("table", "table", "bench", "desk"), "tree": ("tree", "tree", "oak"),
+}  # fmt: skip
 COLOURS = {
-    "red": ("red", "red", "crimson", "scarlet"),
-    "orange": ("orange", "orange", "tangerine"),
-    "yellow": ("yellow", "yellow", "golden"),
-    "green": ("green", "green", "emerald"),
-    "blue": ("blue", "blue", "navy"),
-    "purple": ("purple", "purple", "violet"),
-    "pink": ("pink", "pink", "rosy"),
-    "brown": ("brown", "brown", "tan"),
-    "black": ("black", "black", "dark"),
-    "grey": ("grey", "gray", "silver"),
+    "red": ("red", "red", "crimson", "scarlet"), "orange": ("orange", "orange", "tangerine"),
+    "yellow": ("yellow", "yellow", "golden"), "green": ("green", "green", "emerald"),
+    "blue": ("blue", "blue", "navy"), "purple": ("purple", "purple", "violet"),
+    "pink": ("pink", "pink", "rosy"), "brown": ("brown", "brown", "tan"),
+    "black": ("black", "black", "dark"), "grey": ("grey", "gray", "silver"),
     "white": ("white", "white", "pale"),
-}
+}  # fmt: skip
 SIZES = {True: ("large", "big", "big", "huge"), False: ("small", "little", "little", "tiny")}
 PATTERNS = {
     "plain": ("plain",),
@@ -52,20 +41,14 @@ PLACES = {
     "street": ("on the street", "on the road", "in a street", "on the asphalt of a road"),
 }
 VERBS = {
-    "ball": ("lies", "is", "rests", "has rolled to a stop"),
-    "box": ("stands", "is", "has been put down"),
-    "cone": ("stands", "is", "has been put up"),
-    "mug": ("stands", "is", "has been put down"),
-    "bottle": ("stands", "is", "has been put down"),
-    "lamp": ("stands", "is", "shines"),
-    "balloon": ("floats", "hovers", "hangs"),
-    "cat": ("sits", "is sitting", "waits"),
-    "bird": ("perches", "is sitting", "has landed"),
-    "car": ("is parked", "stands", "has stopped"),
-    "table": ("stands", "is"),
-    "tree": ("grows", "stands"),
+    "ball": ("lies", "is", "rests", "has rolled to a stop"), "box": ("stands", "is", "has been put down"),
+    "cone": ("stands", "is", "has been put up"), "mug": ("stands", "is", "has been put down"),
+    "bottle": ("stands", "is", "has been put down"), "lamp": ("stands", "is", "shines"),
+    "balloon": ("floats", "hovers", "hangs"), "cat": ("sits", "is sitting", "waits"),
+    "bird": ("perches", "is sitting", "has landed"), "car": ("is parked", "stands", "has stopped"),
+    "table": ("stands", "is"), "tree": ("grows", "stands"),
     "flying bird": ("flies", "is flying", "flutters"),
-}
+}  # fmt: skip
 RELATIONS = {
     "on": ("on", "on top of", "atop"),
     "above": ("above", "over", "high above"),

@@ -15,6 +15,7 @@ from .scenes import Random, Scene, Thing
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Colour: TypeAlias = "tuple[int, int, int]"
+Box: TypeAlias = "tuple[int, int, int, int]"
 
 SUPERSAMPLING = 3
 _BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
@@ -193,7 +194,7 @@ def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dt
         start = stop
 
 
-def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, box: tuple[int, int, int, int]) -> None:
+def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, box: Box) -> None:
     corners = part.at if part.shape == "polygon" else part.at[:4]
     xs = [(thing.x + x * thing.width) * side - box[0] for x in corners[::2]]
     ys = [(thing.base - y * thing.height) * side - box[1] for y in corners[1::2]]
@@ -207,15 +208,7 @@ def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, bo
         pen.arc(frame, part.at[4], part.at[5], fill=255, width=max(2, round(0.1 * thing.height * side)))
 
 
-def _fill(
-    canvas: Image.Image,
-    mask: Image.Image,
-    box: tuple[int, int, int, int],
-    paint: str,
-    colour: Colour,
-    thing: Thing,
-    rim: int,
-) -> None:
+def _fill(canvas: Image.Image, mask: Image.Image, box: Box, paint: str, colour: Colour, thing: Thing, rim: int) -> None:
     shades = {"dark": _mix(colour, _BLACK, 0.3), "light": _mix(colour, _WHITE, 0.3)}
     own = _FIXED.get(paint) or shades.get(paint, colour)
     corner = box[:2]
@@ -260,7 +253,7 @@ def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image
     return texture
 
 
-def _cast_shadow(canvas: Image.Image, thing: Thing, box: tuple[int, int, int, int]) -> None:
+def _cast_shadow(canvas: Image.Image, thing: Thing, box: Box) -> None:
     width, flat = box[2] - box[0], max(3, (box[2] - box[0]) // 5)
     mask = Image.new("L", (width, flat))
     ImageDraw.Draw(mask).ellipse((width // 12, 0, width - 1, flat - 1), fill=95)

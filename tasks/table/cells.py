@@ -1,13 +1,20 @@
-"""Parse the cells of a table: a number, a date, a list of numbers or of texts, or an empty cell."""
+"""The cells of a table: a number, a date, a list of numbers or of texts, the path of a file, or an empty cell."""
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from .._readers.folders import IMAGE_SUFFIXES, Files
 
 #: Words for a missing number.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
@@ -18,6 +25,10 @@ _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
 #: Separators of tags, the first that a column uses.
 SEPARATORS = (";", "|", ",")
+_SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm")
+_MAP_MODES = ("1", "L", "P", "I", "I;16")
+#: A photograph has more grey values than this, a label map seldom.
+_FEW_VALUES = 64
 
 Decimal = Literal["auto", "point", "comma"]
 
@@ -96,3 +107,42 @@ def texts(cell: str) -> list[str] | None:
 def separator(cells: Sequence[str]) -> str | None:
     """The separator of the tags of a column, the first of `;`, `|`, `,` that it uses; None: one tag per cell."""
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
+
+
+class CellFiles(Files):
+    """The files that cells name.
+
+    Args:
+        root: the folder that relative paths start from.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = str(root)
+        self._start = "" if self.root == "." else self.root
+
+    def place(self, cell: str) -> str:
+        """The path of a cell's file."""
+        cell = cell.strip()
+        if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
+            cell = cell.replace("\\", "/")
+        return os.path.join(self._start, os.path.expanduser(cell) if cell.startswith("~") else cell)  # noqa: PTH111, PTH118
+
+
+def looks_like_paths(cells: Sequence[str]) -> bool:
+    """Whether at least nine in ten cells end like names of image files."""
+    return sum(cell.lower().endswith(_SUFFIXES) for cell in cells) >= 0.9 * len(cells) > 0
+
+
+def looks_like_maps(paths: Sequence[str]) -> bool:
+    """Whether files may hold label maps: one channel, lossless, few values."""
+    for path in paths:
+        try:
+            with Image.open(path) as picture:
+                if picture.mode not in _MAP_MODES or picture.format in ("JPEG", "WEBP"):
+                    return False
+                if len(np.unique(np.asarray(picture))) > _FEW_VALUES:
+                    return False
+        except (OSError, SyntaxError, ValueError):
+            return False
+    return bool(paths)

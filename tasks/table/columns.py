@@ -14,18 +14,21 @@ from contml import InputError
 from contml._support.errors import did_you_mean
 
 from .._readers.splits import part_of
-from .cells import SEPARATORS, Decimal, date_in_days, decimal_comma, is_missing, number, numbers, texts
-from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, OrdinalLabel, TagsLabel
-from .number_labels import (
-    LATITUDE,
-    LONGITUDE,
-    DateLabel,
-    GeoLabel,
-    LogNumberLabel,
-    NumberLabel,
-    VectorLabel,
+from .cells import (
+    SEPARATORS,
+    CellFiles,
+    Decimal,
+    date_in_days,
+    decimal_comma,
+    is_missing,
+    looks_like_maps,
+    looks_like_paths,
+    number,
+    numbers,
+    texts,
 )
-from .paths import CellFiles, looks_like_maps, looks_like_paths
+from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, OrdinalLabel, TagsLabel
+from .number_labels import LATITUDE, LONGITUDE, DateLabel, GeoLabel, LogNumberLabel, NumberLabel, VectorLabel
 from .reading import Table
 
 #: Every kind of label by its name in a config.

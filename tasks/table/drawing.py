@@ -111,9 +111,7 @@ def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.I
 
 
 def draw_parts(
-    pictures: tuple[Image.Image, Image.Image],
-    parts: Sequence[tuple[str, tuple[str, str], float, float]],
-    width: int,
+    pictures: tuple[Image.Image, Image.Image], parts: Sequence[tuple[str, tuple[str, str], float, float]], width: int
 ) -> Image.Image:
     """Two pictures, and the terms of their label distance.
 

@@ -10,12 +10,11 @@ from contml._support.validation import check_at_least
 from contml.data import Task
 
 from .._readers.folders import data_folder
-from .cells import Decimal
+from .cells import CellFiles, Decimal
 from .columns import choose_columns
 from .items import choose_queries, read_items
 from .labels import Options, Scale
 from .overview import describe_columns, suggest_config
-from .paths import CellFiles
 from .reading import read_table
 from .split import make_split
 

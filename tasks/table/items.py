@@ -13,9 +13,9 @@ from contml.data import draw_queries
 
 from .._readers.folders import Missing
 from .._readers.splits import part_of
+from .cells import CellFiles
 from .columns import KINDS, Roles, Spec
 from .labels import CaptionsLabel, Label, MapLabel, Options
-from .paths import CellFiles
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -62,14 +62,7 @@ class Items:
 
 
 def read_items(
-    table: Table,
-    roles: Roles,
-    specs: Sequence[Spec],
-    options: Options,
-    *,
-    group: str | None,
-    test: float,
-    missing: Missing,
+    table: Table, roles: Roles, specs: list[Spec], options: Options, *, group: str | None, test: float, missing: Missing
 ) -> Items:
     """Read the labels, omit incomplete rows, and split the others into training and test.
 

@@ -16,10 +16,9 @@ from contml.data.renderers.label_maps import shrink
 from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
 from contml.labels.captions import tokens
 
-from ..captions.split import word_vectors
-from ..layout.maps import check_shape, read_image_map, to_classes
-from .cells import Decimal, decimal_comma, is_missing, number, separator, texts
-from .paths import CellFiles
+from .._readers.label_maps import check_shape, read_image_map, to_classes
+from .._readers.word_vectors import word_vectors
+from .cells import CellFiles, Decimal, decimal_comma, is_missing, number, separator, texts
 from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

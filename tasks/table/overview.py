@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from contml._support.text import number
 from contml.data import Split
@@ -18,14 +17,7 @@ _NEAREST, _SLOWER = 50_000, {"captions": (20_000, 3_000), "map": (20_000, 10_000
 
 
 def describe_columns(
-    table: Table,
-    roles: Roles,
-    specs: Sequence[Spec],
-    items: Items,
-    test: Split,
-    *,
-    given_image: bool,
-    group: str | None,
+    table: Table, roles: Roles, specs: list[Spec], items: Items, test: Split, *, given_image: bool, group: str | None
 ) -> list[list[str]]:
     """How every column was read, why, and its values: rows of texts, a header first.
 

@@ -6,6 +6,7 @@ import csv
 import json
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ _SNIFFED, _CHUNK = 100, 10_000
 _SHARED = 20_000
 
 
+@dataclass(frozen=True, eq=False)
 class Table:
     """Columns of text, `[N]` cells each; a missing cell is an empty text.
 
@@ -36,17 +38,12 @@ class Table:
         delimiter: between the cells of a row; None where there is none.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        form: str,
-        columns: dict[str, list[str]],
-        lines: Sequence[int] | None = None,
-        opaque: dict[str, str] | None = None,
-        delimiter: str | None = None,
-    ) -> None:
-        self.path, self.form, self.columns, self.lines = path, form, columns, lines
-        self.opaque, self.delimiter = opaque or {}, delimiter
+    path: Path
+    form: str
+    columns: dict[str, list[str]]
+    lines: Sequence[int] | None = None
+    opaque: dict[str, str] = field(default_factory=dict)
+    delimiter: str | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))

@@ -131,7 +131,7 @@ def write_sop(folder, train=range(1, 9), test=range(11319, 11323), per_class=5):
 
 
 def write_inshop(folder, train=8, test=4, per_class=5, tree="img"):
-    """`Eval/list_eval_partition.txt` and `Img/img`: two images of each test garment are queries, the rest gallery."""
+    """`Eval/list_eval_partition.txt` and `Img/img`: two images of each test garment are queries."""
     rows = []
     for number in range(1, train + test + 1):
         kind = "WOMEN/Dresses" if number % 2 else "MEN/Jackets_Vests"
