@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from contml import InputError
 from contml._support.validation import check_at_least, check_choice
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries, query_split
 from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Vectors
 from contml.labels import CaptionLabels
-from contml.labels.captions import load_word_vectors, tokens, train_word_vectors
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import refuse_shared
-
-Captions: TypeAlias = "Sequence[Sequence[str]]"
+from .._readers.word_vectors import Captions, word_vectors
 
 
 class Record(NamedTuple):
@@ -177,32 +172,6 @@ def make_split(
         renderer=CaptionRenderer(kept_captions),
         explainer=CaptionExplainer(kept_captions, kept_names, vectors, normalize),
     )
-
-
-def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> Vectors:
-    """The vectors of all words of these captions that have one.
-
-    Args:
-        path: a file of word vectors; None: they are trained on the training captions.
-        train: the captions of each training image.
-        test: the captions of each test image.
-        dim: dimension of vectors that are trained.
-        seed: seed of that training.
-
-    Raises:
-        InputError: the file cannot be read, or fewer than half of the words have a vector in it.
-    """
-    train_words, test_words = ([tokens(text) for texts in images for text in texts] for images in (train, test))
-    counts = Counter(word for words in (*train_words, *test_words) for word in words)
-    source = train_word_vectors(train_words, dim, seed) if path is None else load_word_vectors(path)
-    # Copies: a view would keep the whole file in memory.
-    vectors = {word: np.array(source[word]) for word in counts if word in source}
-    known, total = sum(counts[word] for word in vectors), counts.total()
-    if path is not None and 2 * known < total:
-        unknown = next(word for word, _ in counts.most_common() if word not in vectors)
-        found = f"has vectors for {known:,} of the {total:,} words of the captions (none for '{unknown}')"
-        raise InputError(str(path), found, hint="give vectors of the captions' language, in lower case")
-    return vectors
 
 
 def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:

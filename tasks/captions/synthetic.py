@@ -8,10 +8,11 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
 from contml.data import Pixels, Task
 
+from .._readers.word_vectors import word_vectors
 from .grammar import write_captions
 from .painting import Array, paint_scene
 from .scenes import choose_scene
-from .split import make_split, word_vectors
+from .split import make_split
 
 #: The number of the first test scene: training sets of any size never reach it.
 _FIRST_TEST = 10_000_000

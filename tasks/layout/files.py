@@ -15,9 +15,9 @@ from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import IMAGE_SUFFIXES, Files, data_folder, image_folders
+from .._readers.label_maps import check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import add_once, read_csv, read_lines
-from .maps import check_shape, read_groups, read_image_map, to_classes
 from .split import make_split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

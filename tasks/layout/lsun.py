@@ -15,9 +15,9 @@ from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import Files, Missing, data_folder, refuse_absent
+from .._readers.label_maps import as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
 from .._readers.splits import check_queries
-from .maps import as_whole, check_shape, image_size, read_matlab_map
 from .split import make_split
 from .surfaces import TYPES, draw_surfaces, name_components
 

@@ -8,11 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from contml.tasks._readers.word_vectors import word_vectors
 from contml.tasks.captions import TASKS
 from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
 from contml.tasks.captions.painting import paint_scene
 from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
-from contml.tasks.captions.split import make_split, word_vectors
+from contml.tasks.captions.split import make_split
 from contml.tasks.captions.synthetic import draw_scene, synthetic
 from PIL import Image
 from support.miniature import TINY

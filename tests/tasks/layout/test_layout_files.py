@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contml.tasks._readers.label_maps import image_size, read_image_map
 from contml.tasks.layout.files import files
-from contml.tasks.layout.maps import image_size, read_image_map
 from PIL import Image
 from support.layouts import write_label_maps, write_table
 from support.paths import DATA_ROOT

@@ -12,8 +12,8 @@ from PIL import Image, UnidentifiedImageError
 from contml import InputError
 from contml._support.validation import check_at_least
 
-from .._readers.mat import read_variable
-from .._readers.text import read_csv
+from .mat import read_variable
+from .text import read_csv
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 

@@ -1,0 +1,42 @@
+"""Word vectors of a data set with captions: read from a file, or trained on the captions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from contml import InputError
+from contml.data.renderers.captions import Vectors
+from contml.labels.captions import load_word_vectors, tokens, train_word_vectors
+
+Captions: TypeAlias = "Sequence[Sequence[str]]"
+
+
+def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> Vectors:
+    """The vectors of all words of these captions that have one.
+
+    Args:
+        path: a file of word vectors; None: they are trained on the training captions.
+        train: the captions of each training image.
+        test: the captions of each test image.
+        dim: dimension of vectors that are trained.
+        seed: seed of that training.
+
+    Raises:
+        InputError: the file cannot be read, or fewer than half of the words have a vector in it.
+    """
+    train_words, test_words = ([tokens(text) for texts in images for text in texts] for images in (train, test))
+    counts = Counter(word for words in (*train_words, *test_words) for word in words)
+    source = train_word_vectors(train_words, dim, seed) if path is None else load_word_vectors(path)
+    # Copies: a view would keep the whole file in memory.
+    vectors = {word: np.array(source[word]) for word in counts if word in source}
+    known, total = sum(counts[word] for word in vectors), counts.total()
+    if path is not None and 2 * known < total:
+        unknown = next(word for word, _ in counts.most_common() if word not in vectors)
+        found = f"has vectors for {known:,} of the {total:,} words of the captions (none for '{unknown}')"
+        raise InputError(str(path), found, hint="give vectors of the captions' language, in lower case")
+    return vectors
