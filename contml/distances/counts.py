@@ -37,7 +37,7 @@ class Counts(NamedTuple):
     tied: Tensor  # [Q] int64: at exactly the radius
 
 
-def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Tensor | None = None) -> Counts:
+def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index: Tensor | None = None) -> Counts:
     """Count the gallery items `[G, d]` that are nearer to each query `[Q, d]` than the radius of the query, exactly.
 
     One pass of matrix products: no Q x G matrix in memory, no sorting.
@@ -46,7 +46,7 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Ten
         queries: finite numbers, on the gallery's device.
         gallery: finite numbers.
         radii: squared Euclidean distances `[Q]` in float64, such as `nearest_vectors` returns.
-        itself: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
+        self_index: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
     """
     q, g = queries.detach(), gallery.detach()
     nearer = torch.zeros(len(q), dtype=torch.int64, device=q.device)
@@ -76,9 +76,9 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, itself: Ten
                 found_pairs.append((at + block_columns.start, which + start))
             for at, which in found_pairs:
                 _decide(counts, q, g, radii, at, which, copies)
-    if itself is not None:
-        own = (itself >= 0).nonzero()[:, 0]
-        d = squared_distances_of(q, gallery.detach(), own, itself[own])
+    if self_index is not None:
+        own = (self_index >= 0).nonzero()[:, 0]
+        d = squared_distances_of(q, gallery.detach(), own, self_index[own])
         counts.nearer[own] -= (d < radii[own]).long()
         counts.tied[own] -= (d == radii[own]).long()
     return counts

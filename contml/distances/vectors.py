@@ -38,7 +38,7 @@ def nearest_vectors(
     gallery: Tensor,
     k: int,
     *,
-    itself: Tensor | None = None,
+    self_index: Tensor | None = None,
     order: Callable[[Tensor], Tensor] | None = None,
     memory: int = _BYTES,
     progress: Callable[[int], None] | None = None,
@@ -49,14 +49,14 @@ def nearest_vectors(
         queries: finite numbers, on the gallery's device.
         gallery: finite numbers; at least k rows that are not the query itself.
         k: how many.
-        itself: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
+        self_index: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
         order: a non-decreasing function of squared distances in float64; its values are ranked, and decide ties.
         memory: bytes for the differences to candidates.
         progress: called with the number of finished queries.
     """
     order = (lambda squared: squared) if order is None else order
     q, g = queries.detach(), gallery.detach()
-    own = torch.full((len(q),), -1, device=q.device) if itself is None else itself.to(q.device)
+    own = torch.full((len(q),), -1, device=q.device) if self_index is None else self_index.to(q.device)
     frame = Frame(q, g)
     placed = frame.place(g)
     rounding = _Rounding(frame, placed)

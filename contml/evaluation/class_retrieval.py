@@ -316,7 +316,7 @@ def nearest_of_class(
     """
     self_index, query_class, gallery_class = (x.to(queries.device) for x in (self_index, query_class, gallery_class))
     distance, relevant = _nearest_of_class(queries, gallery, self_index, query_class, gallery_class)
-    counts = count_nearer(queries, gallery, torch.where(relevant > 0, distance, 0.0), itself=self_index)
+    counts = count_nearer(queries, gallery, torch.where(relevant > 0, distance, 0.0), self_index=self_index)
     return FirstRelevant(counts.nearer.cpu(), counts.tied.clamp(min=1).cpu(), relevant.cpu())
 
 
@@ -343,7 +343,7 @@ def _nearest_of_class(
         cols = order[int(first[rows[0]]) : int(stop[rows[0]])]
         position = torch.full((len(g) + 1,), -1, device=q.device)  # the last one: of the index -1
         position[cols] = torch.arange(len(cols), device=q.device)
-        itself = position[self_index[rows]]
-        best[rows] = nearest_vectors(q[rows], g[cols], 1, itself=itself).values[:, 0]
-        relevant[rows] = count_nearer(q[rows], g[cols], best[rows], itself=itself).tied
+        self_index = position[self_index[rows]]
+        best[rows] = nearest_vectors(q[rows], g[cols], 1, self_index=self_index).values[:, 0]
+        relevant[rows] = count_nearer(q[rows], g[cols], best[rows], self_index=self_index).tied
     return best, relevant

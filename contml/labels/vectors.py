@@ -59,7 +59,7 @@ class VectorLabels(LabelSpace):
             self.values[rows],
             self.values[among],
             k,
-            itself=torch.where(among[position] == rows, position, -1),
+            self_index=torch.where(among[position] == rows, position, -1),
             order=self._as_pairwise,
             memory=memory,
             progress=progress,

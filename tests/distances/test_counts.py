@@ -14,11 +14,11 @@ from contml.distances.counts import count_nearer
 from contml.distances.exact import squared_norms
 
 
-def brute_force(queries, gallery, radii, itself=None):
+def brute_force(queries, gallery, radii, self_index=None):
     nearer, tied = [], []
     for row, (x, radius) in enumerate(zip(queries.double(), radii.tolist(), strict=True)):
         d = squared_norms(gallery.double() - x).tolist()
-        others = [value for place, value in enumerate(d) if itself is None or place != int(itself[row])]
+        others = [value for place, value in enumerate(d) if self_index is None or place != int(self_index[row])]
         nearer.append(sum(value < radius for value in others))
         tied.append(sum(value == radius for value in others))
     return torch.tensor(nearer), torch.tensor(tied)
@@ -66,14 +66,14 @@ def test_counts_equal_brute_force(kind, seed, dim, q, g, double, blocks, data):
     overlap = data.draw(st.integers(0, min(q, g)))
     queries, gallery = x[:q], x[q - overlap :][:g]
     position = torch.arange(q) - (q - overlap)
-    itself = position.clamp(min=-1) if data.draw(st.booleans()) else None
+    self_index = position.clamp(min=-1) if data.draw(st.booleans()) else None
     radii = radii_of_items(queries, gallery, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counts, "_ROWS", blocks[0])
         patch.setattr(counts, "_COLUMNS", blocks[1])
         patch.setattr(counts, "_DISTINCT", data.draw(st.sampled_from([0.0, 0.9, 1.0])))
-        found = count_nearer(queries, gallery, radii, itself=itself)
-    nearer, tied = brute_force(queries, gallery, radii, itself)
+        found = count_nearer(queries, gallery, radii, self_index=self_index)
+    nearer, tied = brute_force(queries, gallery, radii, self_index)
     assert torch.equal(found.nearer, nearer)
     assert torch.equal(found.tied, tied)
 
@@ -89,13 +89,13 @@ def test_counts_equal_brute_force(kind, seed, dim, q, g, double, blocks, data):
 )
 def test_one_product_serves_both_items_of_a_pair(kind, seed, items, blocks, share, leave_out):
     x = vectors_of(kind, items, 5, torch.Generator().manual_seed(seed))
-    radii, itself = radii_of_items(x, x, seed), torch.arange(items) if leave_out else None
+    radii, self_index = radii_of_items(x, x, seed), torch.arange(items) if leave_out else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counts, "_ROWS", blocks[0])
         patch.setattr(counts, "_COLUMNS", blocks[1])
         patch.setattr(counts, "_DISTINCT", share)
-        found, apart = (count_nearer(x, y, radii, itself=itself) for y in (x, x.clone()))
-    nearer, tied = brute_force(x, x, radii, itself)
+        found, apart = (count_nearer(x, y, radii, self_index=self_index) for y in (x, x.clone()))
+    nearer, tied = brute_force(x, x, radii, self_index)
     for one in (found, apart):
         assert torch.equal(one.nearer, nearer)
         assert torch.equal(one.tied, tied)

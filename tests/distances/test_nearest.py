@@ -114,7 +114,7 @@ def test_only_where_rounding_could_hide_a_neighbour_all_are_compared(monkeypatch
 
 def test_distances_and_order_of_nearest_vectors():
     x = torch.tensor([[0.0], [3.0], [3.0], [-1.0]])
-    found = nearest_vectors(x[:1], x, 3, itself=torch.tensor([0]))
+    found = nearest_vectors(x[:1], x, 3, self_index=torch.tensor([0]))
     assert found.positions.tolist() == [[3, 1, 2]]
     assert found.values.tolist() == [[1, 9, 9]]
     assert found.values.dtype == torch.float64

@@ -304,7 +304,7 @@ def test_ties_go_to_the_lower_position_whatever_the_mean_of_the_gallery_is():
 
 @pytest.mark.parametrize("blas_from", [20, 128_000])
 def test_rank_within_tight_clusters_far_apart(blas_from, monkeypatch):
-    # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot distinguish them apart. From how
+    # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot separate them. From how
     # many queries on FAISS takes one depends on its version.
     monkeypatch.setattr(faiss.cvar, "distance_compute_blas_threshold", blas_from)
     generator = torch.Generator().manual_seed(0)
