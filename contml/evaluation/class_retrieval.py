@@ -343,7 +343,7 @@ def _nearest_of_class(
         cols = order[int(first[rows[0]]) : int(stop[rows[0]])]
         position = torch.full((len(g) + 1,), -1, device=q.device)  # the last one: of the index -1
         position[cols] = torch.arange(len(cols), device=q.device)
-        self_index = position[self_index[rows]]
-        best[rows] = nearest_vectors(q[rows], g[cols], 1, self_index=self_index).values[:, 0]
-        relevant[rows] = count_nearer(q[rows], g[cols], best[rows], self_index=self_index).tied
+        excluded = position[self_index[rows]]
+        best[rows] = nearest_vectors(q[rows], g[cols], 1, self_index=excluded).values[:, 0]
+        relevant[rows] = count_nearer(q[rows], g[cols], best[rows], self_index=excluded).tied
     return best, relevant
