@@ -133,7 +133,7 @@ def test_json(contml, tmp_path):
         (("x", "own"), "unknown task 'x'; see 'contml list tasks'"),
         (("classes/raw_vthm_cub", "own"), "'classes/raw_vthm_cub' is a config; its task is classes/cub"),
         (("classes/synthetic", "own"), "classes/synthetic reads no files: there is nothing to prepare"),
-        (("classes/cub", "none"), "root=none: no such folder; give the folder of CUB-200-2011"),
+        (("classes/cub", "none"), "no such folder none; give the folder of CUB-200-2011"),
         (
             ("classes/cub", "own"),
             "images.txt: lists 40 train images of 8 classes (without 9, 10, 11, ...); the published data set has 5,864",
