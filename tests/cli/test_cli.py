@@ -215,9 +215,7 @@ def test_missing_and_bad_data(refused, contml, tmp_path):
     )
     (tmp_path / "own/joints.npz").write_bytes(b"PK\x03\x04 cut short")
     assert "joints.npz: not a readable .npz file" in refused("check", "pose/synthetic", *OWN)
-    assert "set joints to the name of the file" in refused(
-        "check", "pose/synthetic", *OWN, "task.joints=none.npz"
-    )
+    assert "set joints to the name of the file" in refused("check", "pose/synthetic", *OWN, "task.joints=none.npz")
 
 
 @pytest.mark.parametrize(
