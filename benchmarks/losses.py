@@ -185,11 +185,11 @@ def beside_peers(names: list[str], sizes: list[int]) -> str:
     rows = []
     for name in names:
         for batch in sizes:
-            sides = ["ours"]
+            values = ["ours"]
             if name in PEERS and not (PEERS[name].listed and batch > LISTED):
-                sides.append("peer")
-            times = alternate({side: call(name, side, batch) for side in sides}, rounds=11 if batch <= 512 else 3)
-            memory = {side: peak_memory(call, name, side, batch) / MIB for side in sides if batch in MEASURED}
+                values.append("peer")
+            times = alternate({side: call(name, side, batch) for side in values}, rounds=11 if batch <= 512 else 3)
+            memory = {side: peak_memory(call, name, side, batch) / MIB for side in values if batch in MEASURED}
             peer = "peer" in times
             rows.append(
                 [

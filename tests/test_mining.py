@@ -253,13 +253,13 @@ def test_draws_depend_on_seed_call_and_place_alone():
     torch.manual_seed(0)
     candidates = candidates_of(torch.randn(40, 6), torch.arange(40) % 8)
     state = torch.get_rng_state()
-    miner, twin, other = DistanceWeighted(seed=5), DistanceWeighted(seed=5), DistanceWeighted(seed=-6)
-    for each in (miner, twin, other):
+    miner, same_seed, other = DistanceWeighted(seed=5), DistanceWeighted(seed=5), DistanceWeighted(seed=-6)
+    for each in (miner, same_seed, other):
         each.begin()
     first = miner(candidates)
     assert torch.equal(state, torch.get_rng_state())
     torch.manual_seed(99)
-    assert torch.equal(first, twin(candidates))
+    assert torch.equal(first, same_seed(candidates))
     assert not torch.equal(first, other(candidates))
     miner.begin()
     second = miner(candidates)

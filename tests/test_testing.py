@@ -302,7 +302,7 @@ def zero_or_one(**attributes):
     return broken(kind="classes", change=staticmethod(lambda d: (d > 0).float()), **attributes)
 
 
-#: The names of rules, to which `ROWS` and the others below add what tells the checks of one rule apart.
+#: The names of rules, to which `ROWS` and the others below add what distinguishes the checks of one rule.
 INDEX, OTHER_INDEX = ("index", "Broken of 5 items", "'graded'"), ("index", "labels[rows][rows]")
 ROWS, OTHER_ROOT = ("rows", "labels[rows].rows"), ("rows", "labels[rows].root")
 BATCH, ANCHORS = ("batch", "labels[rows].pairwise() "), ("batch", "pairwise(anchors)")

@@ -156,7 +156,7 @@ def load_word_vectors(path: Path | str) -> Any:
     only your own.
 
     Raises:
-        InputError: the file does not exist, is of another format, or is cut short.
+        InputError: the file does not exist, has another format, or is incomplete.
     """
     from gensim.models import KeyedVectors  # here: it takes a second to import
 

@@ -23,7 +23,7 @@ def synthetic(
     size: int = 64,
     squared: bool = True,
     normalize: bool = False,
-    figures_seed: int = 0,
+    seed: int = 0,
 ) -> Task:
     """Synthetic people with varied pose, body, clothes, background and clutter, drawn from a seed.
 
@@ -36,17 +36,17 @@ def synthetic(
         size: side of an image in pixels; label distances are in these pixels.
         squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
         normalize: poses in the frame of the person, so that neither position nor size counts.
-        figures_seed: another seed draws another data set.
+        seed: another seed draws another data set.
     """
     check_at_least(3, train=train, test=test)
-    check_at_least(0, figures_seed=figures_seed)
+    check_at_least(0, seed=seed)
     check_queries(queries, test)
 
     def draw(first: int, count: int, queries: int) -> Split:
-        people = [draw_person(figures_seed, first + index, size) for index in range(count)]
+        people = [draw_person(seed, first + index, size) for index in range(count)]
         return make_split(
             [Pixels(image) for image, _ in people],
-            [f"figure {first + index}" for index in range(count)],
+            [f"person {first + index}" for index in range(count)],
             np.stack([joints for _, joints in people]),
             None,
             queries,

@@ -155,7 +155,7 @@ def test_own_code_needs_trust_in_a_run_folder(contml, tmp_path, key):
         ("optimizer.lr=fast", ["optimizer.lr: 'fast'", "a number"]),
         ("seed", ["'seed'", "KEY=VALUE"]),
         ("seed=-1", ["command line: seed: -1", "0 to 4294967295"]),
-        ("task.figures_seed=-1", ["figures_seed", "-1"]),
+        ("task.seed=-1", ["seed", "-1"]),
         ("optimizer.weight_decay=-1.0", ["weight_decay", "-1.0", "at least 0"]),
         ("optimizer={name: sgd, momentum: 1}", ["optimizer.momentum: 1", "below 1"]),
         ("schedule={name: step, epochs: 0}", ["epochs", "0", "at least 1"]),

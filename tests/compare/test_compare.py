@@ -145,7 +145,7 @@ def test_different_published_metrics_in_a_row_are_noted(tmp_path):
         ({}, other_test_set(poses(0.4), 100)),
         ({}, replace(poses(0.4), unit="metres")),
         ({}, poses(0.4, random=2010.0)),
-        ({"task__figures_seed": 1}, poses(0.4, random=1900.0)),
+        ({"task__seed": 1}, poses(0.4, random=1900.0)),
     ],
 )
 def test_runs_of_different_test_sets_are_never_in_one_table(tmp_path, change, of):

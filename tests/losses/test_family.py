@@ -59,7 +59,7 @@ class Member:
 
 
 def make(name, num_classes=4, dim=4, class_ids=None, **options):
-    """The loss in float64, told of the data what it asks for."""
+    """The loss in float64, built with what it needs from the data."""
     data = {"num_classes": num_classes, "embedding_dim": dim, "class_ids": class_ids}
     asked = inspect.signature(LOSSES[name]).parameters
     torch.manual_seed(0)
@@ -129,7 +129,7 @@ VARIANTS = [
 ]
 #: What options change, they change in these.
 FEW_CASES = [CASES[name] for name in ("unequal class sizes", "norms from 1e-3 to 30", "copy in another class")]
-#: Every loss of classes, its options as they come; those without a loop here have one in test_losses.py.
+#: Every loss of classes, with default options; those without a loop here have one in test_losses.py.
 NAMES = [name for name, loss in LOSSES.items() if loss.requires not in ("any", "graded")]
 
 
@@ -427,7 +427,7 @@ class Drawn(Miner):
         return self.times[candidates.anchors]
 
 
-#: Those whose sums over pairs a miner may weigh, as told by a list in which pairs come several times.
+#: Those whose sums over pairs a miner may weigh, as a list in which pairs come several times.
 LISTED = {
     "contrastive",
     "lifted_structure",

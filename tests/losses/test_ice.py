@@ -29,7 +29,7 @@ def unit(x):
     return (norm > 0) * x / torch.where(norm > 0, norm, 1)
 
 
-def sides(classes, a, drawn):
+def values(classes, a, drawn):
     """Positives and negatives of an anchor, each with its weight."""
     table = torch.rand(40, 40, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     weight = [float(3 * t) if t >= 0.3 else 0.0 for t in table[a]] if drawn else [1.0] * 40
@@ -44,7 +44,7 @@ def loop(embeddings, classes, scale, drawn=False):
     m = len(f)
     value = surrogate = 0.0 * embeddings.sum()
     for a in range(m):
-        positives, negatives = sides(classes, a, drawn)
+        positives, negatives = values(classes, a, drawn)
         if not positives or not negatives:
             continue
         s = [f[a] @ f[b] for b in range(m)]

@@ -13,7 +13,7 @@ from contml.evaluation.results import Curve, Evaluation, Score
 from contml.runs import HEAD
 
 CONFIG: dict[str, Any] = {
-    "task": {"name": "pose/synthetic", "train": 3000, "figures_seed": 0},
+    "task": {"name": "pose/synthetic", "train": 3000, "seed": 0},
     "model": {"backbone": "small_cnn", "dim": 64, "normalize": False},
     "images": {"workers": 0},
     "loss": {"name": "log_ratio", "squared": True},

@@ -130,11 +130,11 @@ def retrievals(draw: st.DrawFn, max_queries: int = 5, max_gallery: int = 12) -> 
     """(embedding distances `[Q, G]`, label distances `[Q, G]`, k): ties on either side, k from 1 to G."""
     queries, gallery = draw(st.integers(1, max_queries)), draw(st.integers(1, max_gallery))
     generator = _generator(draw(seeds))
-    sides = []
+    vectors = []
     for tied in (draw(st.booleans()), draw(st.booleans())):
         x = torch.rand(queries, gallery, generator=generator, dtype=torch.float64)
-        sides.append(_float32_exact((x * 3).round() if tied else x))
-    return sides[0], sides[1], draw(st.integers(1, gallery))
+        vectors.append(_float32_exact((x * 3).round() if tied else x))
+    return vectors[0], sizes[1], draw(st.integers(1, gallery))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def _float32_exact(x: Tensor) -> Tensor:
 
 
 def _symmetric(x: Tensor) -> Tensor:
-    """The upper triangle on both sides, 0 on the diagonal."""
+    """The upper triangle on both sizes, 0 on the diagonal."""
     upper = _float32_exact(x).triu(1)
     return upper + upper.T
 

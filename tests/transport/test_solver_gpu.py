@@ -55,8 +55,8 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
     )
     path = tmp_path / "kernel.cubin"
     path.write_bytes(built.asm["cubin"])
-    told = subprocess.run([tools / "cuobjdump", "-res-usage", path], capture_output=True, text=True, check=True).stdout
-    registers, stack = (int(re.search(rf"{name}:(\d+)", told).group(1)) for name in ("REG", "STACK"))
+    usage = subprocess.run([tools / "cuobjdump", "-res-usage", path], capture_output=True, text=True, check=True).stdout
+    registers, stack = (int(re.search(rf"{name}:(\d+)", usage).group(1)) for name in ("REG", "STACK"))
     print(f"tile {tile}: {registers} registers, {stack} bytes of stack")
     assert stack == 0
     assert registers < 200

@@ -15,7 +15,7 @@ vectors = arrays(np.float64, ops.LANES, elements=numbers)
 
 @numba.njit
 def applied(memory, out):
-    """Everything that vectors do: vectors into `out`, one a row; the rest returned."""
+    """Everything that vectors do: vectors into `out`, one per row; the rest returned."""
     a, b = ops.load(ops.pointer(memory, 1), 0), ops.load(ops.pointer(memory, 0), 9)
     rows = ops.pointer(out, 0)
     below = ops.less(a, b)

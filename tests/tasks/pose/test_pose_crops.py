@@ -38,9 +38,9 @@ def test_a_flip_of_all_poses_keeps_distances(body):
 @pytest.mark.parametrize("body", [LSP, MPII])
 def test_limbs_connect_joints_of_one_side_or_the_middle(body):
     for a, b in body.skeleton:
-        sides = {body.names[k].partition("_")[0] for k in (a, b)} & {"left", "right"}
+        sizes = {body.names[k].partition("_")[0] for k in (a, b)} & {"left", "right"}
         trunk = ("shoulder", "hip")
-        assert len(sides) < 2 or (body.names[a].endswith(trunk) and body.names[b].endswith(trunk))
+        assert len(sizes) < 2 or (body.names[a].endswith(trunk) and body.names[b].endswith(trunk))
     assert {k for pair in body.skeleton for k in pair} == set(range(len(body.names)))
 
 

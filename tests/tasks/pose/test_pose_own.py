@@ -54,7 +54,7 @@ def test_synthetic_people_are_pixels_with_queries_first():
     [
         ({"train": 2}, "train.*2.*3"),
         ({"size": 4}, "size.*4.*8"),
-        ({"figures_seed": -1}, "figures_seed.*-1.*0"),
+        ({"seed": -1}, "seed.*-1.*0"),
         ({"test": 6, "queries": 5}, "queries.*5.*0 to 4"),
     ],
 )
