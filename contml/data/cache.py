@@ -184,7 +184,7 @@ class Cache:
             with acquired:
                 yield
         except (OSError, NotImplementedError) as error:
-            cause = getattr(error, "strerror", None) or str(error)
+            cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
             hint = "make room there, or name another folder"
             raise InputError(f"cache {self.folder}", f"cannot be written ({cause})", hint=hint) from None
 

@@ -141,9 +141,12 @@ def _torchvision(name: str, weights: str) -> Built:
 
 def _cut_classifier(module: nn.Module) -> int:
     """Removes the last layer with 1000 outputs of a torchvision model; returns the width of its input."""
-    layers: list[tuple[str, Any]] = [*module.named_modules()]
-    outputs = ("out_features", "out_channels")  # out_channels: squeezenet
-    name, layer = next(named for named in reversed(layers) if 1000 in (getattr(named[1], key, 0) for key in outputs))
+    name, layer = [
+        (name, layer)
+        for name, layer in module.named_modules()
+        if (isinstance(layer, nn.Linear) and layer.out_features == 1000)
+        or (isinstance(layer, nn.Conv2d) and layer.out_channels == 1000)  # squeezenet
+    ][-1]
     parent, _, child = name.rpartition(".")
     setattr(module.get_submodule(parent), child, nn.Identity())
     return int(layer.weight.shape[1])

@@ -37,7 +37,7 @@ CLASSES, ITEMS, DIM = 16, 5, 128
 POSITIVES, NEGATIVES = (0.4, 0.8), (-0.2, 0.6)
 SETUP = (
     f"An anchor in a batch of {CLASSES} classes with {ITEMS} items each. The similarity of one of its pairs varies, "
-    f"its other pairs are fixed: positives evenly from {POSITIVES[0]} to {POSITIVES[1]}, negatives from "
+    f"its other pairs are fixed: positives evenly spaced from {POSITIVES[0]} to {POSITIVES[1]}, negatives from "
     f"{NEGATIVES[0]} to {NEGATIVES[1]}. All other anchors have the same similarities. In a loss with proxies, these "
     "replace the items."
 )

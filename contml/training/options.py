@@ -33,6 +33,6 @@ class Training:
     def __post_init__(self) -> None:
         check_at_least(0, epochs=self.epochs)
         check_at_least(1, evaluate_every=self.evaluate_every)
-        for name in ("clip_norm", "clip_value"):
-            if (value := getattr(self, name)) is not None and not value > 0:
+        for name, value in {"clip_norm": self.clip_norm, "clip_value": self.clip_value}.items():
+            if value is not None and not value > 0:
                 raise InputError(name, str(value), "must be above 0, or null")

@@ -207,7 +207,7 @@ def test_more_neighbours_than_items(refused):
     changes = ["sampler.neighbours=8", "sampler.anchors_per_batch=1", "task.train=8", "sampler.batch_size=9"]
     line = refused("check", "pose/synthetic", *TINY, *changes)
     assert "batch_size" in line
-    assert "8 items" in line
+    assert "at most 8" in line
     nearest = ["binarize=nearest", "binarize.k=40", "loss=triplet_margin"]
     line = refused("check", "pose/synthetic", *TINY, *nearest)
     assert "40" in line

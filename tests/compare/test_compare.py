@@ -191,7 +191,7 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     for name in ("torn", "old"):
         assert left_out[name].startswith("its evaluation.json cannot be read; write it again with: contml evaluate")
     assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a line of JSON", left_out["log"])
-    assert re.match(r"cannot be read \(.*config.yaml:.*not valid YAML", left_out["config"])
+    assert re.match(r"cannot be read \(.*config.yaml:.*YAML syntax", left_out["config"])
     assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
     assert len(left_out) == 9
     assert all("\n" not in line for line in found.left_out)
@@ -507,7 +507,7 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
         (["runs/a/16-0", "--by", "model.dim"], ["model.dim", "16 in all", "omit --by"]),
         (["late"], ["runs", "late: not finished, 1 of 2 epochs", "contml train --resume late"]),
         (["late", "later"], ["--resume late (and 1 more)"]),
-        (["wrong"], ["config.yaml:22: published", "recal@1", "did you mean 'recall@1'?"]),
+        (["wrong"], ["config.yaml:24: published", "recal@1", "did you mean 'recall@1'?"]),
     ],
 )
 def test_a_mistake_is_one_line(refused, tmp_path, arguments, values):

@@ -91,7 +91,7 @@ def test_a_mistake_in_the_section_is_one_line(tmp_path, change, values):
 
 def test_a_mistake_in_a_file_is_reported_with_its_line(tmp_path):
     path = config(tmp_path, TEXT.replace("recall@1", "recal@1"))
-    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if text == "published:")
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "recal@1" in text)
     with pytest.raises(InputError) as error:
         load(str(path))
     assert all(text in str(error.value) for text in (f"mine.yaml:{line}", "published", "recal@1", "recall@1"))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
-from support.miniature import squares
 from support.runs import from_text, kill_at
 
 from contml import InputError
-from contml.data import Task
 from contml.experiment import check, load_run, resume, train
-from contml.labels import ClassLabels
 from contml.losses.memory import CrossBatchMemory
 from contml.runs import create
 
@@ -32,18 +27,6 @@ EXPERIMENTS = {
     "outside": (True, "loss: {name: pml:ProxyAnchorLoss, alpha: 16}"),
     "outside, at random": (True, "loss: {name: pml:TripletMarginLoss, triplets_per_anchor: 3}"),
 }
-
-
-def squares_task(classes: bool = True) -> Task:
-    """Images with a bright square. The label is its place, or the class of its place.
-
-    Args:
-        classes: label by class.
-    """
-    splits = [squares(24), squares(12, seed=1)]
-    if classes:
-        splits = [replace(split, labels=ClassLabels(split.labels.values[:, 0].long() // 4 + 10)) for split in splits]
-    return Task(*splits)
 
 
 def experiment(folder, name, *overrides):
@@ -94,7 +77,7 @@ def test_trained_resumed_and_read_back_from_its_folder(tmp_path):
 def test_an_outside_loss_needs_no_trust(tmp_path):
     made = experiment(tmp_path, "outside", "training.epochs=1")
     run = create(tmp_path, "run")
-    text = (tmp_path / "own.yaml").read_text().replace("test_assembly:squares_task", "pose/synthetic")
+    text = (tmp_path / "own.yaml").read_text().replace("support.runs:squares_task", "pose/synthetic")
     run.config.write_text(text.replace(", classes: true", ""))
     assert load_run(run.folder)[0].values["loss"] == made.values["loss"]
 

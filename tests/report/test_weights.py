@@ -328,7 +328,7 @@ def test_the_command_prints_json(weights, tmp_path):
 def test_the_help_describes_the_fixed_pairs(weights):
     _, out, _ = weights("--help")
     text = " ".join(out.split())
-    for words in ("16 classes with 5 items each", "positives evenly from 0.4 to 0.8", "negatives from -0.2 to 0.6"):
+    for words in ("16 classes with 5 items each", "evenly spaced from 0.4 to 0.8", "negatives from -0.2 to 0.6"):
         assert words in text
         assert words in SETUP
 
@@ -344,7 +344,7 @@ def test_the_help_describes_the_fixed_pairs(weights):
         (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
         (["proxy_nca", "loss.scale=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
         (["log_ratio"], ["LogRatioLoss", "0 / 1 or classes"]),
-        (["raw", "--output", "raw.pdf"], ["--output", "raw.pdf", "raw.png"]),
+        (["raw", "--output", "raw.pdf"], ["--output", "raw.pdf", ".png"]),
     ],
 )
 def test_mistakes_are_one_line(refused, arguments, values):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from contml.data import Task
 from contml.experiment import load
+from contml.labels import ClassLabels
+
+from .miniature import squares
 
 CONFIG = """
-task: {name: "test_assembly:squares_task", classes: %(classes)s}
+task: {name: "support.runs:squares_task", classes: %(classes)s}
 model: {backbone: small_cnn, dim: 4}
 images: {resize: 32, crop: 32}
 transform: {scale_jitter: 1, shift: 1}
@@ -16,6 +22,18 @@ training: {epochs: 2, evaluate_every: 2, checkpoint_minutes: 0.0}
 optimizer: {name: adamw, loss_lr: 0.1}
 seed: 3
 """
+
+
+def squares_task(classes: bool = True) -> Task:
+    """Images with a bright square. The label is its place, or the class of its place.
+
+    Args:
+        classes: label by class.
+    """
+    splits = [squares(24), squares(12, seed=1)]
+    if classes:
+        splits = [replace(split, labels=ClassLabels(split.labels.values[:, 0].long() // 4 + 10)) for split in splits]
+    return Task(*splits)
 
 
 def from_text(folder, classes, parts, *overrides):

@@ -134,7 +134,7 @@ def retrievals(draw: st.DrawFn, max_queries: int = 5, max_gallery: int = 12) -> 
     for tied in (draw(st.booleans()), draw(st.booleans())):
         x = torch.rand(queries, gallery, generator=generator, dtype=torch.float64)
         vectors.append(_float32_exact((x * 3).round() if tied else x))
-    return vectors[0], sizes[1], draw(st.integers(1, gallery))
+    return vectors[0], vectors[1], draw(st.integers(1, gallery))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

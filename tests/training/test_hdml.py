@@ -596,9 +596,9 @@ def test_options_of_the_step_from_the_command_line(config):
     [
         (
             ["task.name=miniature/graded", "sampler.name=uniform", "binarize.name=threshold", "binarize.threshold=3"],
-            ["mini.yaml", "hdml", "classes", "0 / 1"],
+            ["mini.yaml", "hdml", "classes", "0 and 1"],
         ),
-        (["step.beta=0"], ["mini.yaml", "beta", "0", "above 0"]),
+        (["step.beta=0"], ["step.beta", "0", "above 0"]),
         (["step.alpha=-1"], ["alpha", "-1", "above 0"]),
         (["step.hidden=0"], ["hidden", "0", "at least 1"]),
         (["step.generator_lr=-1"], ["generator_lr", "-1", "at least 0"]),
@@ -624,10 +624,10 @@ def test_bad_configs_are_reported_in_one_line(config, changes, texts):
 def test_labels_without_classes_are_refused():
     trainer = trainer_of()
     split = squares(40)
-    with pytest.raises(InputError, match=r"HDML.*classes.*graded"):
+    with pytest.raises(InputError, match="HDML.*graded.*classes"):
         Trainer(model_of(), hdml(triplet_margin()), split, trainer.sampler, trainer.images, quiet=True)
     images, _ = batch_of(torch.arange(12))
-    with pytest.raises(InputError, match=r"HDML.*classes.*graded"):
+    with pytest.raises(InputError, match="HDML.*graded.*classes"):
         hdml(triplet_margin()).double()(model_of().double(), images, split.labels[range(12)])
 
 

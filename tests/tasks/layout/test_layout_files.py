@@ -126,7 +126,7 @@ def test_only_images_that_are_listed_need_a_map(folder):
 @pytest.mark.parametrize(
     ("lists", "values"),
     [
-        ({"train": ["000"], "test": LISTS["test"]}, "1 train, 2 query, 8 test"),
+        ({"train": ["000"], "test": LISTS["test"]}, "1 train, 2 query and 8 test"),
         ({**LISTS, "train": ["000", "001", "010"]}, "010.png"),
         ({**LISTS, "train": ["000", "001", "001"]}, "001.png.*train"),
         ({**LISTS, "train": ["000", "001", "001.png"]}, "001.png.*train"),
