@@ -26,8 +26,8 @@ class LabelSpace(ABC):
     """Packed labels of some items, one row per item, and the label distances between any two of them.
 
     `labels[rows]` is a batch or a subset of the items, and a label space too, which can be indexed again; `rows` are
-    row numbers in the *root*, the space that was built from the labels of a data set. A new label space packs its labels in
-    the constructor and writes one method, `distances`.
+    row numbers in the *root*, the space that was built from the labels of a data set. A new label space packs its
+    labels in the constructor and writes one method, `distances`.
 
     Args:
         packed: the labels by name, one row per item: tensors `[N, ...]`, or label spaces. They become attributes
