@@ -2,8 +2,8 @@
 
 A *label space* (`contml.labels.LabelSpace`) holds labels and gives the label distances between any of its rows; a
 batch of labels is a label space too. A *loss* takes embeddings and labels. A *training step* computes the loss of a
-batch of images. A *sampler* chooses the rows of each batch. A *split* (`contml.data.Split`) is images, their label
-space, queries and gallery; a *task* is a training and a test split. Class labels are the special case of label
+batch of images. A *sampler* chooses the rows of each batch. A *split* (`contml.data.Split`) holds images, their label
+space, queries and gallery; a *task* has a training and a test split. Class labels are the special case of label
 distances 0 and 1.
 """
 
@@ -45,7 +45,7 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Batches as lists of rows, a pure function of `(seed, epoch, step)`: a run resumes with exactly the next batch.
+    """Batches as lists of rows, a pure function of `(seed, epoch, step)`: a resumed run gets exactly the next batch.
 
     The first `anchors` rows of a batch are its anchors; None: all rows.
     """

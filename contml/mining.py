@@ -149,8 +149,8 @@ class DistanceWeighted(Miner):
     negatives as it has positives, with replacement: positives have weight 1, negatives the number of times they were
     drawn. An anchor whose negatives are all beyond `upper` draws none (the authors' code draws any item then).
 
-    A draw depends on the seed, on the number of training calls so far, which is in the state of the module, and on the
-    anchor's position in the batch; not on blocks, nor on PyTorch's generators. In eval mode the last draw is repeated.
+    A draw depends on the seed, the number of training calls so far (saved in the module's state) and the anchor's
+    position in the batch, not on the block size or PyTorch's generators. In eval mode the last draw is repeated.
 
     Args:
         cutoff: smaller distances count as this distance.
@@ -169,59 +169,59 @@ class DistanceWeighted(Miner):
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def begin(self) -> None:
-        """Counts the call, in training, so that it has a new draw."""
+        """Counts the call in training mode, so that each call has a new draw."""
         if self.training:
             self.calls += 1
 
     def weights(self, candidates: Candidates) -> Tensor:
         """1 for positives, the number of draws for negatives."""
-        share = self._shares(candidates).cumsum(1)  # [A,B]
-        total, number = share[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
-        draws = torch.arange(int(number.max()) if len(number) else 0, device=share.device)
+        share = self._integer_probabilities(candidates).cumsum(1)  # [A,B]
+        total, draw_count = share[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
+        draws = torch.arange(int(draw_count.max()) if len(draw_count) else 0, device=share.device)
         random = (self._random(candidates.anchors[:, None], draws) * total) >> _BITS  # [A,D] in [0, total)
         drawn = torch.searchsorted(share, random, right=True).clamp(max=share.shape[1] - 1)
         weights = candidates.positive.to(candidates.similarity.dtype)
-        return weights.scatter_add_(1, drawn, ((draws < number) & (total > 0)).to(weights.dtype))
+        return weights.scatter_add_(1, drawn, ((draws < draw_count) & (total > 0)).to(weights.dtype))
 
-    def _shares(self, candidates: Candidates) -> Tensor:
+    def _integer_probabilities(self, candidates: Candidates) -> Tensor:
         """Probabilities `[A, B]` as whole numbers, which sum to about 2^31 per anchor.
 
         Their cumulative sums are exact on every device, so that no item of probability 0 is ever drawn.
         """
         n = candidates.dim
         squared = (2 - 2 * candidates.similarity.contiguous()).clamp_(min=0)
-        beyond = ~candidates.negative | (squared > self.upper**2)
+        not_drawn = ~candidates.negative | (squared > self.upper**2)
         squared.clamp_(self.cutoff**2, self.upper**2)
         # Avoids log 0 at antipodes, if upper is 2.
         rest = (1 - squared / 4).clamp_(min=torch.finfo(squared.dtype).tiny)
-        log_share = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(beyond, -torch.inf)
+        log_share = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(not_drawn, -torch.inf)
         # The softmax of a row of -inf is NaN.
-        share = log_share.softmax(1).masked_fill_(beyond, 0)
+        share = log_share.softmax(1).masked_fill_(not_drawn, 0)
         return (share * (1 << _BITS)).round_().long()
 
     def _random(self, anchors: Tensor, draws: Tensor) -> Tensor:
         """Whole numbers in [0, 2^31) for each anchor `[A, 1]` and draw `[D]`: `[A, D]`."""
-        state = torch.full((), _signed(self.seed), device=anchors.device)
+        state = torch.full((), _as_int64(self.seed), device=anchors.device)
         for part in (self.calls.to(anchors.device), anchors, draws):
-            state = _mixed(state + (part + 1) * _signed(0x9E3779B97F4A7C15))
-        return _shifted(state, 64 - _BITS)
+            state = _splitmix(state + (part + 1) * _as_int64(0x9E3779B97F4A7C15))
+        return _unsigned_shift(state, 64 - _BITS)
 
 
-def _signed(number: int) -> int:
+def _as_int64(number: int) -> int:
     """The int64 with the same 64 bits."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """`x >> bits` of an int64 read without a sign."""
+def _unsigned_shift(x: Tensor, bits: int) -> Tensor:
+    """`x >> bits` of an int64 as if it were unsigned."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mixed(x: Tensor) -> Tensor:
+def _splitmix(x: Tensor) -> Tensor:
     """The finaliser of splitmix64, modulo 2^64: every bit of the result depends on every bit of x."""
     for bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ _shifted(x, bits)) * _signed(factor)
-    return x ^ _shifted(x, 31)
+        x = (x ^ _unsigned_shift(x, bits)) * _as_int64(factor)
+    return x ^ _unsigned_shift(x, 31)
 
 
 #: Every miner by its name in a config.

@@ -19,7 +19,7 @@ _ORDER, _FILL = 1, 2
 
 
 class BatchSampler:
-    """Base of the samplers: iterating yields the remaining batches of the epoch, from the state `(epoch, step)` on."""
+    """Base of the samplers: iterating yields the remaining batches of the epoch, starting at `(epoch, step)`."""
 
     anchors: int | None = None
 
@@ -70,16 +70,16 @@ class UniformSampler(BatchSampler):
 
     def __init__(self, batch_size: int = 150, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
         super().__init__(len(labels), batch_size, seed)
-        self.batches = _optional(batches)
+        self.batches = _checked_batches(batches)
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch."""
-        # More batches than the items fill continue with another order.
-        turn, part = divmod(step, self.items // self.batch_size)
-        order = self._random(_ORDER, epoch, turn).permutation(self.items)
+        # If `batches` exceeds one pass over the items, the next pass has a new order.
+        pass_number, part = divmod(step, self.items // self.batch_size)
+        order = self._random(_ORDER, epoch, pass_number).permutation(self.items)
         rows: list[int] = order[part * self.batch_size : (part + 1) * self.batch_size].tolist()
         return rows
 
@@ -88,8 +88,8 @@ class DenseSampler(BatchSampler):
     """Anchors, the k nearest items of each by label distance, and random other items without replacement.
 
     The paper has one anchor per batch and 5 neighbours: every item is the anchor once per epoch, so that the number of
-    images in an epoch is the batch size times the number of items. 25 anchors fill a batch of 150 with groups of 6.
-    Neighbours are the exact k nearest in the whole data set, computed once.
+    images in an epoch is the batch size times the number of items. A batch of 150
+    can hold 25 anchors with 5 neighbours each. Neighbours are the exact k nearest in the whole data set, computed once.
 
     Args:
         batch_size: items per batch.
@@ -97,7 +97,7 @@ class DenseSampler(BatchSampler):
         neighbours: the number of nearest items by label distance that are added for each anchor.
         all_anchors: use every item of the batch as an anchor of the loss, not only the first ones.
         batches: batches per epoch; default every item is an anchor once.
-        cache: a folder that keeps the neighbours for the next run on these labels; None: they are computed again.
+        cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
     """
 
     def __init__(
@@ -115,13 +115,13 @@ class DenseSampler(BatchSampler):
     ) -> None:
         super().__init__(len(labels), batch_size, seed)
         check_at_least(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
-        grouped = anchors_per_batch * (1 + neighbours)
-        if grouped > batch_size:
-            allowed = f"must be at least {grouped}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
+        needed = anchors_per_batch * (1 + neighbours)
+        if needed > batch_size:
+            allowed = f"must be at least {needed}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
             raise InputError("batch_size", str(batch_size), allowed)
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
-        self.batches = _optional(batches)
+        self.batches = _checked_batches(batches)
         with nullcontext() if quiet else progress_bar(len(labels)) as progress:
             nearest = labels.nearest(neighbours, progress=progress, cache=cache)
         self.neighbours = nearest.rows.cpu().numpy()  # [N,k]
@@ -131,12 +131,12 @@ class DenseSampler(BatchSampler):
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch: anchors first, then their neighbours, then the rest."""
-        a = self.anchors_per_batch
-        turn, part = divmod(step, -(-self.items // a))
-        order = self._random(_ORDER, epoch, turn).permutation(self.items)
-        anchors = order[part * a : (part + 1) * a]
-        if len(anchors) < a:  # the last batch of a turn is filled from its start
-            anchors = np.concatenate((anchors, order[: a - len(anchors)]))
+        count = self.anchors_per_batch
+        pass_number, part = divmod(step, -(-self.items // count))
+        order = self._random(_ORDER, epoch, pass_number).permutation(self.items)
+        anchors = order[part * count : (part + 1) * count]
+        if len(anchors) < count:  # the last batch of a pass is filled from its start
+            anchors = np.concatenate((anchors, order[: count - len(anchors)]))
         # A dict keeps each row once, in order: a neighbour may be an anchor, or a neighbour of two.
         rows = dict.fromkeys(anchors.tolist())
         rows.update(dict.fromkeys(self.neighbours[anchors].ravel().tolist()))
@@ -150,8 +150,8 @@ class DenseSampler(BatchSampler):
 class ClassSampler(BatchSampler):
     """Classes x instances: a batch has `instances` random items of each of `classes` random classes.
 
-    Classes are in random order; each is used once before any is used again, except for those that do not fill a batch.
-    If a class has fewer than `instances` items, items appear twice.
+    Classes are in random order; each is used once before any is used again, except for the last ones, which may not
+    fill a batch. If a class has fewer than `instances` items, items appear twice.
 
     Args:
         classes: classes per batch.
@@ -173,24 +173,24 @@ class ClassSampler(BatchSampler):
         if classes > len(self.members):
             raise InputError("classes", str(classes), f"must be at most {len(self.members)}, the number of classes")
         self.classes, self.instances = classes, instances
-        self.batches = _optional(batches)
+        self.batches = _checked_batches(batches)
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch, class by class."""
-        turn, part = divmod(step, len(self.members) // self.classes)
-        order = self._random(_ORDER, epoch, turn).permutation(len(self.members))
-        random = self._random(_FILL, epoch, step)
+        pass_number, part = divmod(step, len(self.members) // self.classes)
+        order = self._random(_ORDER, epoch, pass_number).permutation(len(self.members))
+        generator = self._random(_FILL, epoch, step)
         rows: list[int] = []
         for c in order[part * self.classes : (part + 1) * self.classes]:
             members = self.members[c]
-            rows += random.choice(members, self.instances, replace=len(members) < self.instances).tolist()
+            rows += generator.choice(members, self.instances, replace=len(members) < self.instances).tolist()
         return rows
 
 
-def _optional(batches: int | None) -> int | None:
+def _checked_batches(batches: int | None) -> int | None:
     if batches is not None:
         check_at_least(1, batches=batches)
     return batches

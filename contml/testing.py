@@ -47,10 +47,10 @@ def check_loss(loss: Loss, space: LabelSpace | None = None, *, dim: int = 6, ski
 
     Args:
         loss: a loss with proxies must be constructed for the classes of `space` and the embedding dimension `dim`.
-        space: labels of the batch; default 12 vectors, or 12 items of 4 classes where the loss needs 0 / 1 or classes.
+        space: labels of the batch; default 12 vectors, or 12 items of 4 classes if the loss needs 0 / 1 or classes.
         dim: the embedding dimension.
         skip: names of rules that do not apply by design: "empty" for a loss whose anchors are not items of the batch
-            (proxies), "gradcheck" for a surrogate gradient, "permutation" where the order of items counts.
+            (proxies), "gradcheck" for a surrogate gradient, "permutation" if the loss depends on the order of items.
 
     Raises:
         AssertionError: a rule is broken.

@@ -34,16 +34,16 @@ class InputError(ValueError):
 
 
 def one_line(error: Exception) -> str:
-    """Returns the message of an error on one line, at most 200 characters; its type where it has no message."""
+    """Returns the message of an error on one line, at most 200 characters; its type if it has no message."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Returns the entry of `names` that is spelled most like `name`; None where none is close."""
+    """Returns the entry of `names` with the spelling most similar to `name`; None if none is close."""
     return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Returns a question that suggests the closest of `names`, or `otherwise` where none is close."""
+    """Returns a question that suggests the closest of `names`, or `otherwise` if none is close."""
     found = closest(name, names)
     return otherwise if found is None else f"did you mean '{found}'?"

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal; a line every 20 seconds where stderr is not a terminal."""
+"""Progress on stderr: a bar in a terminal, otherwise a line every 20 seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BAR_DELAY, _LINE_INTERVAL = 2.0, 20.0
 
 @contextmanager
 def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Callable[[int], None]]:
-    """Yields a function that shows how many of `total` items are finished: a bar or lines; nothing for short work.
+    """Yields a function that shows how many of `total` items are finished: a bar or lines; nothing for a short task.
 
     with progress_bar(len(space)) as progress: nearest(space, 30, progress=progress)
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-#: Printed where there is no number.
+#: Printed in place of a missing number.
 MISSING = "-"
 
 

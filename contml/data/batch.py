@@ -17,8 +17,8 @@ from contml.data.sources import PixelArray
 from contml.data.split import Split
 from contml.data.transforms import Transform, centre
 
-#: What is mirrored in training with probability 1/2: whole batches, so that label distances in a batch stay valid, or
-#: each image.
+#: What training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or each
+#: image.
 Flip: TypeAlias = Literal["batch", "image", "none"]
 
 # First numbers of the seeds, so that flips and crops never share a random stream.
@@ -26,7 +26,7 @@ _FLIP, _CROP = 1, 2
 
 
 class Batch(NamedTuple):
-    """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and which rows they are.
+    """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and their rows.
 
     `rows` `[b]` are rows of the split and `positions` `[b]` positions in the sampler's batch, both int64. `skipped` is
     the number of broken images that were left out; the order of the others is unchanged. The sampler's anchors are the
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The rows of a batch."""
+    """The rows of a batch, and the seed of its augmentation."""
 
     step: int
     rows: list[int]
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     seed: tuple[int, int, int] | None  # seed, epoch, step; None: no augmentation
 
     def batch(self, images: np.ndarray[Any, Any], positions: list[int]) -> Batch:
-        """Returns the batch of the images that could be read; `positions` are theirs in `rows`."""
+        """Returns the batch of the images that could be read; `positions`: their positions in `rows`."""
         kept = torch.tensor(positions, dtype=torch.int64)
         rows = torch.tensor(self.rows, dtype=torch.int64)[kept]
         skipped = len(self.rows) - len(positions)

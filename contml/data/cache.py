@@ -1,8 +1,8 @@
 """A cache of decoded and resized images in a folder: a file of pixels, read as a memory map, and an index.
 
-`resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes per image and is only appended to. A line of `resized-SIDE.index` is
-the file of an image (path, crop, size, modification time), its position among the pixels, and why it cannot be decoded.
-Lines are written once their pixels are on disk. So a crash loses only the images since the last line, an image whose
+`resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes per image and is only appended to. A line of `resized-SIDE.index` has
+the file of an image (path, crop, size, modification time), its position in the pixels, and the error if it is broken.
+A line is written after its pixels are on disk. So a crash loses only the images since the last line, an image whose
 file has changed is appended again, and no process overwrites what another one reads.
 """
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 #: How many images are decoded at a time.
 CHUNK = 64
 #: Seconds between two updates of the index.
-_SECONDS = 2.0
+_INDEX_INTERVAL = 2.0
 #: The position of an image that is broken, or not in the cache.
-_NOWHERE = -1
+_NO_POSITION = -1
 
 
 class FileState(NamedTuple):
@@ -62,13 +62,13 @@ Index: TypeAlias = dict[FileState, Entry]
 
 @dataclass(frozen=True)
 class CacheReport:
-    """What filling a cache found.
+    """The result of filling a cache.
 
     Args:
         images: number of images of the split.
         added: number of images decoded now; the others were in the cache.
         broken: name and cause of each image that cannot be decoded.
-        size: bytes of all pixels in the folder, also of other splits; 0 without a cache.
+        size: bytes of all pixels in the folder, including those of other splits; 0 without a cache.
     """
 
     images: int
@@ -90,7 +90,7 @@ class CachedImages:
     def get(self, row: int) -> PixelArray | None:
         """Returns the image of a row, uint8 `[side, side, 3]`; None if it is not in the cache."""
         position = int(self.positions[row])
-        if position == _NOWHERE:
+        if position == _NO_POSITION:
             return None
         if self._map is None:
             shape = (int(self.positions.max()) + 1, self.side, self.side, 3)
@@ -101,7 +101,7 @@ class CachedImages:
 
 
 class Cache:
-    """Images of one size in a folder, of any number of splits."""
+    """Images of one size in a folder, from any number of splits."""
 
     def __init__(self, folder: Path, side: int) -> None:
         self.folder, self.side = folder.expanduser(), side
@@ -118,7 +118,7 @@ class Cache:
         Args:
             split: where the images come from.
             decode: yields rows in batches of `CHUNK`, resized and not cropped, without those that cannot be decoded.
-            causes: why these cannot be decoded, by name; filled by `decode`.
+            causes: the reason for each image that cannot be decoded, by name; filled by `decode`.
 
         Raises:
             InputError: the folder cannot be written or is damaged, or the images come from no files.
@@ -129,7 +129,7 @@ class Cache:
         index, _ = self._load()
         added = 0
         if _missing(states, index):
-            with self._writing():
+            with self._write_lock():
                 index, count = self._load()  # another process may have added them meanwhile
                 rows = _missing(states, index)
                 added = len(rows)
@@ -138,7 +138,7 @@ class Cache:
                 if rows:
                     self._add(split, rows, states, decode(rows), causes)
             index, _ = self._load()
-        entries = [index[state] if state else Entry(_NOWHERE, absent[row]) for row, state in enumerate(states)]
+        entries = [index[state] if state else Entry(_NO_POSITION, absent[row]) for row, state in enumerate(states)]
         positions = np.array([entry.position for entry in entries], np.int64)
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
         broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
@@ -171,8 +171,8 @@ class Cache:
         return index, count
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Holds the lock of the folder, so that one process writes at a time; errors of the disk become InputErrors."""
+    def _write_lock(self) -> Iterator[None]:
+        """Holds the lock of the folder, so that one process writes at a time; disk errors become InputErrors."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._lock)
@@ -185,7 +185,7 @@ class Cache:
                 yield
         except (OSError, NotImplementedError) as error:
             cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            hint = "make room there, or name another folder"
+            hint = "free some space, or name another folder"
             raise InputError(f"cache {self.folder}", f"cannot be written ({cause})", hint=hint) from None
 
     def _check_space(self, count: int) -> None:
@@ -193,7 +193,7 @@ class Cache:
         images = f"{count:,} images of {self.side} x {self.side} pixels"
         if needed > free:
             got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
-            raise InputError(f"cache {self.folder}", got, hint="make room there, or name another folder")
+            raise InputError(f"cache {self.folder}", got, hint="free some space, or name another folder")
         if count:
             _print(f"decoding {images} into {self.folder} ({_gigabytes(needed)})")
 
@@ -217,9 +217,9 @@ class Cache:
                     chunk = rows[start : start + CHUNK]
                     for row in chunk:
                         cause = "" if row in positions else causes[split.name(row)]
-                        lines.append((*(states[row] or ()), positions.get(row, _NOWHERE), cause))
+                        lines.append((*(states[row] or ()), positions.get(row, _NO_POSITION), cause))
                     progress(start + len(chunk))
-                    if time.monotonic() - saved > _SECONDS:
+                    if time.monotonic() - saved > _INDEX_INTERVAL:
                         self._save_lines(pixels, lines)
                         saved = time.monotonic()
             finally:  # also after an interrupt
@@ -239,7 +239,7 @@ class Cache:
 
 
 def _file_states(split: Split) -> tuple[States, dict[int, str]]:
-    """Returns the file state of every row, and by row why a file cannot be found."""
+    """Returns the file state of every row, and for each missing file the reason, by row."""
     states: States = []
     absent: dict[int, str] = {}
     for row in range(len(split)):
@@ -262,9 +262,9 @@ def _missing(states: States, index: Index) -> list[int]:
 
 
 def _write(file: RawIOBase, content: bytes | memoryview) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[file.write(left) or 0 :]
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[file.write(remaining) or 0 :]
 
 
 def _print(text: str) -> None:

@@ -62,7 +62,7 @@ def read_features(path: Path) -> Features:
     """Reads a file of features.
 
     Raises:
-        InputError: there is no such file, it has another form, or a vector is not finite.
+        InputError: there is no such file, it has another format, or a vector is not finite.
     """
     check_format(path)
     file = str(path)

@@ -2,7 +2,7 @@
 
 The augmentation is that of "Deep Metric Learning Beyond Binary Supervision": every image is resized to `resize` x
 `resize` pixels. Evaluation takes the centre crop. Training takes a crop of random size around a shifted centre, and
-mirrors half of the batches as a whole, so that label distances inside a batch stay valid. Crops are cut from the
+flips half of the batches as a whole, so that label distances inside a batch stay valid. Crops are cut from the
 resized image, so that a cache of resized images gives the same batches, bit for bit.
 """
 
@@ -32,12 +32,12 @@ class Images:
 
     Augmentation is a function of (seed, epoch, step, row): the same for any number of workers, and after a resume.
     Images are turned by their EXIF orientation; grey, palette, CMYK and 16-bit images become RGB; transparent pixels
-    become white. Raises `InputError` for options that do not fit together.
+    become white. Raises `InputError` for options that contradict each other.
 
     Args:
         resize: Every image is first resized to this many pixels square; its aspect ratio is not kept.
         crop: Side in pixels of the square that the model sees, cut from the resized image.
-        flip: What training mirrors with probability 1/2: the whole "batch", so that continuous label distances stay
+        flip: What training flips with probability 1/2: the whole "batch", so that continuous label distances stay
             valid; each "image", for classes; or "none".
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
         workers: Number of worker processes; 0 decodes in the training process.
@@ -136,7 +136,7 @@ class Images:
         if id(split) not in self._cached:
             broken = self.fill(split).broken
             if broken and self.broken == "fail":
-                raise _broken_error(*broken[0])  # now, and not in the middle of an epoch
+                raise _broken_error(*broken[0])  # now, not in the middle of an epoch
         return self._cached[id(split)][1]
 
     def close(self) -> None:

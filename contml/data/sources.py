@@ -22,11 +22,11 @@ from contml._support.errors import InputError, one_line
 PixelArray: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 #: What an image source reads: a file to decode, a picture, its pixels `[H, W, 3]` in uint8, or features `[F]`.
 ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[Any]]"
-#: Left, top, right, bottom in pixels of the file's image.
+#: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
 
 #: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
-_LARGEST = 20
+_MAX_RELATIVE_SIDE = 20
 
 
 class Stamp(NamedTuple):
@@ -194,7 +194,7 @@ class SquareCrop:
                     "were the images resized without the annotations?",
                 )
             x, y = left + size / 2, top + size / 2
-            if not (0 <= x <= width and 0 <= y <= height) or size > _LARGEST * max(width, height):
+            if not (0 <= x <= width and 0 <= y <= height) or size > _MAX_RELATIVE_SIDE * max(width, height):
                 raise InputError(
                     str(self.file),
                     f"{found}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
@@ -203,8 +203,10 @@ class SquareCrop:
             x0, y0 = max(0, int(left)), max(0, int(top))
             x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
             part = np.asarray(picture.convert("RGB").crop((x0, y0, x1, y1)))
-        over = [int(np.ceil(max(0.0, d))) for d in (x0 - left, y0 - top, left + size - x1, top + size - y1)]
-        wide = Image.fromarray(np.pad(part, ((over[1], over[3]), (over[0], over[2]), (0, 0)), mode="edge"))
-        corner = (left - x0 + over[0], top - y0 + over[1])
-        box = (*corner, min(corner[0] + size, wide.width), min(corner[1] + size, wide.height))
-        return np.asarray(wide.resize((self.side, self.side), Image.Resampling.BICUBIC, box))
+        padding = [int(np.ceil(max(0.0, d))) for d in (x0 - left, y0 - top, left + size - x1, top + size - y1)]
+        padded = Image.fromarray(
+            np.pad(part, ((padding[1], padding[3]), (padding[0], padding[2]), (0, 0)), mode="edge")
+        )
+        corner = (left - x0 + padding[0], top - y0 + padding[1])
+        box = (*corner, min(corner[0] + size, padded.width), min(corner[1] + size, padded.height))
+        return np.asarray(padded.resize((self.side, self.side), Image.Resampling.BICUBIC, box))

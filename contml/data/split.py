@@ -1,4 +1,4 @@
-"""A split is images, labels, queries and gallery; a task is a training and a test split."""
+"""A split holds images, labels, queries and gallery; a task has a training and a test split."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Split:
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
         gallery: rows that are ranked; disjoint from the queries.
         groups: the group of each item `[N]`; the gallery of a query omits the other items of its group.
-        recall_at: the K for Recall@K in papers on this data set.
+        recall_at: the values of K that papers on this data set report Recall@K for.
         excluded: number of items left out, by reason.
         renderer: draws the label of a row on its picture; None: the picture alone.
         explainer: draws why two rows are near or far; None if the task has no explanation.

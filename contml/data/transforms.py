@@ -1,7 +1,7 @@
 """Training transforms: what happens to one image between decoding and the model.
 
 A transform is a callable `(image, generator)`: pixels uint8 `[H, W, 3]` and a `numpy.random.Generator` in, pixels uint8
-`[crop, crop, 3]` out. It draws from the generator alone, which is seeded by (seed, epoch, step, row): a batch is the
+`[crop, crop, 3]` out. It draws only from the generator, which is seeded by (seed, epoch, step, row): a batch is the
 same for any number of workers and after a resume. Evaluation takes the centre crop, without a transform.
 """
 
@@ -149,14 +149,14 @@ def cut(image: PixelArray, box: tuple[int, int, int], crop: int) -> PixelArray:
     """
     left, top, side = box
     height, width = image.shape[:2]
-    over = [max(0, d) for d in (-left, -top, left + side - width, top + side - height)]
-    if any(over):
-        image = np.pad(image, ((over[1], over[3]), (over[0], over[2]), (0, 0)), mode="edge")
-        left, top = left + over[0], top + over[1]
+    padding = [max(0, d) for d in (-left, -top, left + side - width, top + side - height)]
+    if any(padding):
+        image = np.pad(image, ((padding[1], padding[3]), (padding[0], padding[2]), (0, 0)), mode="edge")
+        left, top = left + padding[0], top + padding[1]
     part = image[top : top + side, left : left + side]
     if side == crop:
         return part
-    # Within 2 of 255 levels of Pillow's result, in less than half of its time.
+    # Within 2 of 255 levels of Pillow's result, in less than half the time.
     planes = torch.from_numpy(part).permute(2, 0, 1)[None]
     planes = F.interpolate(planes, (crop, crop), mode="bilinear", antialias=True, align_corners=False)
     found: PixelArray = planes[0].permute(1, 2, 0).numpy()

@@ -1,4 +1,4 @@
-"""Label spaces: packed labels with the label distances between any of them, and label spaces as 0 / 1.
+"""Label spaces: packed labels and the label distances between any two of them, graded or binarized to 0 / 1.
 
 A new label space is a subclass of `LabelSpace` with one method, `distances`.
 """
@@ -32,7 +32,7 @@ LABELS = {
     "precomputed": PrecomputedLabels,
 }
 
-#: Label spaces as 0 / 1, with which class losses train on continuous labels; thresholds are nowhere else.
+#: Label spaces binarized to 0 / 1, so that pair losses can train on graded labels. No other code thresholds labels.
 BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [

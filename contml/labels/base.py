@@ -1,4 +1,4 @@
-"""The label space: packed labels of some items, and the label distances between any of them."""
+"""The label space: packed labels of some items, and the label distances between any two of them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_CONTENT = ("unit", "rows", "_root")
+_NOT_HASHED = ("unit", "rows", "_root")
 
 
 class LabelSpace(ABC):
-    """Packed labels of some items, one row for each, and the label distances between any of them.
+    """Packed labels of some items, one row per item, and the label distances between any two of them.
 
-    `labels[rows]` is a batch or a subset of the items, and a label space too. Indexing again composes; `rows` are row
-    numbers in the *root*, the space that was built from the labels of a data set. A new label space packs its labels in
-    the constructor and writes one method, `distances`.
+    `labels[rows]` is a batch or a subset of the items, and a label space too, which can be indexed again; `rows` are
+    row numbers in the *root*, the space that was built from the labels of a data set. A new label space packs its
+    labels in the constructor and writes one method, `distances`.
 
     Args:
-        packed: the labels by name, one row for each item: tensors `[N, ...]`, or label spaces. They become attributes
+        packed: the labels by name, one row per item: tensors `[N, ...]`, or label spaces. They become attributes
             of these names, and are moved and indexed together.
 
     Attributes:
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         unit: what a label distance of 1 means, in words.
-        class_ids: the class of each item `[N]`, where labels are classes.
-        rows: row numbers in the root `[N]`; None where labels were made from a bare tensor, as a loss does.
+        class_ids: the class of each item `[N]`, if labels are classes.
+        rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
@@ -77,8 +77,8 @@ class LabelSpace(ABC):
     def to(self, device: torch.device | str) -> Self:
         """The same labels on another device.
 
-        Move a label space before indexing it. Of `labels[rows].to(device)` only the batch is moved: its `root` stays
-        where it is, since it may be large, and is shared with other batches.
+        Move a label space before indexing it. `labels[rows].to(device)` moves only the batch: its `root` keeps its
+        device, since it may be large and is shared with other batches.
         """
         moved = self._map(lambda part: part.to(device))
         moved.rows = None if self.rows is None else self.rows.to(device)
@@ -90,7 +90,7 @@ class LabelSpace(ABC):
 
     @property
     def root(self) -> Self:
-        """The space that `rows` are row numbers of."""
+        """The space that `rows` refers to."""
         return self if self._root is None else self._root
 
     def as_root(self) -> Self:
@@ -127,7 +127,7 @@ class LabelSpace(ABC):
         progress: Callable[[int], None] | None = None,
         cache: Path | str | None = None,
     ) -> Neighbours:
-        """The exact k nearest items of each of `rows` by label distance, among the rows `among`, without itself.
+        """The exact k nearest items of each row by label distance; an item is not its own neighbour.
 
         The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row.
 
@@ -135,9 +135,9 @@ class LabelSpace(ABC):
             k: the number of neighbours.
             rows: the rows to find neighbours of; default all.
             among: the rows that may be neighbours; default all.
-            memory: bytes that a block of label distances may take with its temporaries.
+            memory: maximum bytes of a block of label distances and its temporaries.
             progress: called with the number of rows finished so far; `progress_bar` shows it.
-            cache: a folder that keeps the result under a key of the labels' content and the options of their distance;
+            cache: a folder for the result, found again by a hash of the labels and the options of their distance;
                 an interrupted search continues where it stopped.
 
         Raises:
@@ -145,9 +145,9 @@ class LabelSpace(ABC):
                 cache cannot be used: one of its files is damaged, or the folder cannot be written.
         """
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
-        others = len(c) - int(torch.isin(r, c).any())
-        if not 1 <= k <= others:
-            raise InputError("k", str(k), f"must be 1 to {others}, the number of items that may be neighbours")
+        available = len(c) - int(torch.isin(r, c).any())
+        if not 1 <= k <= available:
+            raise InputError("k", str(k), f"must be 1 to {available}, the number of items that may be neighbours")
 
         def search(part: Tensor, report: Callable[[int], None] | None) -> Neighbours:
             neighbours = Neighbours(*self._nearest(k, part, c, memory, report))
@@ -167,7 +167,7 @@ class LabelSpace(ABC):
         Raises:
             InputError: an attribute is of a type that cannot be hashed by content.
         """
-        content = {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
+        content = {name: value for name, value in vars(self).items() if name not in _NOT_HASHED}
         parts = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | parts)
 
@@ -192,7 +192,7 @@ class LabelSpace(ABC):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        """The result of `nearest`, for valid rows; a space with a faster method than blocks overrides it.
+        """The result of `nearest`, for valid rows; a subclass with a faster method than blocks overrides it.
 
         rows `[R]`; among `[C]` ascending; a row is not its own neighbour.
         """

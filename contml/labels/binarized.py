@@ -1,4 +1,4 @@
-"""A label space as 0 / 1, by a threshold or by nearest neighbours, for losses that need labels of 0 and 1."""
+"""Label spaces binarized to 0 / 1, by a threshold or by nearest neighbours, for losses that need such labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contml.labels.base import LabelSpace
 
 
 class ThresholdLabels(LabelSpace):
-    """A label space as 0 / 1: items nearer than a threshold are positives.
+    """A label space binarized to 0 / 1: items nearer than a threshold are positives.
 
     Args:
         threshold: items at a smaller label distance, in the unit of the space, are positives (0); all others are
@@ -44,15 +44,15 @@ class ThresholdLabels(LabelSpace):
 
 
 class NearestLabels(LabelSpace):
-    """A label space as 0 / 1: the k nearest items of each are its positives.
+    """A label space binarized to 0 / 1: the positives of an item are its k nearest items.
 
     The label distances are **not symmetric**: i may be among the k nearest of j, but j not among those of i. Row a
-    holds the positives of a. A subset keeps the neighbours of the whole space.
+    marks the positives of a. A subset keeps the neighbours of the whole space.
 
     Args:
         k: the number of nearest items by label distance that are positives (0), besides the item itself; all others
             are 1.
-        cache: a folder that keeps the neighbours for the next run on these labels; None: they are computed again.
+        cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
     """
 
     kind: LabelKind = "binary"

@@ -54,18 +54,18 @@ class CaptionLabels(LabelSpace):
     without words is dropped (`dropped` counts them). An image without captions is refused or, with `empty="drop"`,
     dropped. `kept` are the rows of the input that are in the space.
 
-    Distances are computed by a Triton kernel on a CUDA device, else on the CPU in torch's number of threads. Nearest
-    rows are found on the CPU, also for labels on a GPU.
+    A Triton kernel computes distances on a CUDA device; on the CPU they use torch's number of threads. Nearest
+    rows are always found on the CPU, even for labels on a GPU.
 
     Args:
         captions: the captions of each image.
         vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec binary or
             text, GloVe text (each plain or .gz), or KeyedVectors saved by gensim, which are memory-mapped (such a
-            file is a pickle: open only your own). None trains Word2Vec by gensim on these captions.
+            file is a pickle: open only your own). None: gensim trains Word2Vec on these captions.
         normalize: scale word vectors to unit length, as gensim's `wmdistance` does by default.
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
-        dim: dimension of the vectors, if they are trained.
-        seed: seed of that training, which is reproducible.
+        dim: dimension of trained vectors.
+        seed: seed of the training of vectors, which is reproducible.
 
     Raises:
         InputError: an image has no captions left, or the word vectors cannot be read or are not finite.
@@ -84,7 +84,7 @@ class CaptionLabels(LabelSpace):
     ) -> None:
         if empty not in ("refuse", "drop"):
             raise InputError("empty", repr(empty), "must be refuse or drop")
-        words = [[tokens(caption) for caption in _checked(row, image)] for row, image in enumerate(captions)]
+        words = [[tokens(caption) for caption in _checked_captions(row, image)] for row, image in enumerate(captions)]
         source: Any = vectors
         if vectors is None:
             source = train_word_vectors([caption for image in words for caption in image], dim, seed)
@@ -112,7 +112,7 @@ class CaptionLabels(LabelSpace):
         super().__init__(kept=torch.tensor([row for row, image in enumerate(usable) if image], dtype=torch.int64))
         self.words = known
         self._bags = pack(image for image in usable if image)
-        self._costs = WordCosts(_matrix(source, known, normalize), known)
+        self._costs = WordCosts(_vector_matrix(source, known, normalize), known)
         self.unit = "word-vector distance, summed over captions"
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -131,12 +131,12 @@ class CaptionLabels(LabelSpace):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        # On the CPU, where bounds of D exclude all but some hundred candidates of a row. Memory limits the threads.
+        # On the CPU, where bounds of D exclude all but a few hundred candidates per row. `memory` limits the threads.
         from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 
-        own, ids = rows.cpu().numpy(), among.cpu().numpy()
+        row_ids, among_ids = rows.cpu().numpy(), among.cpu().numpy()
         distances, found = nearest_sets(
-            take(self._bags, own), own, take(self._bags, ids), ids, k, self._costs, memory, progress
+            take(self._bags, row_ids), row_ids, take(self._bags, among_ids), among_ids, k, self._costs, memory, progress
         )
         return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(found).to(self.device))
 
@@ -165,9 +165,9 @@ def load_word_vectors(path: Path | str) -> Any:
         with path.open("rb") as file:
             head = file.read(1 << 16)
             file.seek(-1 if head else 0, 2)
-            ended = file.read() == b"\n"
+            ends_in_newline = file.read() == b"\n"
         if path.suffix == ".gz":  # as gensim decides
-            ended = True  # gzip reports a file that is cut short
+            ends_in_newline = True  # gzip reports a file that is cut short
             with gzip.open(path) as unpacked:
                 head = unpacked.read(1 << 16)
     except FileNotFoundError:
@@ -176,29 +176,29 @@ def load_word_vectors(path: Path | str) -> Any:
         raise InputError(str(path), f"damaged or cut short, read as gzip ({error})") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error})") from None
-    form = _format(head)
-    if form is None:
+    file_format = _format(head)
+    if file_format is None:
         formats = "give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
         raise InputError(str(path), "no word vectors", hint=formats)
     try:
-        if form == "gensim":
+        if file_format == "gensim":
             loaded = KeyedVectors.load(str(path), mmap="r")
             vectors = getattr(loaded, "wv", loaded)  # a whole Word2Vec model holds its vectors
             if not isinstance(vectors, KeyedVectors):
                 raise ValueError(f"it contains a {type(loaded).__name__}")
             return vectors
-        if form != "binary" and not ended:  # a last number that is cut short would still be a number
+        if file_format != "binary" and not ends_in_newline:  # a truncated last number would still be a number
             raise ValueError("its last line has no end")
-        if form in ("binary", "text") and path.suffix != ".gz":  # a number takes two bytes at least
+        if file_format in ("binary", "text") and path.suffix != ".gz":  # a number takes at least two bytes
             count, dim = map(int, head.split(maxsplit=2)[:2])
             if 2 * count * dim > path.stat().st_size:  # checked before gensim allocates memory for them
-                raise ValueError(f"its head announces {count} vectors of {dim} numbers")
+                raise ValueError(f"its header declares {count} vectors of {dim} numbers")
         return KeyedVectors.load_word2vec_format(
-            str(path), binary=form == "binary", no_header=form == "glove", unicode_errors="replace"
+            str(path), binary=file_format == "binary", no_header=file_format == "glove", unicode_errors="replace"
         )
     except _DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(str(path), f"damaged or cut short, read as {_FORMATS[form]} ({reason})") from None
+        raise InputError(str(path), f"damaged or cut short, read as {_FORMATS[file_format]} ({reason})") from None
 
 
 def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed: int = 0) -> Any:
@@ -217,7 +217,7 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
     return model.wv
 
 
-#: What gensim, gzip and pickle raise for a damaged file; a wrong head may ask for too much memory.
+#: Exceptions of gensim, gzip and pickle for a damaged file; a wrong header may request too much memory.
 _DAMAGED = (
     *(ValueError, EOFError, OSError, AttributeError, ImportError, IndexError, MemoryError),
     *(pickle.UnpicklingError, zlib.error),
@@ -226,7 +226,7 @@ _FORMATS = {"gensim": "saved by gensim", "binary": "word2vec binary", "text": "w
 
 
 def _format(head: bytes) -> str | None:
-    """The format of a file that begins with `head`; None if it is none of ours."""
+    """The format of a file that begins with `head`; None if it is not supported."""
     if head[:1] == b"\x80":  # a pickle of protocol 2 or later
         return "gensim"
     first, _, rest = head.partition(b"\n")
@@ -246,13 +246,13 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _checked(row: int, image: Sequence[str]) -> Sequence[str]:
+def _checked_captions(row: int, image: Sequence[str]) -> Sequence[str]:
     if isinstance(image, str) or not (isinstance(image, Iterable) and all(isinstance(c, str) for c in image)):
         raise InputError(f"the captions of image {row}", f"{image!r:.60}", hint="give a list of strings for each image")
     return image
 
 
-def _matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:
+def _vector_matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:
     try:
         matrix = np.array([vectors[word] for word in words], dtype=np.float64)
     except ValueError as error:

@@ -24,7 +24,7 @@ class ClassLabels(LabelSpace):
         labels: the class of each item: integers that need not be consecutive, or strings.
 
     Attributes:
-        names: the sorted classes, which `class_ids` index; empty if only ids were given.
+        names: the sorted classes; `class_ids` are positions in this list. Empty if only ids were given.
     """
 
     kind: LabelKind = "classes"
@@ -35,7 +35,7 @@ class ClassLabels(LabelSpace):
         if isinstance(labels, Tensor) and (labels.ndim != 1 or labels.is_floating_point()):
             got = f"{labels.dtype} {list(labels.shape)}"
             raise InputError("classes", got, "must be an integer or a string for each item")
-        values = labels.tolist() if isinstance(labels, Tensor) else [_plain(label) for label in labels]
+        values = labels.tolist() if isinstance(labels, Tensor) else [_as_python_scalar(label) for label in labels]
         for row, value in enumerate(values):
             if value is None or value != value:
                 raise InputError(f"class of item {row}", str(value), hint="give each item a class")
@@ -48,7 +48,7 @@ class ClassLabels(LabelSpace):
 
     @classmethod
     def from_ids(cls, class_ids: Tensor) -> Self:
-        """Class labels of integer ids `[N]`: not renumbered, without row numbers, without a copy or a check."""
+        """Class labels from integer ids `[N]`: not renumbered, copied or checked; without row numbers."""
         labels = cls.__new__(cls)
         labels.class_ids, labels._packed, labels.names, labels.rows = class_ids, ("class_ids",), [], None
         return labels
@@ -69,6 +69,6 @@ class ClassLabels(LabelSpace):
         return f"{len(set(self.class_ids.tolist())):,} classes"
 
 
-def _plain(label: Any) -> Any:
-    """A number of numpy or torch as a Python number, so that equal numbers are one class."""
+def _as_python_scalar(label: Any) -> Any:
+    """Converts a NumPy or torch scalar to a Python number, so that equal numbers are one class."""
     return label.item() if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0) else label

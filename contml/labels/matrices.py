@@ -18,7 +18,7 @@ from contml.distances.cache import fingerprint
 from contml.distances.search import MEMORY, checked
 from contml.labels.base import LabelSpace
 
-#: Number of rows of a precomputed matrix that are checked when it is opened.
+#: Number of rows of a precomputed matrix that are checked for symmetry when it is opened.
 _SAMPLE = 64
 
 
@@ -77,12 +77,12 @@ class PrecomputedLabels(LabelSpace):
 class MatrixLabels(LabelSpace):
     """A matrix of label distances `[A, B]` of a batch: row a has the label distances of anchor a to all items.
 
-    A loss converts a matrix to it. It has no row numbers and cannot be indexed.
+    Losses convert a matrix to these labels. They have no row numbers and cannot be indexed.
 
     Args:
         matrix: `[A, B]` numbers >= 0.
         anchors: positions of the anchors among the B items `[A]`; None: all items, in order.
-        kind: "binary" where all numbers are 0 or 1.
+        kind: "binary" if all numbers are 0 or 1.
     """
 
     def __init__(self, matrix: Tensor, anchors: Tensor | None = None, kind: LabelKind = "graded") -> None:
@@ -108,7 +108,7 @@ class MatrixLabels(LabelSpace):
         return moved
 
     def __getitem__(self, rows: Rows) -> Self:
-        """Refused: the rows of a matrix are anchors, and its columns items."""
+        """Not supported: the rows of a matrix are anchors, its columns are items."""
         hint = "give a label space, such as VectorLabels"
         raise InputError("matrix of label distances", "indexed", "cannot be indexed by items", hint)
 

@@ -27,7 +27,7 @@ class PoseLabels(LabelSpace):
         squared: squared Euclidean label distance, else plain Euclidean; use the same as for the loss.
         normalize: move each pose to the mean of its visible joints and divide by their root mean square distance from
             it, so that position and size of the person do not count; the unit is then a person's scale.
-        hidden: what to do with an item of at most half its joints visible: "refuse" it, or "drop" it.
+        hidden: what to do with an item with half of its joints or fewer visible: "refuse" it, or "drop" it.
         unit: what a label distance of 1 means, in words.
     """
 
@@ -52,15 +52,15 @@ class PoseLabels(LabelSpace):
         seen = seen.bool()
         if seen.shape != joints.shape[:2]:
             raise InputError("visible", str(list(seen.shape)), f"must be [items, joints], {list(joints.shape[:2])}")
-        number = joints.shape[1]
-        enough = seen.sum(1) * 2 > number
+        joint_count = joints.shape[1]
+        enough = seen.sum(1) * 2 > joint_count
         if hidden == "refuse" and not bool(enough.all()):
             row, others = int((~enough).nonzero()[0, 0]), int((~enough).sum()) - 1
-            got = f"{int(seen[row].sum())} of {number} joints visible, and {others} more such items"
+            got = f"{int(seen[row].sum())} of {joint_count} joints visible, and {others} more such items"
             raise InputError(f"item {row}", got, "must be more than half", "omit such items, or set hidden=drop")
         self.kept = enough.nonzero()[:, 0]
         if len(self.kept) == 0:
-            raise InputError("visible", "no item with enough joints", f"must be more than half of {number} joints")
+            raise InputError("visible", "no item with enough joints", f"must be more than half of {joint_count} joints")
         bad = (~joints.isfinite().all(2) & seen).any(1) & enough
         if bool(bad.any()):
             raise InputError(
@@ -69,12 +69,12 @@ class PoseLabels(LabelSpace):
         seen = seen[self.kept]
         joints = torch.where(seen[:, :, None], joints[self.kept], 0)
         if normalize:
-            joints = torch.where(seen[:, :, None], _person_frame(joints, seen, self.kept), 0)
+            joints = torch.where(seen[:, :, None], _normalized(joints, seen, self.kept), 0)
         super().__init__(joints=joints, visible=seen, kept=self.kept)
         self.squared = squared
         scale = "person scales" if normalize else "pixels"
         over = f"squared {scale}, summed over" if squared else f"{scale}, over"
-        self.unit = unit or f"{over} {number} joints"
+        self.unit = unit or f"{over} {joint_count} joints"
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""
@@ -84,15 +84,15 @@ class PoseLabels(LabelSpace):
         return f"{self.joints.shape[1]} joints; unit: {self.unit}"
 
 
-def _person_frame(joints: Tensor, visible: Tensor, rows: Tensor) -> Tensor:
+def _normalized(joints: Tensor, visible: Tensor, rows: Tensor) -> Tensor:
     seen = visible[:, :, None].double()
     count = seen.sum(1, keepdim=True)
     centred = joints - (joints * seen).sum(1, keepdim=True) / count
     scale = ((centred.square() * seen).sum((1, 2), keepdim=True) / count).sqrt()
-    # Joints that are all in one place have a small size after rounding.
-    size = 1e-9 * joints.abs().amax((1, 2), keepdim=True)
-    if not bool((scale > size).all()):
-        row = int(rows[int((scale <= size)[:, 0, 0].nonzero()[0, 0])])
-        got, allowed = "all visible joints are in one place", "must have a size, to be normalised"
+    # Rounding gives joints that are all in one place a scale slightly above 0.
+    smallest_scale = 1e-9 * joints.abs().amax((1, 2), keepdim=True)
+    if not bool((scale > smallest_scale).all()):
+        row = int(rows[int((scale <= smallest_scale)[:, 0, 0].nonzero()[0, 0])])
+        got, allowed = "all visible joints are in one place", "must differ, to be normalized"
         raise InputError(f"item {row}", got, allowed)
     return centred / scale

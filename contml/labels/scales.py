@@ -1,4 +1,4 @@
-"""Label spaces of levels on a scale, and of places on earth."""
+"""Label spaces of levels on an ordered scale, and of places on earth."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class OrdinalLabels(LabelSpace):
         self.levels = list(rank)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Rank differences divided by that of the whole scale, `[X, Y]`."""
+        """Rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
 
 
 class GeoLabels(LabelSpace):
-    """Places on earth; the label distance is the great-circle distance in km, exact from metres to antipodes.
+    """Places on earth; the label distance is the great-circle distance in km, accurate from metres to antipodes.
 
     Args:
         places: `[N, 2]`: latitude, -90 to 90, and longitude, -180 to 180, in degrees.

@@ -15,14 +15,14 @@ from contml.labels.base import LabelSpace
 class SegmentationLabels(LabelSpace):
     """Label maps with one class per pixel; the label distance is 1 - mIoU, in [0, 1].
 
-    The intersection over union of each class is over the pixels that neither map ignores, its mean over the classes
-    that occur in either map there. Maps are packed once, to one bit per pixel and class: 7.7 KiB each at 112 x 112 x 5.
+    The intersection over union of each class counts the pixels that neither map ignores; the mean is over the classes
+    that occur there in either map. Maps are packed once, to one bit per pixel and class: 7.7 KiB each at 112 x 112 x 5.
 
     Args:
         maps: `[N, H, W]`, or N maps `[H, W]` of one size: whole numbers 0 to classes - 1, or `ignore`.
         classes: the number of classes.
         ignore: the value of pixels that do not count; it may be one of the classes.
-        side: maps are resized to side x side pixels by nearest neighbour; None: they are not resized.
+        side: maps are resized to side x side pixels by nearest neighbour; None: no resizing.
     """
 
     unit = "1 - mIoU"

@@ -13,13 +13,13 @@ from contml.labels.base import LabelSpace
 from contml.labels.sets import token_ids
 
 #: RapidFuzz reads tokens as characters; this is the number of Unicode characters.
-_TOKENS = 0x110000
+_MAX_TOKENS = 0x110000
 
 
 class SequenceLabels(LabelSpace):
     """Sequences of tokens, such as words, notes or moves; the label distance is a normalised edit distance.
 
-    Levenshtein's distance divided by the length of the longer sequence, in [0, 1]; 0 for two empty sequences.
+    The Levenshtein distance divided by the length of the longer sequence, in [0, 1]; 0 for two empty sequences.
 
     Args:
         sequences: for each item a list of tokens (strings, numbers), or a string, whose tokens are its characters.
@@ -33,8 +33,8 @@ class SequenceLabels(LabelSpace):
             if not isinstance(sequence, Sequence):
                 raise InputError(f"tokens of item {item}", repr(sequence), "must be a list of tokens or a string")
         ids = token_ids("tokens", sequences)
-        if (number := int(ids.max()) + 1 if ids.numel() else 0) > _TOKENS:
-            raise InputError("tokens", f"{number:,} different tokens", f"must be at most {_TOKENS:,}")
+        if (number := int(ids.max()) + 1 if ids.numel() else 0) > _MAX_TOKENS:
+            raise InputError("tokens", f"{number:,} different tokens", f"must be at most {_MAX_TOKENS:,}")
         super().__init__(ids=ids)
 
     def distances(self, x: Self, y: Self) -> Tensor:

@@ -27,9 +27,9 @@ class TagLabels(LabelSpace):
     ids: Tensor
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
-        for item, one in enumerate(tags):
-            if isinstance(one, str | bytes) or not isinstance(one, Iterable):
-                raise InputError(f"tags of item {item}", repr(one), "must be a list or a set of tags")
+        for item, item_tags in enumerate(tags):
+            if isinstance(item_tags, str | bytes) or not isinstance(item_tags, Iterable):
+                raise InputError(f"tags of item {item}", repr(item_tags), "must be a list or a set of tags")
         super().__init__(ids=token_ids("tags", tags, unique=True))
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -71,17 +71,17 @@ class MultiHotLabels(LabelSpace):
 
 
 def token_ids(name: str, items: Sequence[Iterable[Hashable]], unique: bool = False) -> Tensor:
-    """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends; `unique`: each token of an item once.
+    """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends; `unique`: without repeated tokens.
 
     Raises:
         InputError: a token is not hashable.
     """
-    number: dict[Hashable, int] = {}
+    id_of: dict[Hashable, int] = {}
     sequences = []
     for item, tokens in enumerate(items):
         try:
             tokens = dict.fromkeys(tokens) if unique else tokens
-            sequences.append([number.setdefault(token, len(number)) for token in tokens])
+            sequences.append([id_of.setdefault(token, len(id_of)) for token in tokens])
         except TypeError as error:
             raise InputError(f"{name} of item {item}", str(error), "must be strings or numbers") from None
     ids = np.full((len(sequences), max(map(len, sequences), default=0)), -1, dtype=np.int32)

@@ -60,12 +60,12 @@ class VectorLabels(LabelSpace):
             self.values[among],
             k,
             self_index=torch.where(among[position] == rows, position, -1),
-            order=self._as_pairwise,
+            order=self._rounded_as_in_pairwise,
             memory=memory,
             progress=progress,
         )
         return Neighbours(found.values.float(), among[found.positions])
 
-    def _as_pairwise(self, squared: Tensor) -> Tensor:
-        # Ties are those of the float32 results of `pairwise`.
+    def _rounded_as_in_pairwise(self, squared: Tensor) -> Tensor:
+        # Gives the same ties as the float32 results of `pairwise`.
         return (squared if self.squared else squared.sqrt()).float().double()

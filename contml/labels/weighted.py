@@ -15,7 +15,7 @@ from contml.labels.base import LabelSpace
 class WeightedLabels(LabelSpace):
     """Several label spaces of the same items; the label distance is the weighted sum of theirs.
 
-    A weight of 1 / (mean label distance of the space) for each makes spaces of different units count equally.
+    With weights of 1 / (mean label distance of the space), spaces of different units count equally.
 
     Args:
         spaces: each label space with its weight, a number above 0: `{places: 0.01, tags: 1.0}`.
@@ -43,7 +43,7 @@ class WeightedLabels(LabelSpace):
         return tuple(self.__dict__[name] for name in self._packed)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Weighted sums `[X, Y]` of the spaces' distances, which are rounded to float32, in float64."""
+        """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32."""
         total: Tensor | float = 0.0
         for space, a, b, weight in zip(self.spaces, x.spaces, y.spaces, self.weights, strict=True):
             total = total + weight * space.distances(a, a if x is y else b).float().double()

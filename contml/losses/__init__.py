@@ -1,4 +1,4 @@
-"""Losses of embeddings and label distances. A pair loss is a formula, `values`; driver.py does the rest for all."""
+"""Losses on embeddings and label distances. A pair loss defines its formula, `values`; driver.py does the rest."""
 
 from contml.losses.driver import Block, PairLoss
 from contml.losses.dro import DROLoss, kl_robust

@@ -1,4 +1,4 @@
-"""Class ids, consecutive or not, as row numbers of a loss's parameters: its proxies or boundaries."""
+"""Maps class ids, consecutive or not, to rows of a loss's parameters: its proxies or boundaries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ClassIndex(nn.Module):
     """Maps class ids `[B]` to the rows `[B]` that a loss keeps for them.
 
     Args:
-        num_classes: how many classes there are.
+        num_classes: the number of classes.
         class_ids: the ids of the classes `[num_classes]`, distinct, in any order: row r is for class_ids[r]; None: 0
             to num_classes - 1.
 

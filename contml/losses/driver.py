@@ -1,4 +1,4 @@
-"""The driver of all pair losses: a loss is its formula on a block of anchors; the driver does everything else.
+"""The driver of all pair losses: a loss defines its formula on a block of anchors; the driver does the rest.
 
     loss = sum_t (sum_a values[a, t] / sum_a counts[a, t]) + penalty
 
@@ -26,7 +26,7 @@ from contml.losses.inputs import as_anchors, as_labels, check_embeddings
 from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
 from contml.mining import Candidates, Miner
 
-#: Entries of a block: on a CPU a few of its temporaries fit the cache, on a GPU they keep it busy.
+#: Entries in a block: on a CPU a few temporaries of this size fit the cache; on a GPU they keep it busy.
 _ENTRIES_CPU, _ENTRIES_GPU = 1 << 21, 1 << 24
 
 #: A slice of all rows.
@@ -69,7 +69,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a loss compares in one call: the anchors x `[A, d]` with the items y `[B, d]`.
+    """The inputs of one call: the anchors x `[A, d]` are compared with the items y `[B, d]`.
 
     Attributes:
         x: embeddings of the anchors, or proxies.
@@ -80,7 +80,7 @@ class Comparison:
         item_class: class ids `[B]`, where labels are classes.
         excluded: gives the pairs of a slice of the anchors that do not count, bool `[a, B]`; an anchor with itself
             never counts.
-        rows: the position of each anchor in the batch `[A]`; None: those of the call, or anchors are proxies.
+        rows: the position of each anchor in the batch `[A]`; None: as in the call, or anchors are proxies.
         cols: the position of each item in the batch `[B]`; None: the whole batch in order, or items are proxies.
     """
 
@@ -165,13 +165,13 @@ class PairLoss(nn.Module):
     def value(self, comparison: Comparison) -> Tensor:
         """The loss of a comparison."""
         values, counts = self.sums(comparison)
-        # Where the counts sum to 0, so do the values: nothing is compared, and the loss is 0 with a gradient of 0.
+        # If the counts sum to 0, the values are not divided: the loss is a sum, or nothing is compared and it is 0.
         total = (values / torch.where(counts > 0, counts, 1)).sum()
         penalty = self.penalty(comparison)
         return total if penalty is None else total + penalty
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
-        """Checks a batch and returns what is compared in it; starts a new batch of the miner."""
+        """Checks a batch and returns its comparison; starts a new batch of the miner."""
         name = type(self).__name__
         if self.miner is not None:
             if self.miner.sphere and not self.on_sphere:
@@ -195,7 +195,7 @@ class PairLoss(nn.Module):
             return Comparison(
                 embeddings,
                 embeddings,
-                # For all rows at once, a label space may compute half of the symmetric matrix.
+                # Without a slice, a label space may compute only half of the symmetric matrix.
                 lambda part: labels.pairwise(None if part == ALL else part),
                 range(len(embeddings)),
                 classes,
@@ -228,12 +228,12 @@ class PairLoss(nn.Module):
         step = self.rows_of_a_block(comparison)
         if len(x) <= step:
             scores = pairs(self.distance, x, y)
-            values, counts = _columns(self.values(self.block(comparison, scores, ALL)))
+            values, counts = _as_columns(self.values(self.block(comparison, scores, ALL)))
             return values.sum(0), counts.sum(0)
         lifted = lift(self.distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
-        with torch.autocast(x.device.type, enabled=False):  # else the products of the blocks are in half precision
+        with torch.autocast(x.device.type, enabled=False):  # autocast would compute the blocks in half precision
             sums: tuple[Tensor, Tensor] = _Blocked.apply(self, comparison, step, needs_gradient, *lifted, *parameters)
         return sums
 
@@ -283,17 +283,17 @@ class _Blocked(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         inputs = (rows, cols, *parameters)
         needed = [needs_gradient and tensor.requires_grad for tensor in inputs]
-        scores_need = needed[0] or needed[1]
+        scores_need_gradient = needed[0] or needed[1]
         x, y = rows.detach(), cols.detach()
         sums: tuple[Tensor, Tensor] | None = None
         gradients: list[list[Tensor]] = []  # [T][input]
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
             block = block_values(loss.distance, x[part], y)
-            s = block.s.requires_grad_(scores_need)
+            s = block.s.requires_grad_(scores_need_gradient)
             with torch.set_grad_enabled(any(needed)):
                 scores = root(loss.distance, s)
-                values, counts = _columns(loss.values(loss.block(comparison, scores, part)))
+                values, counts = _as_columns(loss.values(loss.block(comparison, scores, part)))
             # Added up in place: a small tensor kept from each block would fragment the heap, which would then grow
             # block by block.
             if sums is None:
@@ -306,18 +306,18 @@ class _Blocked(torch.autograd.Function):
             if not gradients:
                 gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
             trained = [position for position in range(2, len(inputs)) if needed[position]]
-            leaves = [s] * scores_need + [inputs[position] for position in trained]
-            for t, total in enumerate(gradients):
-                last = t + 1 == len(gradients)
+            leaves = [s] * scores_need_gradient + [inputs[position] for position in trained]
+            for t, sum_gradients in enumerate(gradients):
+                is_last = t + 1 == len(gradients)
                 with torch.enable_grad():
                     value = values[:, t].sum()
-                slopes = list(torch.autograd.grad(value, leaves, retain_graph=not last, allow_unused=True))
-                score_slope = slopes.pop(0) if scores_need else None
-                if score_slope is not None:
-                    add_gradient(score_slope, block, x[part], y, total[0][part], total[1])
-                for position, slope in zip(trained, slopes, strict=True):
-                    if slope is not None:
-                        total[position].add_(slope)
+                block_gradients = list(torch.autograd.grad(value, leaves, retain_graph=not is_last, allow_unused=True))
+                score_gradient = block_gradients.pop(0) if scores_need_gradient else None
+                if score_gradient is not None:
+                    add_gradient(score_gradient, block, x[part], y, sum_gradients[0][part], sum_gradients[1])
+                for position, gradient in zip(trained, block_gradients, strict=True):
+                    if gradient is not None:
+                        sum_gradients[position].add_(gradient)
         ctx.gradients, ctx.needed = gradients, needed
         assert sums is not None
         values, counts = sums
@@ -328,7 +328,7 @@ class _Blocked(torch.autograd.Function):
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(NO_DOUBLE_BACKWARD)
-        # Scaled copies: a second backward through the same graph needs the gradients again.
+        # Scaled out of place: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
         for position, need in enumerate(ctx.needed):
             parts = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
@@ -336,6 +336,6 @@ class _Blocked(torch.autograd.Function):
         return (None, None, None, None, *gradients)
 
 
-def _columns(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _as_columns(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     values, counts = result
     return (values[:, None], counts[:, None]) if values.ndim == 1 else (values, counts)

@@ -2,8 +2,8 @@
 
     max_p  sum_ij p_ij l_ij
 
-Qi, Yan, Wang, Wu, Yan, Yang: "A Simple and Effective Framework for Pairwise Deep Metric Learning". Over all ordered
-pairs. The p of each uncertainty set has a closed form, from its KKT conditions:
+Qi, Yan, Wang, Wu, Yan, Yang: "A Simple and Effective Framework for Pairwise Deep Metric Learning". The sum is over
+all ordered pairs. By the KKT conditions, the p of each uncertainty set has a closed form:
 
     topk      p = 1/K on the K largest l                            mean of the top K
     topk_pn   the same on the K/2 largest l of each sign            mean of the selected
@@ -36,10 +36,10 @@ class DROLoss(PairLoss):
         pair: the loss of a pair, "margin" or "binomial".
         uncertainty: which distributions are allowed: "topk" takes the mean of the K largest losses, "topk_pn" that of
             the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weights each by e^{l / gamma}.
-        k: how many ordered pairs "topk" and "topk_pn" take, or all where there are fewer. The authors' code counts a
-            quarter of that.
+        k: how many ordered pairs "topk" and "topk_pn" take, or all if there are fewer. It is 4 times the K of the
+            authors' code.
         gamma: temperature of "kl": the larger, the more even the weights.
-        margin: of the pair loss "margin".
+        margin: margin of the pair loss "margin".
         base: the similarity that positives should be above and negatives below.
         alpha: scale of the positives in the pair loss "binomial".
         beta: scale of the negatives in the pair loss "binomial".
@@ -136,14 +136,14 @@ def kl_robust(
 
 
 def top_weights(losses: Tensor, weights: Tensor, k: float) -> Tensor:
-    """The part of each pair's weight that is among the K largest losses `[N]`; the sum is K, or that of all weights.
+    """The part of each pair's weight that belongs to the K largest losses `[N]`; sums to K, or to all weights if less.
 
     Losses that tie for the last places share them, so that the order of the pairs does not matter.
     """
     present = weights[weights > 0]
     if float(present.sum()) <= k:
         return weights
-    enough = min(len(present), math.ceil(k / float(present.min())))  # this many pairs have a weight of K or more
+    enough = min(len(present), math.ceil(k / float(present.min())))  # this many pairs weigh at least K
     values, order = losses.masked_fill(weights == 0, -torch.inf).topk(enough)
     last = values[(weights[order].cumsum(0) < k).sum().clamp(max=enough - 1)]
     above, tied = weights * (losses > last), weights * (losses == last)

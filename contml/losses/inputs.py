@@ -1,4 +1,4 @@
-"""Checks of what a loss is given: embeddings, labels as a label space, positions of anchors."""
+"""Checks of the inputs of a loss: embeddings, labels as a label space, positions of anchors."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _from_tensor(
         return ClassLabels.from_ids(labels)
     if labels.shape != (rows, batch):
         raise InputError("labels", _describe(labels), f"must be {forms}")
-    # Only a loss that needs 0 / 1 checks whether all label distances are: the check takes three passes.
+    # Checked only for losses that need 0 / 1, since it takes three passes over the matrix.
     binary = requires in ("binary", "classes") and bool(((labels == 0) | (labels == 1)).all())
     return MatrixLabels(labels, anchors, kind="binary" if binary else "graded")
 

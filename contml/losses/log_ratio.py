@@ -65,14 +65,14 @@ class _LogRatio(torch.autograd.Function):
         n = member.sum(1)  # [A]
         c.sub_((c.sum(1) / n.clamp(min=1))[:, None]).mul_(member)
         total, pairs = n * torch.linalg.vector_norm(c, dim=1).square_(), n * (n - 1) / 2
-        slope = c * n[:, None] if strict else c.mul_(n[:, None])  # half of d total / dr
+        half_gradient = c * n[:, None] if strict else c.mul_(n[:, None])  # half of d total / dr
         if strict:
-            tied_total, tied_pairs, tied_slope = _within_ties(c, member, label_distances)
+            tied_total, tied_pairs, tied_half_gradient = _within_ties(c, member, label_distances)
             total, pairs = total - tied_total, pairs - tied_pairs
-            slope -= tied_slope
+            half_gradient -= tied_half_gradient
         counted = pairs > 0
         safe = torch.where(counted, pairs, 1)
-        ctx.save_for_backward(slope.div_(inside), counted / safe)
+        ctx.save_for_backward(half_gradient.div_(inside), counted / safe)
         counts = counted.to(total.dtype)
         ctx.mark_non_differentiable(counts)
         return total / safe * counted, counts
@@ -81,12 +81,12 @@ class _LogRatio(torch.autograd.Function):
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(NO_DOUBLE_BACKWARD)
-        slope, share = ctx.saved_tensors
-        return slope * (2 * values * share)[:, None], None, None, None
+        half_gradient, share = ctx.saved_tensors
+        return half_gradient * (2 * values * share)[:, None], None, None, None
 
 
 def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For pairs of equal label distance: sum of (r_i - r_j)^2 `[A]`, number `[A]`, half the sum's slope `[A, B]`."""
+    """For pairs of equal label distance: the sum of (r_i - r_j)^2 `[A]`, number `[A]`, half its gradient `[A, B]`."""
     ordered, order = label_distances.sort(1)
     group = torch.zeros_like(order)
     group[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
@@ -95,6 +95,6 @@ def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Te
     def sums(values: Tensor) -> Tensor:  # [A,B] by item to [A,B] by group
         return torch.zeros_like(values).scatter_add_(1, group, values)
 
-    n, first, second = sums(member), sums(c), sums(c * c)
-    slope = (n.gather(1, group) * c - first.gather(1, group)) * member
-    return (n * second - first * first).sum(1), (n * (n - 1) / 2).sum(1), slope
+    n, sum_c, sum_c2 = sums(member), sums(c), sums(c * c)
+    half_gradient = (n.gather(1, group) * c - sum_c.gather(1, group)) * member
+    return (n * sum_c2 - sum_c * sum_c).sum(1), (n * (n - 1) / 2).sum(1), half_gradient

@@ -1,4 +1,4 @@
-"""Weighted log-sum-exp of rows; the forward pass keeps its gradient, the softmax of the row."""
+"""Weighted log-sum-exp of rows. The forward pass saves the gradient, which is the softmax of the row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 #: Terms below e^-80 of the largest do not change the sum, in float64 either; e^80 is within the range of float32.
 #: Without the limit, terms would be subnormal or come from -inf, for which a CPU takes ten times as long.
-_RANGE = 80.0
+_MAX_EXPONENT = 80.0
 
 NO_DOUBLE_BACKWARD = "this loss has no double backward: omit create_graph=True"
 
@@ -39,23 +39,23 @@ def shares(weights: Tensor) -> Tensor:
 
 
 class _LogSumExp(torch.autograd.Function):
-    """Takes a third of the time of masks and `logsumexp`, whose terms are -inf where the weight is 0."""
+    """Three times as fast as masked `logsumexp`, whose terms are -inf where the weight is 0."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor, one: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weights: Tensor, add_one: bool) -> tuple[Tensor, Tensor]:
         low = x.amin(1, keepdim=True)  # [A,1]
-        top = (x - low).mul_(weights.sign()).amax(1, keepdim=True).add_(low)  # of the terms with a weight
-        if one:
+        top = (x - low).mul_(weights.sign()).amax(1, keepdim=True).add_(low)  # over the terms with a weight
+        if add_one:
             top.clamp_(min=0)
-        terms = (x - top).clamp_(-_RANGE, _RANGE).exp_().mul_(weights)  # [A,B]
+        terms = (x - top).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)  # [A,B]
         total = terms.sum(1, keepdim=True)
-        if one:
+        if add_one:
             total += (-top).exp()
-        positive = total > 0
-        safe = total.where(positive, 1)
-        ctx.save_for_backward(terms, positive / safe)
-        ctx.mark_non_differentiable(positive := positive.squeeze(1))
-        return (top + safe.log()).squeeze(1) * positive, positive
+        has_weight = total > 0
+        safe = total.where(has_weight, 1)
+        ctx.save_for_backward(terms, has_weight / safe)
+        ctx.mark_non_differentiable(has_weight := has_weight.squeeze(1))
+        return (top + safe.log()).squeeze(1) * has_weight, has_weight
 
     @staticmethod
     def backward(ctx: Any, value: Tensor, _positive: Tensor) -> tuple[Tensor | None, ...]:

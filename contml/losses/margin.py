@@ -31,7 +31,7 @@ class MarginLoss(PairLoss):
         margin: half the width of the band around the boundary in which pairs are penalised.
         boundary: initial value of the boundary, a Euclidean distance of unit vectors.
         per_class: learn a boundary for each class, and use that of the anchor's class; needs labels that are classes.
-        num_classes: how many classes there are.
+        num_classes: the number of classes, for per_class.
         class_ids: their ids `[num_classes]`; default 0 to num_classes - 1.
         miner: which pairs count, and how much.
     """

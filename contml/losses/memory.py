@@ -26,7 +26,7 @@ from contml.labels.classes import ClassLabels
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings
 
-#: Values of `_items` other than the length of a label space: the memory holds class ids; the memory is empty.
+#: Values of `_space_length` if the memory holds class ids, or is empty; otherwise it is the length of the label space.
 _CLASS_IDS, _EMPTY = 0, -1
 
 
@@ -56,7 +56,7 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("embeddings", torch.zeros(size, embedding_dim or 0))
         self.register_buffer("rows", torch.zeros(size, dtype=torch.int64))  # of the label space, or class ids
         self.steps, self.written = 0, 0
-        self._items = _EMPTY  # the length of the label space that `rows` belong to
+        self._space_length = _EMPTY  # the length of the label space that `rows` belong to
         self._warned = False  # whether the warning about integer classes was given
 
     def extra_repr(self) -> str:
@@ -73,8 +73,8 @@ class CrossBatchMemory(nn.Module):
         return min(self.written, self.size)
 
     def reset(self) -> None:
-        """Remove all embeddings; the number of steps stays."""
-        self.written, self._items = 0, _EMPTY
+        """Remove all embeddings; the number of steps is kept."""
+        self.written, self._space_length = 0, _EMPTY
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch.
@@ -122,7 +122,7 @@ class CrossBatchMemory(nn.Module):
         return self.loss.value(replace(self.loss.compare(items, labels, anchors), excluded=same_image))
 
     def _rows_of(self, batch: LabelSpace) -> tuple[Tensor, int]:
-        """What the memory keeps of the labels `[B]`, and the number of items in their label space."""
+        """The row numbers or class ids to store `[B]`, and the number of items in their label space."""
         if batch.rows is not None:
             return batch.rows, len(batch.root)
         if batch.class_ids is None:
@@ -138,8 +138,8 @@ class CrossBatchMemory(nn.Module):
         return batch.class_ids, _CLASS_IDS
 
     def _check(self, embeddings: Tensor, items: int) -> None:
-        if self._items not in (_EMPTY, items):
-            allowed = f"must be {_describe(self._items)}, as in the memory"
+        if self._space_length not in (_EMPTY, items):
+            allowed = f"must be {_describe(self._space_length)}, as in the memory"
             raise InputError("labels", _describe(items), allowed, "use one label space, or call reset()")
         dim = self.embeddings.shape[1]
         if dim not in (0, embeddings.shape[1]):
@@ -152,7 +152,7 @@ class CrossBatchMemory(nn.Module):
         if self.written == 0:
             self.embeddings = x.new_zeros(self.size, x.shape[1])
         self.embeddings, self.rows = self.embeddings.to(x.device), self.rows.to(x.device)
-        self._items = items
+        self._space_length = items
         kept = min(len(x), self.size)
         first = self.written + len(x) - kept
         positions = torch.arange(first, first + kept, device=x.device) % self.size
@@ -162,11 +162,11 @@ class CrossBatchMemory(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """The numbers of steps, of embeddings written so far, and of items in their label space, `[3]`."""
-        return torch.tensor([self.steps, self.written, self._items])
+        return torch.tensor([self.steps, self.written, self._space_length])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the numbers of `get_extra_state`."""
-        self.steps, self.written, self._items = (int(number) for number in state)
+        self.steps, self.written, self._space_length = (int(number) for number in state)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(f"{prefix}embeddings")

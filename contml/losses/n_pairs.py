@@ -49,8 +49,8 @@ class NPairsLoss(PairLoss):
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Value of each pair, and 1: an anchor has one positive; its negatives are the positives of the other pairs."""
-        own = block.scores.gather(1, block.label_distances.argmin(1, keepdim=True))  # [A,1]
-        value = log_one_plus_sum_exp(block.scores - own, block.negative)
+        own_score = block.scores.gather(1, block.label_distances.argmin(1, keepdim=True))  # [A,1]
+        value = log_one_plus_sum_exp(block.scores - own_score, block.negative)
         return value, torch.ones_like(value)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
@@ -59,7 +59,7 @@ class NPairsLoss(PairLoss):
         partner = class_pairs(classes)
         positions = torch.arange(len(partner), device=partner.device)
         first = (partner > positions).nonzero()[:, 0]
-        positives = partner[first] if len(first) else positions  # reductions need columns
+        positives = partner[first] if len(first) else positions  # reductions need at least one column
         rows = first if anchors is None else anchors[partner[anchors] > anchors]
         return Comparison(
             embeddings[rows],
@@ -104,8 +104,8 @@ class AngularLoss(PairLoss):
         """Value of each ordered pair, and 1; an item that is not an anchor has weights of 0."""
         tan2 = math.tan(math.radians(self.alpha)) ** 2
         counts, partner = block.positive.max(1)  # an anchor has one positive, which is a row of the block too
-        own = block.scores.gather(1, partner[:, None])  # [A,1]
-        exponent = 4 * tan2 * (block.scores + block.scores[partner]) - 2 * (1 + tan2) * own
+        own_score = block.scores.gather(1, partner[:, None])  # [A,1]
+        exponent = 4 * tan2 * (block.scores + block.scores[partner]) - 2 * (1 + tan2) * own_score
         return counts * log_one_plus_sum_exp(exponent, block.negative), counts
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
@@ -113,12 +113,12 @@ class AngularLoss(PairLoss):
         classes = _classes(labels, embeddings)
         paired = (class_pairs(classes) >= 0).nonzero()[:, 0]
         cols = paired if len(paired) else torch.arange(len(classes), device=classes.device)  # reductions need columns
-        index, unused = torch.arange(len(paired), device=classes.device), None
+        index, not_anchor = torch.arange(len(paired), device=classes.device), None
         if anchors is not None:
-            times = torch.bincount(anchors, minlength=len(classes))[paired]
+            anchor_counts = torch.bincount(anchors, minlength=len(classes))[paired]
             # An anchor that appears twice has a second row, after those of all items.
-            index = torch.cat((index, index.repeat_interleave((times - 1).clamp(min=0))))
-            unused = (times == 0)[index]
+            index = torch.cat((index, index.repeat_interleave((anchor_counts - 1).clamp(min=0))))
+            not_anchor = (anchor_counts == 0)[index]
         rows, y = paired[index], embeddings[cols]
         return Comparison(
             y if len(rows) == len(cols) else embeddings[rows],
@@ -127,7 +127,7 @@ class AngularLoss(PairLoss):
             index,
             classes[rows],
             classes[cols],
-            excluded=None if unused is None else lambda part: unused[part, None].expand(-1, len(cols)),
+            excluded=None if not_anchor is None else lambda part: not_anchor[part, None].expand(-1, len(cols)),
             rows=rows,
             cols=cols,
         )

@@ -3,7 +3,7 @@
     w_ij = (1 - 2 I_ij) dH / ds_ij        I_ij: 1 for positives, else 0
 
 "A Unified View of Deep Metric Learning via Gradient Analysis". H is the sum of the loss's values, before it is averaged
-(the 1/m of most losses). s_ij and s_ji are separate variables: w_ij is the derivative by the entry in row i only. A
+(the 1/m of most losses). s_ij and s_ji are separate variables: w_ij is the derivative with respect to row i only. A
 weight is >= 0 where the loss pulls positives closer and pushes negatives away.
 """
 
@@ -21,7 +21,7 @@ from contml.losses.driver import Comparison, PairLoss
 def pair_weights(
     loss: object, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None
 ) -> Tensor:
-    """The weight that a loss gives each pair of a batch, as `[A, B]`, without a graph.
+    """The weight that a loss gives each pair of a batch, as `[A, B]`, without an autograd graph.
 
     The similarity s is the cosine where the loss compares unit vectors, even if its formula uses their distance. For
     embeddings that are not normalized, s is the dot product, or minus the distance of the formula (Euclidean or squared
@@ -81,21 +81,21 @@ def block_weights(
     with torch.enable_grad():
         block = loss.block(comparison, s, part)
         values, _ = loss.values(block)
-        total = values.sum() + 0 * s.sum()  # so that there is a graph where nothing is compared
+        total = values.sum() + 0 * s.sum()  # + 0 * s: a graph even if nothing is compared
     (slope,) = torch.autograd.grad(total, s)
     with torch.no_grad():
-        slope = slope * _score_slope(loss, s, loss.normalize if on_sphere is None else on_sphere)
+        slope = slope * _score_derivative(loss, s, loss.normalize if on_sphere is None else on_sphere)
         counted = comparison.weights(s, part) > 0
         return torch.where(block.label_distances == 0, -slope, slope) * counted + 0  # + 0: no weight is -0
 
 
-def _score_slope(loss: PairLoss, s: Tensor, on_sphere: bool) -> Tensor | float:
-    """The derivative of the scores by the similarity."""
+def _score_derivative(loss: PairLoss, s: Tensor, on_sphere: bool) -> Tensor | float:
+    """The derivative of the scores with respect to the similarity."""
     if loss.distance in ("cosine", "dot"):
         return 1.0
     if not on_sphere:
         return -1.0
     if loss.distance == "squared_euclidean":
         return -2.0  # D = 2 - 2 s
-    # d = sqrt(2 - 2 s). At distance 0 the slope is infinite; it is taken as 0, as in the gradient of every loss.
+    # d = sqrt(2 - 2 s). At distance 0 the derivative is infinite; it is set to 0, as in the gradient of every loss.
     return torch.where(s > 0, -1 / torch.where(s > 0, s, 1), 0)

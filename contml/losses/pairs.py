@@ -142,7 +142,7 @@ class RAWLoss(_ScaledLoss):
 
 
 class MultiSimilarityLoss(RAWLoss):
-    """Multi-Similarity loss: RAW on the pairs that the miner vthm keeps, those that violate a triplet.
+    """Multi-Similarity loss: RAW on the pairs that violate a triplet, which the miner vthm keeps.
 
     Wang, Han, Huang, Dong, Scott: "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR
     2019. The authors' code has beta 40.

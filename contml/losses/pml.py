@@ -1,7 +1,7 @@
 """Losses of pytorch-metric-learning under its own names, such as `pml:TripletMarginLoss`.
 
-Their options in a config are those of the library that are numbers, strings or booleans; distances, reducers and
-regularisers are the library's defaults.
+A config can set options that are numbers, strings or booleans; distances, reducers and regularizers are the
+library's defaults.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from contml.losses.inputs import as_anchors, as_labels, check_embeddings
 
 PREFIX = "pml:"
 #: Arguments of the library that come from the data, and our names for them.
-_DATA = {"num_classes": "num_classes", "embedding_size": "embedding_dim", "descriptors_dim": "embedding_dim"}
+_DATA_ARGUMENTS = {"num_classes": "num_classes", "embedding_size": "embedding_dim", "descriptors_dim": "embedding_dim"}
 #: Options that are objects, and the options that go with them.
-_OBJECTS = (
+_OBJECT_OPTIONS = (
     "distance",
     "reducer",
     "embedding_regularizer",
@@ -36,7 +36,7 @@ _OBJECTS = (
     "collect_stats",
     "mat_based_loss",
 )
-_REFUSED = {
+_UNSUPPORTED = {
     "BaseMetricLossFunction": "a base class",
     "GenericPairLoss": "a base class",
     "CrossBatchMemory": "wraps a loss: use the config section 'memory'",
@@ -51,12 +51,12 @@ _REFUSED = {
 
 
 def pml_loss(name: str) -> type[PMLLoss] | None:
-    """The loss class of the name `pml:NAME`, constructed like any of `LOSSES`; None for other names.
+    """The loss class for the name `pml:NAME`, constructed like those of `LOSSES`; None for other names.
 
     Raises:
         InputError: the library is not installed, or has no loss NAME that trains on class labels.
     """
-    return _adapter(name) if name.startswith(PREFIX) else None
+    return _adapter_class(name) if name.startswith(PREFIX) else None
 
 
 class PMLLoss(nn.Module):
@@ -75,7 +75,7 @@ class PMLLoss(nn.Module):
         values = dict(given.arguments)
         ids = values.pop("class_ids", None)
         self.index = ClassIndex(values["num_classes"], ids) if "num_classes" in values else None
-        for theirs, ours in _data(self.library).items():
+        for theirs, ours in _data_arguments(self.library).items():
             values[theirs] = values.pop(ours)
         try:
             self.loss = self.library(**values)
@@ -112,14 +112,14 @@ class PMLLoss(nn.Module):
 
 
 @functools.cache
-def _adapter(name: str) -> type[PMLLoss]:
+def _adapter_class(name: str) -> type[PMLLoss]:
     library, loss_name = _library(name), name.removeprefix(PREFIX)
-    if loss_name in _REFUSED:
-        raise InputError(name, _REFUSED[loss_name], hint="choose another loss")
+    if loss_name in _UNSUPPORTED:
+        raise InputError(name, _UNSUPPORTED[loss_name], hint="choose another loss")
     known: dict[str, Any] = {
         key: value
         for key, value in vars(library).items()
-        if inspect.isclass(value) and issubclass(value, library.BaseMetricLossFunction) and key not in _REFUSED
+        if inspect.isclass(value) and issubclass(value, library.BaseMetricLossFunction) and key not in _UNSUPPORTED
     }
     if loss_name not in known:
         hint = did_you_mean(name, [PREFIX + key for key in known], f"choose one of {', '.join(sorted(known))}")
@@ -145,31 +145,35 @@ def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
         if "__init__" in vars(base):
             own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
             for p in own:
-                if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _OBJECTS:
+                if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _OBJECT_OPTIONS:
                     arguments.setdefault(p.name, p)
             if not any(p.kind is p.VAR_KEYWORD for p in own):
                 break
     return arguments
 
 
-def _data(loss: type[nn.Module]) -> dict[str, str]:
+def _data_arguments(loss: type[nn.Module]) -> dict[str, str]:
     """The required arguments of a loss that come from the data: the library's name to ours."""
-    return {name: _DATA[name] for name, p in _arguments(loss).items() if name in _DATA and p.default is p.empty}
+    return {
+        name: _DATA_ARGUMENTS[name]
+        for name, p in _arguments(loss).items()
+        if name in _DATA_ARGUMENTS and p.default is p.empty
+    }
 
 
 def _signature(loss: type[nn.Module]) -> inspect.Signature:
-    # An optional number of classes would change which loss it is: it is left out.
-    options = [p for name, p in _arguments(loss).items() if name not in _DATA]
-    positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD, annotation=_kind(p)) for p in options]
+    # Optional arguments from the data are left out: a number of classes would change the loss.
+    options = [p for name, p in _arguments(loss).items() if name not in _DATA_ARGUMENTS]
+    positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD, annotation=_option_type(p)) for p in options]
     positional.sort(key=lambda p: p.default is not p.empty)
-    data = list(_data(loss).values())
+    data = list(_data_arguments(loss).values())
     keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=int) for name in data]
     if "num_classes" in data:
         keywords.append(inspect.Parameter("class_ids", inspect.Parameter.KEYWORD_ONLY, default=None))
     return inspect.Signature([*positional, *keywords])
 
 
-def _kind(p: inspect.Parameter) -> Any:
+def _option_type(p: inspect.Parameter) -> Any:
     """The type of an option, from its default, since the library has no annotations: an integer may be any number."""
     if p.default is p.empty:
         return int | float

@@ -36,7 +36,7 @@ class ProxyLoss(PairLoss):
     A subclass sets `proxies` in its constructor.
 
     Args:
-        num_classes: how many classes there are.
+        num_classes: the number of classes.
         class_ids: the ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
     """
 

@@ -20,7 +20,7 @@ from contml.distances.euclidean import Distance, normalize
 from contml.losses.driver import Block, Comparison
 from contml.losses.proxies import ClassIds, ProxyLoss, loss_dtype, new_proxies
 
-#: Added before the square root in SoftTriple's regulariser, as in the authors' code: equal centers have a gradient.
+#: Added before the square root in SoftTriple's regulariser, as in the authors' code: equal centers get a gradient.
 EPSILON = 1e-5
 
 
@@ -41,9 +41,8 @@ class _SoftmaxLoss(ProxyLoss):
 class CrossEntropyLoss(_SoftmaxLoss):
     """Cross entropy of a linear classifier on the embeddings: the baseline of metric learning.
 
-    The rows of W in the classifier W x + b are the proxies; it is not used in retrieval. Embeddings are not normalized.
-    On the unit sphere logits are small until the weights have grown: normalized_softmax has a temperature for that.
-
+    The rows of W in the classifier W x + b are the proxies; retrieval does not use it. Embeddings are not normalized.
+    With unit vectors, logits are small until the weights have grown; normalized_softmax has a temperature instead.
     """
 
     distance: Distance = "dot"

@@ -20,7 +20,7 @@ from contml.losses.log_sum_exp import shares
 from contml.mining import Miner
 
 #: Weights below e^-80 of the largest do not change the sum, in float64 either.
-_RANGE = 80.0
+_MAX_EXPONENT = 80.0
 
 
 class RankedListLoss(PairLoss):
@@ -31,7 +31,7 @@ class RankedListLoss(PairLoss):
     Args:
         boundary: negatives should be farther than this distance, above 0.
         margin: positives should be nearer than boundary - margin.
-        scale: how much more weight nearer negatives have; 0: all the same.
+        scale: scale of the exponent; the larger, the more weight nearer negatives have; 0: equal weights.
     """
 
     distance: Distance = "euclidean"
@@ -52,7 +52,7 @@ class RankedListLoss(PairLoss):
         with torch.no_grad():
             positive_shares = shares(block.positive * near.sign())
             largest = (far * block.negative.sign()).amax(1, keepdim=True)
-            hardness = ((far - largest) * self.scale).clamp_(-_RANGE, 0).exp_()
+            hardness = ((far - largest) * self.scale).clamp_(-_MAX_EXPONENT, 0).exp_()
             negative_shares = shares(hardness * block.negative * far.sign())
         value = (near * positive_shares + far * negative_shares).sum(1) / 2
         return value, value.new_ones(len(value))

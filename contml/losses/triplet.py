@@ -21,7 +21,7 @@ from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
 #: Length of the runs whose pairs are compared one by one; longer runs are merged.
-_LEAF = 16
+_RUN_LENGTH = 16
 
 
 class TripletMarginLoss(PairLoss):
@@ -49,7 +49,7 @@ class TripletMarginLoss(PairLoss):
         self.margin, self.distance, self.reduction = margin, distance, reduction
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum of the hinges of each anchor's valid triplets, and what the reduction divides by (0: the sum stays)."""
+        """Sum of the hinges of each anchor's valid triplets, and the divisor of the reduction (0: a sum)."""
         d = -block.scores if self.distance == "cosine" else block.scores
         slope, active = _active_triplets(d.detach(), block.positive, block.negative, self.margin)
         value = (d * slope).sum(1) + self.margin * active
@@ -97,23 +97,24 @@ def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: floa
     Only the positives, which are few, are sorted: O(B log P) per row.
     """
     row, column = positive.nonzero(as_tuple=True)
-    number = (positive != 0).sum(1)  # [A]
-    slot = torch.arange(len(row), device=d.device) - (number.cumsum(0) - number)[row]
-    reach = d.new_full((len(d), int(number.max()) if len(d) else 0), torch.inf)  # [A,P]
-    reach[row, slot] = d[row, column] + margin
-    weight = torch.zeros_like(reach)
-    weight[row, slot] = positive[row, column]
-    reach, order = reach.sort(1)
+    positive_count = (positive != 0).sum(1)  # [A]
+    rank = torch.arange(len(row), device=d.device) - (positive_count.cumsum(0) - positive_count)[row]
+    limits = d.new_full((len(d), int(positive_count.max()) if len(d) else 0), torch.inf)  # [A,P]
+    limits[row, rank] = d[row, column] + margin
+    weight = torch.zeros_like(limits)
+    weight[row, rank] = positive[row, column]
+    limits, order = limits.sort(1)
     weight = weight.gather(1, order)
 
-    beyond = torch.searchsorted(reach, d.contiguous(), right=True)  # [A,B] positives that do not reach an item
-    ends = reach.new_zeros(len(d), reach.shape[1] + 1)
-    within = ends.scatter_add(1, beyond, negative)[:, :-1].cumsum(1)  # [A,P] negatives within reach, by weight
-    reaching = torch.nn.functional.pad(weight, (0, 1)).flip(1).cumsum(1).flip(1)  # [A,P+1]
-    slope = reaching.gather(1, beyond).mul_(negative).neg_()
-    within *= weight
-    slope[row, column] += torch.empty_like(within).scatter_(1, order, within)[row, slot]
-    return slope, within.sum(1)
+    inactive = torch.searchsorted(limits, d.contiguous(), right=True)  # [A,B] positives with limit <= d_an
+    ends = limits.new_zeros(len(d), limits.shape[1] + 1)
+    # [A,P] weight of the negatives below each limit
+    active_negatives = ends.scatter_add(1, inactive, negative)[:, :-1].cumsum(1)
+    active_positives = torch.nn.functional.pad(weight, (0, 1)).flip(1).cumsum(1).flip(1)  # [A,P+1]
+    slope = active_positives.gather(1, inactive).mul_(negative).neg_()
+    active_negatives *= weight
+    slope[row, column] += torch.empty_like(active_negatives).scatter_(1, order, active_negatives)[row, rank]
+    return slope, active_negatives.sum(1)
 
 
 @torch.no_grad()
@@ -128,32 +129,32 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
     label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
     label_distances, second = label_distances.sort(dim=1, stable=True)
     order = order.gather(1, second)
-    rank, size = _ties(label_distances)
-    inside = member.gather(1, order)
-    x = d.gather(1, order).masked_fill(~inside, torch.inf)
+    rank, size = _rank_in_ties(label_distances)
+    is_member = member.gather(1, order)
+    x = d.gather(1, order).masked_fill(~is_member, torch.inf)
 
     if len(x) == 0:
         return d, d, d.sum(1)
     items = x.shape[1]
-    length = _LEAF
+    length = _RUN_LENGTH
     while length < items:
         length *= 2
     x = torch.nn.functional.pad(x, (0, length - items), value=torch.inf)
-    nearer, farther = _leaves(x, margin)
-    width = _LEAF
+    nearer, farther = _count_in_runs(x, margin)
+    width = _RUN_LENGTH
     while width < length:
-        _merge(x, margin, width, nearer, farther)
+        _count_across_runs(x, margin, width, nearer, farther)
         width *= 2
-    nearer = (nearer[:, :items] - (size - 1 - rank)) * inside
-    farther = (farther[:, :items] - rank) * inside
+    nearer = (nearer[:, :items] - (size - 1 - rank)) * is_member
+    farther = (farther[:, :items] - rank) * is_member
 
-    n = inside.sum(1)
-    pairs = (n * (n - 1) - ((size - 1) * inside).sum(1)) / 2
-    back = torch.zeros_like(d)
-    return back.scatter(1, order, nearer.to(d.dtype)), back.scatter(1, order, farther.to(d.dtype)), pairs.to(d.dtype)
+    n = is_member.sum(1)
+    pairs = (n * (n - 1) - ((size - 1) * is_member).sum(1)) / 2
+    zeros = torch.zeros_like(d)
+    return zeros.scatter(1, order, nearer.to(d.dtype)), zeros.scatter(1, order, farther.to(d.dtype)), pairs.to(d.dtype)
 
 
-def _ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
+def _rank_in_ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
     """For sorted values `[A, B]`: the position of each in its run of equal values, and the run's length."""
     position = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered)
     first = torch.searchsorted(ordered, ordered)
@@ -161,14 +162,14 @@ def _ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
     return position - first, last - first
 
 
-def _leaves(x: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    runs = x.view(len(x), -1, _LEAF)
-    later = torch.ones(_LEAF, _LEAF, dtype=torch.bool, device=x.device).triu(1)
+def _count_in_runs(x: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    runs = x.view(len(x), -1, _RUN_LENGTH)
+    later = torch.ones(_RUN_LENGTH, _RUN_LENGTH, dtype=torch.bool, device=x.device).triu(1)
     active = (runs[..., None, :] < (runs + margin)[..., :, None]) & later  # [A,R,i,j]
     return active.sum(3).view_as(x), active.sum(2).view_as(x)
 
 
-def _merge(x: Tensor, margin: float, width: int, nearer: Tensor, farther: Tensor) -> None:
+def _count_across_runs(x: Tensor, margin: float, width: int, nearer: Tensor, farther: Tensor) -> None:
     halves = x.view(len(x), -1, 2, width)
     left, right = (halves[:, :, 0] + margin).contiguous(), halves[:, :, 1].contiguous()
     nearer.view_as(halves)[:, :, 0] += torch.searchsorted(right.sort(2).values, left)

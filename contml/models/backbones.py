@@ -31,8 +31,8 @@ class SmallCNN(nn.Module):
             *_conv(64, 128),
             *_conv(128, 128),
             *_conv(128, 256, stride=2),
-            # A 4 x 4 map instead of one mean over the image, since position matters for a pose. With 64 channels, the
-            # norm of the features, and so of a new head's embeddings, is about that of a ResNet.
+            # A 4 x 4 map instead of one mean over the image, since a pose depends on positions. With 64 channels, the
+            # features (and the embeddings of a new head) have about the same norm as those of a ResNet.
             *_conv(256, 64, kernel=1),
             nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
@@ -75,7 +75,7 @@ class Built(NamedTuple):
 
 
 def name_of(backbone: str | nn.Module) -> str:
-    """Returns what to call a backbone in an error."""
+    """Returns the name of a backbone in error messages."""
     return backbone if isinstance(backbone, str) else f"a {type(backbone).__name__}"
 
 
@@ -88,7 +88,7 @@ def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = Non
         feature_dim: length of the feature vectors; None if the data are images.
 
     Raises:
-        InputError: the backbone or its weights are unknown, do not fit the data, or cannot be downloaded.
+        InputError: the backbone or its weights are unknown, do not match the data, or cannot be downloaded.
     """
     name = name_of(backbone)
     if (name == FEATURES) != (feature_dim is not None):
@@ -105,7 +105,7 @@ def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = Non
     if feature_dim is not None:
         return Built(nn.Identity(), feature_dim)
     if isinstance(backbone, str):
-        backbone = BACKBONES[name]() if name in BACKBONES else _imported(name)
+        backbone = BACKBONES[name]() if name in BACKBONES else _import_backbone(name)
     return Built(backbone, width_of(backbone))
 
 
@@ -124,16 +124,16 @@ def _torchvision(name: str, weights: str) -> Built:
     entry = None if weights == "none" else registry[weights]
     # Auxiliary classifiers of these two models only help to train a classifier, and make the output a tuple. Their
     # published weights were trained on inputs of other statistics, which transform_input restores.
-    special = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}
-    if special and entry is None:
-        special |= {"aux_logits": False, "init_weights": True}
+    extra_options = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}
+    if extra_options and entry is None:
+        extra_options |= {"aux_logits": False, "init_weights": True}
     try:
-        module = models.get_model(name, weights=entry, **special)
+        module = models.get_model(name, weights=entry, **extra_options)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a broken download is a RuntimeError
         if entry is None:
             raise
         raise _not_downloaded(f"{weights} of {name} from {entry.url}", torch.hub.get_dir(), error) from error
-    if special:  # published weights bring auxiliary classifiers, and torchvision keeps those of one model
+    if extra_options:  # published weights include auxiliary classifiers, which torchvision removes from only one model
         module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
     return Built(module, _cut_classifier(module), (tuple(preset.mean), tuple(preset.std)))
@@ -174,7 +174,7 @@ def _timm(name: str, weights: str) -> Built:
     return Built(module, width_of(module, config["input_size"][-1]), (tuple(config["mean"]), tuple(config["std"])))
 
 
-def _imported(name: str) -> nn.Module:
+def _import_backbone(name: str) -> nn.Module:
     try:
         factory = import_by_name(name)
         module = factory() if callable(factory) else None

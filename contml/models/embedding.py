@@ -1,7 +1,7 @@
 """An embedding model: a backbone, and a linear layer on its features or on those of each of its levels.
 
 Backbones are contml's own (`BACKBONES`), torchvision's classification models without their classifier, timm's
-(`timm:NAME`), or any module of the user's (`package.module:callable`; from Python also the module itself).
+(`timm:NAME`), or a user's own module (`package.module:callable`; from Python also the module itself).
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ def at_levels(backbone: nn.Module, name: str, levels: Sequence[Level]) -> nn.Mod
     if nodes is None:
         allowed = "the backbone must be googlenet, mobilenet_v2, small_cnn, or a ResNet of torchvision or timm"
         raise InputError("levels", f"{list(levels)} of {name} are not known", allowed)
-    after = dict(zip(("low", "middle", "high"), nodes, strict=True))
+    module_of = dict(zip(("low", "middle", "high"), nodes, strict=True))
     from torchvision.models.feature_extraction import create_feature_extractor  # here: it takes a second to import
 
-    cut: nn.Module = create_feature_extractor(backbone, {after[level]: level for level in levels})
-    return cut
+    extractor: nn.Module = create_feature_extractor(backbone, {module_of[level]: level for level in levels})
+    return extractor
 
 
 def pooled(features: dict[str, Tensor], levels: Sequence[Level]) -> list[Tensor]:

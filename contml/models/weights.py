@@ -54,10 +54,10 @@ def load_backbone(
         backbone: where the weights go.
         state: the weights.
         file: the file of the weights, for errors.
-        name: what to call the backbone in an error.
+        name: the name of the backbone, for errors.
         removed: keys of other parts that the backbone no longer has.
     """
-    # torchvision's DenseNet files have the names of an older version: norm.1 for norm1.
+    # torchvision's DenseNet files use the names of an older version: norm.1 instead of norm1.
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
     own = backbone.state_dict()
     prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
@@ -93,7 +93,7 @@ def _prefixes(state: dict[str, Tensor]) -> list[str]:
 
 
 def load_head(head: nn.Module, state: dict[str, Tensor]) -> None:
-    """Loads the head of an embedding model's own checkpoint if its shape fits; otherwise the new head stays."""
+    """Loads the head of an embedding model's own checkpoint if its shape fits; otherwise the new head is kept."""
     own = head.state_dict()
     found = {key: state[f"head.{key}"] for key in own if f"head.{key}" in state}
     # Without the prefix, the file is not of this model: its head is a classifier.

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a training in one safetensors file, written atomically. Loading runs no code.
+"""Checkpoints: the whole state of a training run in one safetensors file, written atomically. Loading runs no code.
 
 Tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata.
 """
@@ -20,7 +20,7 @@ from contml._support.files import write
 
 def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write the weights of a model."""
-    write(path, lambda temporary: save_file(_plain(state), temporary))
+    write(path, lambda temporary: save_file(_cpu_copies(state), temporary))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -41,7 +41,7 @@ def save_state(
             else:
                 rest.setdefault(str(parameter), {})[name] = value
     metadata = {"optimizer": {"state": rest, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
-    write(path, lambda temporary: save_file(_plain(flat), temporary, metadata={"contml": json.dumps(metadata)}))
+    write(path, lambda temporary: save_file(_cpu_copies(flat), temporary, metadata={"contml": json.dumps(metadata)}))
 
 
 def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], Any]:
@@ -52,7 +52,7 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
     """
     flat, metadata = _read(path)
     if "contml" not in metadata:
-        raise InputError(str(path), "holds weights", "must be the state of a training")
+        raise InputError(str(path), "holds weights", "must be the state of a training run")
     saved = json.loads(metadata["contml"])
     tensors: dict[str, dict[str, Tensor]] = {}
     state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
@@ -76,6 +76,6 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InputError(str(path), f"not a readable checkpoint ({error})", hint="it may be incomplete") from None
 
 
-def _plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _cpu_copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     # Copies, because the format refuses weights that share memory (tied layers).
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}

@@ -1,4 +1,4 @@
-"""Several processes train as one: each has the embeddings of the whole batch and computes the whole loss."""
+"""Several processes train as one: each gathers the embeddings of the whole batch and computes the whole loss."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 def world() -> tuple[int, int]:
     """(rank, number of processes); (0, 1) without a process group."""
-    on = dist.is_available() and dist.is_initialized()
-    return (dist.get_rank(), dist.get_world_size()) if on else (0, 1)
+    is_distributed = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed else (0, 1)
 
 
 def gather_rows(x: Tensor) -> Tensor:
@@ -36,11 +36,11 @@ def gather_rows(x: Tensor) -> Tensor:
     dist.all_gather(parts, padded)
     rows = [part[:count] for part, count in zip(parts, counts, strict=True)]
     if x.requires_grad:
-        rows[rank] = _times(x, processes)
+        rows[rank] = _scale_gradient(x, processes)
     return torch.cat(rows)
 
 
-class _Times(torch.autograd.Function):
+class _ScaleGradient(torch.autograd.Function):
     """Identity, bit for bit; the gradient is multiplied by a factor."""
 
     @staticmethod
@@ -53,4 +53,4 @@ class _Times(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
-_times: Callable[[Tensor, int], Tensor] = _Times.apply
+_scale_gradient: Callable[[Tensor, int], Tensor] = _ScaleGradient.apply

@@ -43,7 +43,7 @@ class HDML(TrainingStep):
     """Hardness-aware deep metric learning: trains on generated negatives, which get harder as the metric improves.
 
     The loss is `triplet_margin` or `n_pairs`; the paper's triplet loss has margin 1, distance squared_euclidean,
-    reduction sum. It is computed over one triplet per two items of a class, or over the N-pairs, of the batch.
+    reduction sum. It is computed over triplets of the batch, one per two items of a class, or over its N-pairs.
     Generator and softmax layer share the optimizer and the schedule, with their own learning rates and without weight
     decay; the defaults are the paper's, for Adam. No synthetic tuples are used in the first epoch.
 
@@ -134,7 +134,7 @@ class HDML(TrainingStep):
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The value of J_metric, with the gradients of J_metric, J_gen and the softmax layer's cross entropy."""
         embeddings, features = model(images, with_features=True)
-        bare = model.module if isinstance(model, DistributedDataParallel) else model
+        bare_model = model.module if isinstance(model, DistributedDataParallel) else model
         # Every process computes the loss of all rows, so that generator and softmax layer have the same gradients.
         z, y = gather_rows(embeddings), gather_rows(features.detach())
         dims, expected = (z.shape[1], y.shape[1]), (self.embedding_dim, self.softmax.in_features)
@@ -149,15 +149,15 @@ class HDML(TrainingStep):
         pulled = pull(z[a][:, None], z[positives][:, None], z[items], self.alpha, self.means[0])  # [T,K,d]
         pulled = torch.where(target[..., None] == 0, z[items], pulled)
         rows = torch.cat((z, z[a], pulled.flatten(0, 1)))  # z, then z^
-        synthetic = self._synthetic(rows, len(z), target, bare)
+        synthetic = self._synthetic(rows, len(z), target, bare_model)
         ids = self.index(classes)
         generator, softmax = self._generator_losses(rows, y, ids, torch.cat((ids[a], ids[items].flatten())))
 
         share = torch.exp(-self.beta / self.means[1])
         metric = share * real + (1 - share) * synthetic
         self._update(real, synthetic, generator, 1 - share)
-        others = generator + softmax  # only their gradients
-        return metric + (others - others.detach())
+        auxiliary = generator + softmax  # adds only their gradients, not their values
+        return metric + (auxiliary - auxiliary.detach())
 
     def _synthetic(self, rows: Tensor, real: int, target: Tensor, model: Any) -> Tensor:
         """J_syn: the metric loss of generated features; it does not train the generator."""
@@ -187,10 +187,10 @@ class HDML(TrainingStep):
         }
         self.sums += torch.stack((real, generator))
         self.count += 1
-        full = self.count >= self.steps_per_epoch
-        self.means.copy_(torch.where(full, self.sums / self.count, self.means))
-        self.sums.masked_fill_(full, 0)
-        self.count.masked_fill_(full, 0)
+        epoch_ended = self.count >= self.steps_per_epoch
+        self.means.copy_(torch.where(epoch_ended, self.sums / self.count, self.means))
+        self.sums.masked_fill_(epoch_ended, 0)
+        self.count.masked_fill_(epoch_ended, 0)
 
 
 class Tuples(NamedTuple):
@@ -207,7 +207,7 @@ class Tuples(NamedTuple):
 
 
 def pull(anchor: Tensor, positive: Tensor, negative: Tensor, alpha: float, average: Tensor) -> Tensor:
-    """z^ `[..., d]`: negatives moved towards their anchors; the lower the average loss, the nearer.
+    """z^ `[..., d]`: negatives moved towards their anchors: the lower the average loss, the nearer they get.
 
     anchor, positive, negative `[..., d]`; average: the mean metric loss, a scalar from 0 (z^ is as near as the
     positive) to infinity (z^ is the negative).

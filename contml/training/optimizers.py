@@ -28,14 +28,14 @@ def sgd(
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.
-        momentum: momentum.
+        momentum: momentum factor.
         weight_decay: L2 penalty; 0 for the parameters of the loss.
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
     """
     if not 0 <= momentum < 1:
         raise InputError("momentum", str(momentum), "must be at least 0 and below 1")
-    groups = _with_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    groups = _with_learning_rates(groups, lr, head_lr, loss_lr, weight_decay)
     return optim.SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -57,7 +57,7 @@ def adam(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
     """
-    groups = _with_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    groups = _with_learning_rates(groups, lr, head_lr, loss_lr, weight_decay)
     return optim.Adam(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
@@ -79,18 +79,18 @@ def adamw(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
     """
-    groups = _with_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    groups = _with_learning_rates(groups, lr, head_lr, loss_lr, weight_decay)
     return optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
-def _with_rates(
+def _with_learning_rates(
     groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, weight_decay: float
 ) -> ParameterGroups:
     """The groups with their learning rates; groups without parameters are dropped."""
-    given = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
-    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in given.items()}, weight_decay=weight_decay)
+    own_rates = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
+    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in own_rates.items()}, weight_decay=weight_decay)
     return [
-        {"lr": given.get(group["name"], lr), **group}
+        {"lr": own_rates.get(group["name"], lr), **group}
         for group in groups
         if group["params"] or group["name"] == "backbone"  # torch needs a group, even if nothing is trained
     ]
@@ -115,7 +115,7 @@ def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, s
 
     Args:
         epochs: number of epochs between two changes.
-        factor: factor of the learning rates.
+        factor: multiplier of the learning rates.
     """
     check_at_least(1, epochs=epochs)
     check_positive(factor=factor)

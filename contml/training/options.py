@@ -1,4 +1,4 @@
-"""Options of a training: length, precision, clipping, checkpoints."""
+"""Options of a training run: length, precision, clipping, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contml._support.validation import check_at_least
 
 @dataclass(frozen=True)
 class Training:
-    """Length, precision, clipping and checkpoints of a training.
+    """Length, precision, clipping and checkpoints of a training run.
 
     Args:
         epochs: number of epochs of the sampler; 0 evaluates the untrained model.

@@ -27,7 +27,7 @@ def accelerator(precision: str) -> Accelerator:
     if precision == "auto":
         precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32"
     mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
-    # One process may train several times in different precisions. An accelerator of the user is not changed.
+    # One process may train several times in different precisions. The user's own accelerator is not changed.
     if AcceleratorState._shared_state.get("_mixed_precision", mixed) != mixed:
         AcceleratorState._reset_state()
     try:
@@ -41,6 +41,6 @@ def model_groups(model: nn.Module) -> ParameterGroups:
     """The trainable parameters of a model: "backbone", and "head", which the model lists in `head_parameters()`."""
     list_head: Any = getattr(model, "head_parameters", list)
     head = [p for p in list_head() if p.requires_grad]
-    of_head = {id(p) for p in head}
-    backbone = [p for p in model.parameters() if p.requires_grad and id(p) not in of_head]
+    head_ids = {id(p) for p in head}
+    backbone = [p for p in model.parameters() if p.requires_grad and id(p) not in head_ids]
     return [{"name": "backbone", "params": backbone}, {"name": "head", "params": head}]

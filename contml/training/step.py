@@ -13,7 +13,7 @@ from contml.training.gather import gather_rows
 
 
 class TrainingStep(nn.Module):
-    """Base class of training steps. It owns the loss, and any other network that is trained beside the model.
+    """Base class of training steps. It owns the loss and any other networks that are trained with the model.
 
     A subclass defines `forward`, and `parameter_groups` if it has networks of its own. A checkpoint holds the state of
     the model, the step and the optimizer.
@@ -31,7 +31,7 @@ class TrainingStep(nn.Module):
 
     @property
     def requires(self) -> Requirement:
-        """The kind of labels that it needs: that of its loss."""
+        """The kind of labels that the step needs: the same as its loss."""
         requires: Requirement = self.loss.requires
         return requires
 
@@ -39,7 +39,7 @@ class TrainingStep(nn.Module):
         """The loss of a batch, a scalar.
 
         Args:
-            model: images to embeddings.
+            model: maps images to embeddings.
             images: this process's images `[b, 3, H, W]`.
             labels: the labels of the whole batch, over all processes.
             anchors: positions `[A]` of the anchors in the whole batch; default all items.
@@ -47,15 +47,15 @@ class TrainingStep(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, model, images, labels, anchors)")
 
     def check(self, model: nn.Module, labels: LabelSpace) -> None:  # noqa: ARG002
-        """Check, before the first step, that it can train this model on these labels.
+        """Check, before the first step, that the step can train this model on these labels.
 
         Raises:
-            InputError: it cannot.
+            InputError: the labels or the model do not fit.
         """
         check_requirement(type(self.loss).__name__, self.requires, labels.kind)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups that are trained beside the model: `name`, `params`, and options of the group.
+        """The parameter groups that are trained with the model: `name`, `params`, and options of the group.
 
         The group "loss" has the learning rate `loss_lr` of the optimizer. A group with its own `lr` is not clipped.
         """

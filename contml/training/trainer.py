@@ -36,7 +36,7 @@ from contml.training.step import TrainingStep
 #: Approximate maximum of training rows in metrics.jsonl.
 _ROWS = 2000
 #: K of the metrics in an evaluation row.
-_ROW_K = (1, 10, 100)
+_EVALUATION_K = (1, 10, 100)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -47,13 +47,13 @@ class Trainer:
     """Trains an embedding so that its distances follow label distances.
 
     Args:
-        model: images uint8 `[B, 3, H, W]` to embeddings `[B, d]`. If it has `head_parameters()`, these may have their
-            own learning rate.
+        model: maps images uint8 `[B, 3, H, W]` to embeddings `[B, d]`. If it has `head_parameters()`, these may have
+            their own learning rate.
         step: the training step, such as `EmbeddingStep(loss=...)`. Its parameters are trained with the model, and its
             state is saved.
         split: images and labels to train on.
         sampler: chooses the rows of each batch.
-        images: turns images into batches.
+        images: makes batches of images.
         options: epochs, precision, clipping, checkpoints.
         optimizer: returns an optimizer for parameter groups; default SGD as in the log-ratio paper.
         schedule: returns a schedule from (optimizer, steps per epoch, total steps); default `lr / (1 + 1e-4 step)`.
@@ -108,8 +108,8 @@ class Trainer:
         self.result: tuple[Evaluation, Ranking] | None = None
         self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
         self.config = dict(config or {})
-        self._stop = ""
-        self._finite = torch.ones((), dtype=torch.bool, device=self.device)
+        self._stop_signal = ""
+        self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
         self._reported_broken = 0
         self._started = False  # whether the untrained model was evaluated and a first state saved
         self._save_time = time.monotonic()
@@ -132,7 +132,7 @@ class Trainer:
             InputError: the loss is not finite, or an image is broken and broken images are not skipped.
             Interrupted: SIGINT or SIGTERM was received. The state is saved if there is a run folder.
         """
-        self._stop = ""
+        self._stop_signal = ""
         for split in (self.split, self.test):
             if split is not None:
                 self.images.prepare(split)
@@ -191,7 +191,7 @@ class Trainer:
             self.accelerator.clip_grad_value_(self.parameters, self.options.clip_value)
         self.optimizer.step()
         self.schedule.step()
-        self._finite.logical_and_(loss.detach().isfinite())
+        self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
     def evaluate(self) -> tuple[Evaluation, Ranking]:
@@ -256,7 +256,7 @@ class Trainer:
 
     def _train_epoch(self, progress: TrainingProgress) -> None:
         self.model.train()
-        every = max(1, self.total // _ROWS)
+        log_interval = max(1, self.total // _ROWS)
         value = float("nan")
         for batch in self.images.train_batches(
             self.split, self.sampler, epoch=self.epoch, start=self.step, part=world()
@@ -264,7 +264,7 @@ class Trainer:
             rate = float(self.schedule.get_last_lr()[0])
             loss = self.train_step(batch)
             self.step += 1
-            if self.done % every == 0 or self.step == self.steps:
+            if self.done % log_interval == 0 or self.step == self.steps:
                 self._check_finite()
                 value = loss.item()
                 logs = self.training_step.logs()
@@ -279,18 +279,18 @@ class Trainer:
     def _stop_requested(self) -> bool:
         # All processes stop after the same step; otherwise one would wait for the others forever.
         if world()[1] > 1:
-            requested = torch.tensor([float(bool(self._stop))], device=self.device)
+            requested = torch.tensor([float(bool(self._stop_signal))], device=self.device)
             if float(self.accelerator.reduce(requested, "sum")) > 0:
-                self._stop = self._stop or "another process"
-        return bool(self._stop)
+                self._stop_signal = self._stop_signal or "another process"
+        return bool(self._stop_signal)
 
     def _stop_if_requested(self) -> None:
         if self._stop_requested():
             where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
-            raise Interrupted(f"stopped by {self._stop} {where}")
+            raise Interrupted(f"stopped by {self._stop_signal} {where}")
 
     def _check_finite(self) -> None:
-        if not bool(self._finite):
+        if not bool(self._all_finite):
             got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"
             raise InputError("loss", got, hint="lower the learning rate or clip the gradients")
 
@@ -314,7 +314,7 @@ class Trainer:
         evaluation = self.result[0]
         row: dict[str, float] = {"spearman": evaluation.spearman}
         for name, curve in evaluation.curves.items():
-            ks = evaluation.recall_at if name == "recall" else _ROW_K
+            ks = evaluation.recall_at if name == "recall" else _EVALUATION_K
             row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
         self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
         name, k = evaluation.headline
@@ -339,15 +339,15 @@ class Trainer:
             return
 
         def request_stop(number: int, _frame: FrameType | None) -> None:
-            if self._stop:  # the second signal stops at once
+            if self._stop_signal:  # the second signal stops at once
                 raise KeyboardInterrupt
-            self._stop = signal.Signals(number).name
+            self._stop_signal = signal.Signals(number).name
 
-        before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous_handlers = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
 
 

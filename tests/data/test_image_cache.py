@@ -256,7 +256,7 @@ if __name__ == "__main__":
     folder, limit, gate, *files = sys.argv[1:]
     if int(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-    cache.CHUNK, cache._SECONDS = 1, 0.0
+    cache.CHUNK, cache._INDEX_INTERVAL = 1, 0.0
     import contml.data.loader as loader
     loader.CHUNK = 1
     save_lines = cache.Cache._save_lines

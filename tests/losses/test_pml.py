@@ -14,7 +14,7 @@ from contml.config import Section, data_arguments, options, read, summary, valid
 from contml.labels import ClassLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 from contml.losses.memory import CrossBatchMemory
-from contml.losses.pml import _REFUSED, pml_loss
+from contml.losses.pml import _UNSUPPORTED, pml_loss
 from contml.training import EmbeddingStep
 
 pytest.importorskip("pytorch_metric_learning")
@@ -29,7 +29,7 @@ def names():
 
     base = library.BaseMetricLossFunction
     found = [name for name, loss in vars(library).items() if inspect.isclass(loss) and issubclass(loss, base)]
-    return [name for name in found if name not in _REFUSED]
+    return [name for name in found if name not in _UNSUPPORTED]
 
 
 def make(name, **given):

@@ -23,7 +23,7 @@ Pen: TypeAlias = ImageDraw.ImageDraw
 #: In pictures smaller than this, captions would be too small to read: the image fills the square.
 _MIN_SIZE = 120
 _PAPER, _INK, _SUBDUED, _RULE = "#f4f3ef", "#222222", "#8a8a8a", "#d8d8d8"
-_SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: different for any colour vision
+_SAME, _FAR = (0, 114, 178), (213, 94, 0)  # blue and vermilion: distinct for colour-blind readers
 _SHOWN = 3  # pairs of captions in a picture of two images
 _SUPERSAMPLING = 2  # drawn this many times as large and averaged down: Pillow's lines have ragged edges
 #: Token files have a space before punctuation; a full stop could be alone on a line.
@@ -214,15 +214,15 @@ def _blend(far: float) -> Colour:
     return red, green, blue
 
 
-def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -> list[str]:
-    """The text in at most `most` lines, broken between words; what does not fit is cut and ends in "…"."""
+def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
+    """The text in at most `max_lines` lines, broken between words; what does not fit is cut and ends in "…"."""
     lines: list[str] = []
     rest = text.split(" ")
-    while rest and len(lines) < most:
+    while rest and len(lines) < max_lines:
         count = 1
         while count < len(rest) and font.getlength(" ".join(rest[: count + 1])) <= width:
             count += 1
-        last = len(lines) == most - 1 and count < len(rest)
+        last = len(lines) == max_lines - 1 and count < len(rest)
         lines.append(shorten(" ".join(rest if last else rest[:count]), font, width))
         rest = rest[count:]
     return lines

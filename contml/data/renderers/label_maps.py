@@ -39,8 +39,8 @@ class LabelMapRenderer:
 
     Args:
         labels: the packed maps.
-        height: of the maps, in pixels.
-        width: of the maps.
+        height: height of the maps in pixels.
+        width: width of the maps in pixels.
     """
 
     labels: SegmentationLabels

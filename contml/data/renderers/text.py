@@ -1,4 +1,4 @@
-"""The font of drawn texts, and texts that are cut to a width."""
+"""The font of drawn text, and shortening of text to a width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import ImageFont
 
 @cache
 def load_font(points: float, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """The font that matplotlib brings: the same on every machine, with most alphabets."""
+    """The font that comes with matplotlib: the same on every machine, with most alphabets."""
     import matplotlib
 
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
@@ -18,7 +18,7 @@ def load_font(points: float, bold: bool = False) -> ImageFont.FreeTypeFont:
 
 
 def shorten(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
-    """The text, or its longest beginning that fits into `width` with "…" behind it."""
+    """The text, or its longest beginning that fits into `width`, followed by "…"."""
     if font.getlength(text) <= width:
         return text
     low, high = 0, len(text)
