@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one test set; `keys` are the config keys of the cells, `axis` is the one that a plot is against."""
+    """The rows of one test set; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot."""
 
     title: str
     keys: tuple[str, ...]
@@ -141,7 +141,7 @@ def is_normalized(metric: str) -> bool:
 
 
 def has_numeric_axis(rows: Sequence[Row]) -> bool:
-    """Whether the axis is one of numbers."""
+    """Whether the values on the x axis are numbers."""
     values = [row.x for row in rows if row.x is not None]
     return bool(values) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
 

@@ -101,7 +101,7 @@ class Part:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """An error of this part becomes one of its config: with its origin, and the section before the option."""
+        """Add file and line to errors of this part, and its section to the name of an option."""
         try:
             yield
         except InputError as error:

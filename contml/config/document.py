@@ -42,7 +42,7 @@ _Loader.yaml_implicit_resolvers = {}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Also keeps the resolvers of YAML 1.1: text that either version would read as something else is quoted."""
+    """Also has the resolvers of YAML 1.1: text that YAML 1.1 or 1.2 would not read as text is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
@@ -96,8 +96,8 @@ class Document:
 def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, trusted: bool = True) -> Document:
     """Read a YAML file and overrides such as `loss.margin=0.1`; only the syntax is checked.
 
-    `loss=triplet_margin` replaces the whole section. If a key is overridden twice, the last one holds. An override of a
-    section comes before those of its options, in whatever order they are given.
+    `loss=triplet_margin` replaces the whole section. Of two overrides of a key, the last is used. An override of a
+    section is applied before those of its options, in whatever order they are given.
 
     Args:
         path: the file.

@@ -1,4 +1,4 @@
-"""Nearest neighbours cached on disk, under a key of what they were computed from.
+"""Nearest neighbours cached on disk; the key is a hash of the inputs of the search.
 
     folder/KEY.safetensors                        distances [R,k], rows [R,k]
     folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
@@ -27,7 +27,7 @@ from contml._support.files import write
 _VERSION = 1
 #: Rows of a part: an interrupted search loses at most this many.
 _ROWS = 1024
-#: What to do about a file that cannot be read or written.
+#: Hints for a file that cannot be read or written.
 _DELETE, _OTHER_FOLDER = "delete it, and it is computed again", "give another folder"
 
 _Found: TypeAlias = "tuple[Tensor, Tensor]"  # distances [R,k] and rows [R,k]
@@ -50,7 +50,7 @@ class Cache:
         self.folder, self.rows, self.k = folder, rows, k
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
-        """Distances and rows `[R, k]`: from disk, or by `search`, part by part, and then kept on disk."""
+        """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts and saved."""
         path, parts = self.folder / f"{self.key}.safetensors", self.folder / f"{self.key}.parts"
 
         def search_all() -> _Found:

@@ -54,12 +54,12 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
     if not len(q) or not len(g):
         return counts
     found = distinct(g)
-    # Few copies are treated as other items; with many, too many pairs would be ties to recompute.
+    # A few copies count as separate items. With many, too many pairs would tie and have to be recomputed.
     copies = found.counts if len(found.counts) < _DISTINCT * len(g) else found.counts[:0]  # [U] or [0]
     g = g if not len(copies) else g[found.at]
     scores = _Scores(q, g, radii)
     rows, columns = (_CUDA_ROWS, _CUDA_COLUMNS) if g.is_cuda else (_ROWS, _COLUMNS)
-    # Where queries and gallery are the same, one product serves both items of a pair, so half of them is enough.
+    # If queries and gallery are the same, the product is symmetric: half of it is enough.
     mutual = _one(q, g) and not g.is_cuda
     one_block = torch.empty(min(rows, len(q)) * max(min(columns, len(g)), min(rows, len(g))), device=g.device)
     for start in range(0, len(q), rows):
@@ -131,7 +131,7 @@ class _Scores:
         reach = torch.maximum(4 * length, 2 * radius.sqrt()).clamp(max=longest)
         within = (reach.square() / 2 - shift).abs().clamp(min=abs(shift))
         rounding = gamma * (length * reach + torch.where(reach < longest, within, furthest))
-        # How far rounding to float32 moves a vector of length 1, and centring any vector.
+        # The rounding errors of conversion to float32 (relative to the length) and of centring.
         moved = 2.0**-23 * (length + reach) + frame.shift + d**0.5 * 1e-37
         margin = rounding + (length + reach) * moved + moved.square() + 1e-14 * (squared + radius + abs(shift))
         infinite = torch.full_like(level, torch.inf).float()
@@ -181,7 +181,7 @@ def _count(
 def _count_columns(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same with the columns as queries and the rows as gallery."""
+    """As `_count_rows`, with the columns as queries and the rows as gallery."""
     from contml.distances._block_counts import count_columns, unsure_of_columns
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]

@@ -41,7 +41,7 @@ class Lifted(NamedTuple):
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
     """Squared Euclidean distances of the rows of x `[N, d]` to the rows of y `[M, d]`, as `[N, M]`.
 
-    In float32 (float64 for float64 input) whatever autocast says; relative error under 1e-3 at every scale;
+    In float32 (float64 for float64 input), also under autocast; relative error under 1e-3 at every scale;
     differentiable once, with finite gradients everywhere.
     """
     return pairs("squared_euclidean", x, y)
@@ -53,7 +53,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; a zero row has 0 with all, gradient 0."""
+    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; of a zero row: 0, gradient 0."""
     return pairs("cosine", x, y)
 
 
@@ -174,7 +174,7 @@ def root(distance: Distance, s: Tensor) -> Tensor:
 def recompute(d: Any, i: Any, j: Any, subtract: Callable[[Any, Any], Any]) -> None:
     """Replace the cancelled entries d[i, j] of a matrix of squared distances by `subtract(i, j)`, in place, in parts.
 
-    The one place where cancellation is repaired, for tensors and for numpy arrays.
+    All code that corrects cancellation calls this function, with tensors or with numpy arrays.
     """
     for start in range(0, len(i), _RECOMPUTED):
         a, b = i[start : start + _RECOMPUTED], j[start : start + _RECOMPUTED]

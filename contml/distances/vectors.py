@@ -90,7 +90,7 @@ def nearest_vectors(
 class Frame:
     """Coordinates in which float32 is precise: centred at the mean of the gallery `[G, d]`, scaled to at most 1.
 
-    Without that, an offset or a scale that all vectors share would make sums round, or overflow.
+    Without it, a large offset or scale of all vectors would cause rounding errors or overflow.
     """
 
     def __init__(self, queries: Tensor, gallery: Tensor) -> None:
@@ -98,7 +98,7 @@ class Frame:
         edges = [edge.double() for x in (queries, gallery) if x.numel() for edge in x.aminmax(dim=0)]
         self.scale = max((float((edge - self.center).abs().max()) for edge in edges), default=0.0) or 1.0
         largest = max((float(edge.abs().max()) for edge in edges), default=0.0)
-        #: How far centring moves a scaled vector at most: it rounds relative to the numbers before.
+        #: The largest rounding error of centring a vector, in scaled units: relative to the original numbers.
         self.shift = 4 * torch.finfo(torch.float64).eps * largest / self.scale * gallery.shape[1] ** 0.5
 
     def place(self, x: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class _Rounding:
     def of(self, q32: Tensor, last: Tensor) -> Tensor:
         """The bound `[Q]` for these queries and all vectors that may be nearer than `last` `[Q]`."""
         length = q32.square().sum(1).double()
-        # A much longer vector is far away despite rounding: an outlier does not make all queries unsure.
+        # A much longer vector is far away despite rounding, so an outlier does not raise the bound of every query.
         size = length + torch.maximum(16 * length, 4 * last).clamp(max=self.longest)
         shift = 2 * (2 * size).sqrt() * self.shift + self.shift**2
         bound: Tensor = 2 * (self.dim + 4) * self.eps * size + shift + torch.finfo(torch.float32).tiny

@@ -1,4 +1,4 @@
-"""Machine code that puts the nearest items of lists in order: several times as fast as sorting pairs."""
+"""Sorts the nearest items of ranked lists. Compiled by numba: several times as fast as sorting pairs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def order_by_distance(distances: Array, values: Array, nearest: Array, ordered: 
     """Fill `ordered` `[Q, D]` with the values of the D nearest items; items at equal distance stay in order.
 
     distances `[Q, C]`; values `[Q, C]`: label distances of the same items; nearest `[Q, C]`: the distances, sorted;
-    beyond `[3, Q]`: of further items that tie with the last place, their number, label distances and gains.
+    beyond `[3, Q]`: number, sum of label distances and sum of gains of further items that tie with the last place.
     """
     places, items = ordered.shape[1], distances.shape[1]
     count, levels = np.empty(places, np.int64), np.empty(places, nearest.dtype)
-    # Unsigned numbers never mean "from the end": such loops become vector instructions.
+    # Unsigned: numba then need not handle negative indices, and loops become vector instructions.
     kept, begins = np.empty(items, np.uint32), np.empty(items, np.uint32)
     near = np.empty(items, distances.dtype)
     beyond[:] = 0

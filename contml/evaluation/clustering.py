@@ -8,7 +8,7 @@ with k = the number of classes. Song, Xiang, Jegelka, Savarese: "Deep Metric Lea
 Embedding", CVPR 2016, Section 5; Manning, Raghavan, Schuetze: "Introduction to Information Retrieval", 16.3.
 
 Copies of an embedding are one point with a weight, so they always share a cluster. The points are sorted by value, so
-the order of the items changes nothing.
+the result does not depend on the order of the items.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
 
 
 def pairwise_f1(classes: Tensor, clusters: Tensor) -> float:
-    """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if no pair is either."""
+    """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if there is no such pair."""
     a, b, both = contingency(classes, clusters)
     total = _pairs(a) + _pairs(b)
     return 2 * _pairs(both) / total if total > 0 else 1.0

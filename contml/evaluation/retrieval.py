@@ -1,6 +1,6 @@
 """Evaluation of retrieval: the model's ranking of a gallery beside a random ranking and the oracle's.
 
-Metrics of label distances are for all labels; where labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
+All labels have metrics of label distances. If labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
 first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 """
 
@@ -28,7 +28,7 @@ from contml.labels.base import LabelSpace
 LARGEST_K = 100
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
-#: Lists at a time: what is made of them stays in the processor's cache.
+#: Ranked lists at a time: their arrays fit in the processor's cache.
 _LISTS = 512
 
 
@@ -54,16 +54,16 @@ def evaluate(
         missing: rows without an embedding (images that could not be read): neither queries nor ranked.
         exclude_singletons: where labels are classes, exclude queries with no item of their class in the gallery;
             otherwise they are misses.
-        recall_at: the K of Recall@K, where labels are classes; of any size: after the 100th place items are counted,
-            not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
+        recall_at: the K of Recall@K, where labels are classes. K may be large: beyond the 100th place, items are
+            counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
         clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
             they have classes.
         groups: the group of each row `[N]`, such as the house of a photograph: a query's own group is excluded from its
             gallery. For graded labels.
 
     Raises:
-        InputError: another number of embeddings than of labels, one that is not finite, fewer than one query or two
-            gallery items, or a K below 1.
+        InputError: the numbers of embeddings and labels differ, an embedding is not finite, there are fewer than one
+            query or two gallery items, or a K is below 1.
     """
     recall_ks = sorted(set(RECALL_AT if recall_at is None else recall_at))
     if not recall_ks or recall_ks[0] < 1:
@@ -204,7 +204,7 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
     """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
 
     Args:
-        distances: of each query to the items of its list `[Q, C]`, which are ranked by them; of any monotone kind.
+        distances: of each query to the items of its list `[Q, C]`, which are ranked by them; any increasing function.
         label_distances: of the same pairs `[Q, C]`, at least 0.
         k: one K or more, each 1 to C.
 

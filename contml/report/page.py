@@ -1,4 +1,4 @@
-"""One HTML page that holds everything: inline pictures, no script, nothing loaded from elsewhere."""
+"""The report as one self-contained HTML page: inline pictures, no scripts, no external files."""
 
 from __future__ import annotations
 

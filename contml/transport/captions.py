@@ -17,7 +17,7 @@ from contml.transport.word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the vectors of the words.
 Vectors = Any
-#: D is computed in tiles of so many captions on each axis: the bounds or distances of a tile take some megabytes.
+#: D is computed in tiles of this many captions on each axis: the bounds or distances of a tile take some megabytes.
 _TILE = 1280
 
 
@@ -82,7 +82,7 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     common = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
     rest_x, rest_y = x.counts / x.totals[0], y.counts / y.totals[0]
-    for word in common:  # what both have stays: the solver might choose another plan of the same cost
+    for word in common:  # words of both captions are not moved: the solver might choose another plan of equal cost
         i, j = int(np.searchsorted(x.words, word)), int(np.searchsorted(y.words, word))
         plan[i, j] = min(rest_x[i], rest_y[j])
         rest_x[i] -= plan[i, j]
@@ -99,7 +99,7 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
 def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device | str = "cpu") -> Tensor:
     """D `[X, Y]` in float32 of packed caption sets, on `device`; half the work where x is y.
 
-    Computed on the CPU, in torch's number of threads, where the device is the CPU or the solver does not run on it.
+    Computed on the CPU, with torch's number of threads, if the device is the CPU or the solver does not run on it.
     """
     device = torch.device(device)
     solver = _solver(device)

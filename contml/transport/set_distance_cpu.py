@@ -1,4 +1,4 @@
-"""Step 5. Distances of caption sets on the CPU: only the minima of D are solved, bounds decide the rest.
+"""Step 5. Distances of caption sets on the CPU: W is solved where it may be a minimum of D, else excluded by a bound.
 
 The functions compiled by numba work on packed captions; the functions after them run these in threads.
 
@@ -33,7 +33,7 @@ from contml.transport.word_costs import WordCosts
 DIGEST = "ee3335d2ddce"
 #: Captions of queries whose bounds are computed together: one vector register of float32.
 _GROUP = 16
-#: What is known of W of a caption pair: 0, the relaxed distance; the dual start of the solver; W.
+#: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.
 _DUAL, _EXACT = 1, 2
 
 
@@ -221,7 +221,7 @@ def _set_distance_rows(
 
 @compiled
 def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
-    """Insert (distance, row) into these ascending lists, if it comes before their last."""
+    """Insert (distance, row) into these ascending lists, unless it would come after their last entry."""
     k = len(ids)
     if distance > distances[k - 1] or (distance == distances[k - 1] and row >= ids[k - 1]):
         return
@@ -334,7 +334,7 @@ def nearest_sets(
     slack = 1 - (size + 16) * 1.2e-7
     vocabulary, cols = np.unique(y.words, return_inverse=True)
     groups = split_sets(np.diff(x.sets), _GROUP)
-    # Bytes of a thread: the costs of a group's words, their minima, and the bounds and candidates of a few queries.
+    # Bytes of a thread: the costs of a group's words, their minima, and the bounds and candidates of its queries.
     bytes_per_thread = 4 * (len(vocabulary) * 10 * _GROUP + len(ids) * (2 * 4 + _GROUP))
     threads = max(1, min(torch.get_num_threads(), memory // bytes_per_thread))
 

@@ -15,7 +15,7 @@ from contml.distances.euclidean import recompute
 
 #: Vocabularies of at most this many words keep all distances: at most 900 MB.
 WHOLE = 15_000
-#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction: equal vectors are at 0.
+#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction, so equal vectors are at 0.
 _CANCELS = 1e-6
 _BLOCK = 1024
 
@@ -33,7 +33,7 @@ class WordCosts:
         self.vectors = np.ascontiguousarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             self.squares = np.einsum("vd,vd->v", self.vectors, self.vectors)
-        # 1e37: four of them still fit a float32.
+        # Below 1e37, since four times that still fits in float32.
         bad = np.flatnonzero(~(self.squares < 1e37))
         if len(bad):
             name = self.names[int(bad[0])]

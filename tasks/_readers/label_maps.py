@@ -1,4 +1,4 @@
-"""Label maps in files: read, checked against their images, and turned from numbers in files to classes."""
+"""Read label maps, check them against their images, and convert the numbers in files to classes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def image_size(path: Path) -> tuple[int, int] | None:
 
 
 def check_shape(path: Path, labels: Array, image: Path) -> None:
-    """Refuse a map whose aspect ratio is not that of its image; another size is fine, both show the whole picture.
+    """Refuse a map whose aspect ratio is not that of its image; the sizes may differ, as both show the whole picture.
 
     Raises:
         InputError: the aspect ratios differ.
@@ -157,7 +157,7 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
 def to_classes(
     paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
 ) -> Classes:
-    """Maps `[N, H, W]` of the numbers in files as maps of classes; `paths` are their names in errors.
+    """Convert maps `[N, H, W]` of the numbers in files to maps of classes; `paths` are their names in errors.
 
     Raises:
         InputError: a number that is not a class, with its file and what to do; or there is no labelled pixel.

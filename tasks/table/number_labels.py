@@ -116,7 +116,7 @@ class NumberLabel(Label):
 
 
 class LogNumberLabel(NumberLabel):
-    """A number above 0 whose ratios count, such as a price: the label distance is the difference of logarithms."""
+    """A number above 0, compared by ratio, such as a price: the label distance is the difference of logarithms."""
 
     kind = "number:log"
     mean, step = ", geometric mean {:.4g}", "a factor of {:.4g}{by}"

@@ -11,8 +11,8 @@ from .columns import Roles, Spec, pair_up
 from .items import Items
 from .reading import Table
 
-#: Above this number of training rows, finding the nearest by label takes more than minutes, so batches are drawn
-#: uniformly. Label distances of some kinds are slower: the limits of such a label alone, and in a sum.
+#: With more training rows than this, finding the nearest by label takes too long, so batches are drawn uniformly.
+#: Kinds of labels with slower distances have lower limits: for a single label, and for labels in a sum.
 _NEAREST, _SLOWER = 50_000, {"captions": (20_000, 3_000), "map": (20_000, 10_000)}
 
 
