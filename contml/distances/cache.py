@@ -108,11 +108,11 @@ def fingerprint(*parts: object) -> str:
     """
     content = hashlib.sha256()
     for part in parts:
-        _feed(content, part)
+        _update_hash(content, part)
     return content.hexdigest()[:32]
 
 
-def _feed(content: hashlib._Hash, value: object) -> None:
+def _update_hash(content: hashlib._Hash, value: object) -> None:
     # Types and lengths are hashed too, so that different lists of parts have different content.
     if isinstance(value, Tensor):
         value = value.detach().cpu()
@@ -125,18 +125,18 @@ def _feed(content: hashlib._Hash, value: object) -> None:
         text = repr(value).encode()
         content.update(f"{type(value).__name__} {len(text)}:".encode() + text)
     elif isinstance(value, type):
-        _feed(content, f"{value.__module__}.{value.__qualname__}")
+        _update_hash(content, f"{value.__module__}.{value.__qualname__}")
     elif isinstance(value, list | tuple):
         content.update(f"list {len(value)}:".encode())
         for item in value:
-            _feed(content, item)
+            _update_hash(content, item)
     elif isinstance(value, Mapping):
         content.update(f"mapping {len(value)}:".encode())
         for key, item in value.items():
-            _feed(content, key)
-            _feed(content, item)
+            _update_hash(content, key)
+            _update_hash(content, item)
     elif isinstance(value, set | frozenset):
-        _feed(content, sorted(fingerprint(item) for item in value))
+        _update_hash(content, sorted(fingerprint(item) for item in value))
     else:
         raise InputError(
             "cache",

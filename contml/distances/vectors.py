@@ -60,9 +60,9 @@ def nearest_vectors(
     frame = Frame(q, g)
     placed = frame.place(g)
     rounding = _Rounding(frame, placed)
-    search = _faiss(placed) if g.device.type == "cpu" else _products(placed)
+    search = _search_by_faiss(placed) if g.device.type == "cpu" else _search_by_products(placed)
     del placed  # FAISS has its own copy
-    whole = ExactDistances(g)
+    exact_distances = ExactDistances(g)
     count = min(len(g), k + _SPARE + 1)
     step = max(1, min(_QUERIES, memory // (24 * count * max(g.shape[1], 1))))
     out = Nearest(
@@ -81,7 +81,8 @@ def nearest_vectors(
             last = approximate.max(dim=1).values.double()
             beyond = order((last - rounding.of(q32, last)).clamp(min=0) * frame.scale**2)
             for row in (start + (~(out.values[part, -1] < beyond)).nonzero()[:, 0]).tolist():
-                out.values[row], out.positions[row] = _whole(order(whole.of(q[row])), int(own[row]), k)
+                values = order(exact_distances.of(q[row]))
+                out.values[row], out.positions[row] = _nearest_in_gallery(values, int(own[row]), k)
         if progress is not None:
             progress(part.stop)
     return out
@@ -135,7 +136,7 @@ class _Rounding:
         return bound
 
 
-def _faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+def _search_by_faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     import faiss
 
     index: Any = faiss.IndexFlatL2(gallery.shape[1])
@@ -148,7 +149,7 @@ def _faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     return search
 
 
-def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+def _search_by_products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     size = gallery.square().sum(1)  # [G]
 
     def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -165,7 +166,7 @@ def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]
     return search
 
 
-def _whole(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
+def _nearest_in_gallery(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
     """Values and positions `[k]` of the nearest of one query, given its values `[G]` to the whole gallery."""
     if own >= 0:
         d[own] = torch.inf

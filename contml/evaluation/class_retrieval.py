@@ -162,12 +162,12 @@ class ClassRetrieval:
             beyond[0, rows] = tied.sum(1).double()
             beyond[1, rows] = (tied & (self.gallery_class == own_class[rows, None])).sum(1).double()
         ties = Ties(found.values, beyond[0])
-        of_group = ties.sums(same, beyond[1])
+        relevant_in_group = ties.sums(same, beyond[1])
         return (
             found.positions[:, : self.k],
-            1 - (of_group / ties.size)[:, : self.k],
-            *precision_at_r(same, of_group, relevant, ties),
-            *first_relevant(of_group, relevant, ties),
+            1 - (relevant_in_group / ties.size)[:, : self.k],
+            *precision_at_r(same, relevant_in_group, relevant, ties),
+            *first_relevant(relevant_in_group, relevant, ties),
         )
 
     def recall(self, largest: int) -> Curve:
@@ -216,7 +216,7 @@ def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tenso
     return of_class[query_class] - (self_index >= 0).long()
 
 
-def precision_at_r(same: Tensor, of_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
+def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
     """R-precision and average precision at R `[q]` of rankings, 0 where R is 0: expectations over the orders of ties.
 
     Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; given one,
@@ -224,13 +224,13 @@ def precision_at_r(same: Tensor, of_group: Tensor, relevant: Tensor, ties: Ties)
 
     Args:
         same: which items are of the query's class, bool `[q, D]`, D at least the largest R.
-        of_group: number of relevant items in the group of each place `[q, D]`.
+        relevant_in_group: number of relevant items in the group of each place `[q, D]`.
         relevant: R, `[q]`.
         ties: of these rankings.
     """
     place = torch.arange(same.shape[1])
-    chance = of_group / ties.size
-    given_one = (of_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
+    chance = relevant_in_group / ties.size
+    given_one = (relevant_in_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
     before_group = torch.nn.functional.pad(same.double().cumsum(1), (1, 0)).gather(1, ties.first)
     before = before_group + (place - ties.first) * given_one
     inside, r = place < relevant[:, None], relevant.clamp(min=1)
@@ -280,12 +280,14 @@ def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> 
     return 1 - torch.where((place >= 0) & (relevant > 0)[:, None], chance, 1.0).cumprod(1)
 
 
-def first_relevant(of_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
-    """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`; if there is none, D are nearer."""
-    found, first = (of_group > 0).any(1), (of_group > 0).int().argmax(1, keepdim=True)
-    nearer, tied, tied_relevant = (x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), of_group.long()))
+def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
+    """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`. Without one, D are nearer."""
+    found, first = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
+    nearer, tied, tied_relevant = (
+        x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
+    )
     return FirstRelevant(
-        torch.where(found, nearer, of_group.shape[1]),
+        torch.where(found, nearer, relevant_in_group.shape[1]),
         torch.where(found, tied, 1),
         torch.where(found, tied_relevant, relevant.clamp(max=1)),
     )

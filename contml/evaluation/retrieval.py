@@ -115,7 +115,7 @@ def evaluate(
     return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings)
 
 
-class _Found(NamedTuple):
+class _Rankings(NamedTuple):
     """The rankings of the model and of the oracle, and their label distances."""
 
     positions: Tensor  # [Q,k] in the gallery, ties to the lower one
@@ -129,11 +129,11 @@ class _Found(NamedTuple):
     pair_labels: Tensor  # [P] label distances of the sampled pairs
 
 
-def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Found:
+def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rankings:
     """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
     random = ranked.others / (ranked.relevant + ranked.others).double()
-    return _Found(
+    return _Rankings(
         positions,
         (gallery_class[positions] != query_class[:, None]).float(),
         ranked.label_distances,
@@ -148,7 +148,7 @@ def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Foun
 
 def _rank_graded(
     data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, pairs: tuple[Tensor, Tensor]
-) -> _Found:
+) -> _Rankings:
     places = min(k + 1, len(g))
     nearest = [data.nearest(part, places) for part in data.parts(places)]
     distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
@@ -170,10 +170,10 @@ def _rank_graded(
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
         blocks.append((retrieved[:, :k], *expected, oracle.rows, oracle.distances, *random, pair_labels))
-    return _Found(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+    return _Rankings(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
-def _graded_curves(found: _Found) -> dict[str, Curve]:
+def _graded_curves(found: _Rankings) -> dict[str, Curve]:
     """Mean label distance and nDCG at K = 1 ... k."""
     k, ideal = found.positions.shape[1], gains(found.oracle_label_distances)
     random_ndcg = found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)
@@ -252,13 +252,13 @@ def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int])
     places = min(max(k) + 1, near.shape[1])
     ordered, beyond = np.empty((len(near), places)), np.empty((3, len(near)))
     order_by_distance(near, labels, nearest, ordered, beyond)
-    distance, past = torch.from_numpy(ordered), torch.from_numpy(beyond)
+    distance, beyond_last = torch.from_numpy(ordered), torch.from_numpy(beyond)
     gain, ideal = gains(distance), gains(torch.from_numpy(best[:, :places]))
     tied = torch.from_numpy((nearest[:, 1:places] == nearest[:, : places - 1]).any(1)).nonzero()[:, 0]
     if len(tied):
-        ties = Ties(torch.from_numpy(nearest[:, :places])[tied], past[0, tied])
-        distance[tied] = ties.expected(distance[tied], past[1, tied])
-        gain[tied] = ties.expected(gain[tied], past[2, tied])
+        ties = Ties(torch.from_numpy(nearest[:, :places])[tied], beyond_last[0, tied])
+        distance[tied] = ties.expected(distance[tied], beyond_last[1, tied])
+        gain[tied] = ties.expected(gain[tied], beyond_last[2, tied])
     means = [distance[:, :each].mean(1).sum() for each in k]
     ndcg = [((gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each))).sum() for each in k]
     return torch.stack((torch.stack(means), torch.stack(ndcg)), 1)

@@ -44,7 +44,7 @@ def word_movers_distance(
     Raises:
         InputError: a caption is empty, or a word has no finite vector.
     """
-    a, b, costs = _packed([[caption] for caption in x], [[caption] for caption in y], vectors)
+    a, b, costs = _pack_captions([[caption] for caption in x], [[caption] for caption in y], vectors)
     device = torch.device(device)
     w: Tensor = _solver(device).word_movers_distances(a, a if x is y else b, costs, device)
     return w.float()
@@ -63,7 +63,7 @@ def caption_distance(
     Raises:
         InputError: a set or a caption is empty, or a word has no finite vector.
     """
-    a, b, costs = _packed(x, y, vectors)
+    a, b, costs = _pack_captions(x, y, vectors)
     return set_distances(a, b, costs, device=device)
 
 
@@ -77,7 +77,7 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     """
     import ot  # here: its import takes a second, and training does not need it
 
-    x, y, costs = _packed([[a]], [[b]], vectors)
+    x, y, costs = _pack_captions([[a]], [[b]], vectors)
     block = costs.block(x.words, y.words).astype(np.float64)
     common = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
@@ -133,7 +133,7 @@ def _solver(device: torch.device) -> ModuleType:
     return cpu
 
 
-def _packed(
+def _pack_captions(
     x: Sequence[Sequence[Sequence[Hashable]]], y: Sequence[Sequence[Sequence[Hashable]]], vectors: Vectors
 ) -> tuple[Bags, Bags, WordCosts]:
     for sets in (x, y):

@@ -119,7 +119,7 @@ def word_movers_rows(
 
 
 @inlined
-def _limit_of(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
+def _solve_limit(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
     # Above the best distances of both its row and its column, a pair is the minimum of neither.
     row, col = np.inf, np.inf
     for other in range(width):
@@ -167,7 +167,7 @@ def _set_distance(
                     start_limit, solve_limit = -1.0, np.inf  # the dual start alone
                     if phase == _EXACT:
                         start_limit = second if known[at] < _DUAL else np.inf
-                        solve_limit = _limit_of(bounds, known, pitch, height, width, r, c)
+                        solve_limit = _solve_limit(bounds, known, pitch, height, width, r, c)
                     value, exact = _word_movers(problem, pairs, a + r, b + c, start_limit, solve_limit)
                     if np.isnan(value):
                         return value

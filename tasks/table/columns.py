@@ -273,14 +273,14 @@ def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
 
 
 def _guess_lists(elements: Sequence[str]) -> Guess:
-    """The kind of a column of lists with these texts elements."""
+    """The kind of a column of lists with these elements."""
     if _words(elements) >= _CAPTION_WORDS:
         return Guess("captions", "its cells are lists of texts")
     return Guess("tags", "its cells are lists of short texts") if elements else Guess("", "its lists are empty")
 
 
 def _choose_image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[str], bool]) -> str | None:
-    """The column of images among columns of paths: one with files that exist, without label maps, with a name such as image."""
+    """The column of images among columns of paths: its files exist and are not label maps, its name fits."""
     candidates = [name for name in paths if exists(name)] or list(paths)
     candidates = [name for name in candidates if name not in maps] or [
         *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],

@@ -244,9 +244,9 @@ def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, w
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
     sizes = np.bincount(group)
     order = np.random.default_rng(seed).permutation(len(sizes))
-    upto = np.cumsum(sizes[order])
-    taken = 1 + int(np.abs(upto[:-1] - share * len(rows)).argmin())
-    testing = np.isin(group, order[:taken])
+    cumulative = np.cumsum(sizes[order])
+    test_groups = 1 + int(np.abs(cumulative[:-1] - share * len(rows)).argmin())
+    testing = np.isin(group, order[:test_groups])
     how = f"drawn, {share:.0%} for testing, no {what} in both (seed {seed})"
     return Parts(rows[~testing], rows[testing], rows[:0], how)
 
