@@ -177,8 +177,8 @@ def _notes_on_mixed_rows(rows: Sequence[Row]) -> list[str]:
     mixed = Counter(", ".join(differing([run.config for run in row.runs])) for row in rows)
     notes = [f"{count} of {len(rows)} rows average runs that differ in {keys}" for keys, count in mixed.items() if keys]
     published = [{(run.source, *run.published.items()) for run in row.runs if run.published} for row in rows]
-    if several := sum(len(results) > 1 for results in published):
-        notes.append(f"{several} of {len(rows)} rows hold different published results; the first is shown")
+    if differing_rows := sum(len(results) > 1 for results in published):
+        notes.append(f"{differing_rows} of {len(rows)} rows hold different published results; the first is shown")
     return notes
 
 

@@ -159,15 +159,15 @@ def _value(
         mapping: dict[str, Any] = {}
         first: dict[str, int] = {}
         for name, value in node.value:
-            here = name.start_mark.line + 1
+            key_line = name.start_mark.line + 1
             if not isinstance(name, yaml.ScalarNode):
-                raise InputError("key", f"a {name.id}", "must be text", origin=where(here))
+                raise InputError("key", f"a {name.id}", "must be text", origin=where(key_line))
             inner = (*key, name.value)
             if name.value in mapping:
                 got = f"appears twice, first in line {first[name.value]}"
-                raise InputError(_dotted(inner), got, hint="remove one", origin=where(here))
-            first[name.value] = here
-            lines[inner] = here if line is None else line
+                raise InputError(_dotted(inner), got, hint="remove one", origin=where(key_line))
+            first[name.value] = key_line
+            lines[inner] = key_line if line is None else line
             mapping[name.value] = _value(value, where, inner, lines, line, seen)
         return mapping
     if isinstance(node, yaml.SequenceNode) and kind == "seq":

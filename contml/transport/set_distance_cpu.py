@@ -266,10 +266,10 @@ def _nearest_rows(
                 bound_of[j] = np.inf
             elif bound_of[j] < seed_bounds[-1]:
                 _insert(seed_bounds, seeds, bound_of[j], j)
-        for turn in range(2):  # the seeds, then all others
+        for stage in range(2):  # the seeds, then all others
             count, limit = 0, best[k - 1] * (1 + 2e-7)  # float32 may round a distance down
-            for at in range(len(ids) if turn else len(seeds)):
-                j = at if turn else seeds[at]
+            for at in range(len(ids) if stage else len(seeds)):
+                j = at if stage else seeds[at]
                 if j < len(ids) and bound_of[j] < np.inf and bound_of[j] * slack <= limit:
                     bound = two_sided_bounds(pairs, nearest, i, j, bounds)
                     if bound <= limit:
@@ -284,7 +284,7 @@ def _nearest_rows(
                 distance = float(np.float32(_set_distance(problem, pairs, i, j, bounds, known, limit)))
                 if distance < np.inf:
                     _insert(best, best_ids, distance, ids[j])
-            if turn == 0:
+            if stage == 0:
                 for j in seeds:
                     if j < len(ids):
                         bound_of[j] = np.inf

@@ -173,11 +173,11 @@ class TagsLabel(Label):
     kind = "tags"
 
     def _read(self, cells: list[list[str]]) -> None:
-        mark = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
+        tag_separator = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
         self.values = []
         for cell in cells[0]:
             listed = texts(cell)
-            parts = listed if listed is not None else cell.split(mark) if mark else [cell]
+            parts = listed if listed is not None else cell.split(tag_separator) if tag_separator else [cell]
             self.values.append([part.strip() for part in parts if part.strip()])
         self.present = np.array([bool(v) or c.strip() == "[]" for v, c in zip(self.values, cells[0], strict=True)])
 
