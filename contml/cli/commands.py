@@ -31,7 +31,7 @@ from contml.cli.options import (
 from contml.cli.printing import print_evaluation, print_table, save as save_file
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-#: Wrong arguments of a command, of whatever version of click typer uses.
+#: The error of wrong arguments, in the version of click that typer uses.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 _COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/* --by model.dim"""
@@ -174,7 +174,7 @@ def compare(
     group: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY", help="Average runs with equal values of this config key; repeatable. Default: all but seed."
+            metavar="KEY", help="Average runs with equal values of this key; repeatable. Default: all keys but seed."
         ),
     ] = None,
     save: Annotated[
@@ -283,7 +283,7 @@ def prepare(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task, such as 'task.missing=drop'."),
     ] = None,
-    size: Annotated[int, typer.Option(min=1, help="Side of the resized images in pixels, as images.resize.")] = 256,
+    size: Annotated[int, typer.Option(min=1, help="Side of the resized images in pixels (images.resize).")] = 256,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
     cache: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER.")
@@ -374,7 +374,7 @@ def weights(
     Analysis", without the common divisor of all pairs. Positives are solid green, negatives dotted blue.
 
     The weight may depend on the other pairs of the anchor: in a batch of 16 classes with 5 items each, one pair of an
-    anchor moves over [-1, 1]. Its other positives are evenly spaced from 0.4 to 0.8, its negatives from -0.2 to 0.6;
+    anchor varies from -1 to 1. Its other positives are evenly spaced from 0.4 to 0.8, its negatives from -0.2 to 0.6;
     all other anchors have the same pairs. For losses with proxies, proxies take the place of items.
     """
     from contml.report.plots import png

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def complete_config(incomplete: str) -> list[str]:
-    """The bundled configs whose names begin so, for the shell."""
+    """The bundled configs whose names start with `incomplete`, for shell completion."""
     from contml.experiment import config_names
 
     return [name for name in config_names() if name.startswith(incomplete)]
 
 
 def complete_task(incomplete: str) -> list[str]:
-    """The tasks whose names begin so, for the shell."""
+    """The tasks whose names start with `incomplete`, for shell completion."""
     from contml.experiment import task_table
 
     return [name for name in task_table() if name.startswith(incomplete)]
@@ -44,7 +44,7 @@ Labels = Annotated[
     typer.Option(
         "--label",
         metavar="NAME[=KIND[:WEIGHT]]",
-        help="A label of --data: 'age=number', 'lat,lon=place:0.5', or 'age' to guess its kind; repeatable.",
+        help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind; repeatable.",
     ),
 ]
 ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")]
@@ -65,7 +65,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def load_experiment(
     config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
 ) -> Experiment:
-    """The experiment of the arguments that name one."""
+    """Load the experiment that the arguments of a command name."""
     from contml import experiment
 
     changes = overrides or []

@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one test set; `keys` are the config keys of the cells, `axis` is the one that a plot is against."""
+    """The rows of one test set; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot."""
 
     title: str
     keys: tuple[str, ...]
@@ -141,7 +141,7 @@ def is_normalized(metric: str) -> bool:
 
 
 def has_numeric_axis(rows: Sequence[Row]) -> bool:
-    """Whether the axis is one of numbers."""
+    """Whether the values on the x axis are numbers."""
     values = [row.x for row in rows if row.x is not None]
     return bool(values) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
 
@@ -177,8 +177,8 @@ def _notes_on_mixed_rows(rows: Sequence[Row]) -> list[str]:
     mixed = Counter(", ".join(differing([run.config for run in row.runs])) for row in rows)
     notes = [f"{count} of {len(rows)} rows average runs that differ in {keys}" for keys, count in mixed.items() if keys]
     published = [{(run.source, *run.published.items()) for run in row.runs if run.published} for row in rows]
-    if several := sum(len(results) > 1 for results in published):
-        notes.append(f"{several} of {len(rows)} rows hold different published results; the first is shown")
+    if differing_rows := sum(len(results) > 1 for results in published):
+        notes.append(f"{differing_rows} of {len(rows)} rows hold different published results; the first is shown")
     return notes
 
 

@@ -35,7 +35,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def identity(config: Values) -> str:
-    """Equal for two runs that differ only in the seed; a key whose value is null counts as absent."""
+    """A text that is equal for runs that differ only in the seed; a key with the value null counts as absent."""
     return json.dumps({k: value for k, value in sorted(config.items()) if k not in _IRRELEVANT and value is not None})
 
 
@@ -111,7 +111,7 @@ def _shortened(texts: list[str]) -> list[str]:
 
 
 def short(key: str, keys: Collection[str] = ()) -> str:
-    """A key as a title: "dim" for model.dim, "loss" for loss.name; unchanged where two of `keys` would have it."""
+    """A key as a title: "dim" for model.dim, "loss" for loss.name; unchanged if two of `keys` would get it."""
 
     def shortened(key: str) -> str:
         section, _, option = key.partition(".")

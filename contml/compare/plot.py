@@ -1,4 +1,4 @@
-"""A metric against a config key: one line per group of rows, with its seeds, and random ranking and oracle."""
+"""Plots a metric against a config key: one line per group of rows, its seeds as points, random ranking and oracle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from contml.report.table import value_text
 _COLORS = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", INK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (3, 1.5, 1, 1.5)))
-#: Up to so many values, an axis has a tick at each of them.
+#: An axis of at most this many values has a tick at each of them.
 _MAX_TICKS = 9
 
 

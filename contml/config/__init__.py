@@ -93,15 +93,15 @@ class Part:
 
     def build(self, **data: Any) -> Any:
         """Call the constructor with the options and with those of `data` that it takes keyword-only."""
-        takes = data_arguments(self.constructor)
-        if missing := [name for name, required in takes.items() if required and name not in data]:
+        data_names = data_arguments(self.constructor)
+        if missing := [name for name, required in data_names.items() if required and name not in data]:
             raise TypeError(f"{self.section} {self.name!r} needs {', '.join(missing)}: pass it to build()")
         with self.errors():
-            return self.constructor(**self.options, **{name: data[name] for name in takes if name in data})
+            return self.constructor(**self.options, **{name: data[name] for name in data_names if name in data})
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """An error of this part becomes one of its config: with its origin, and the section before the option."""
+        """Add file and line to errors of this part, and its section to the name of an option."""
         try:
             yield
         except InputError as error:
@@ -158,28 +158,28 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
             given = {option: v for option, v in given.items() if document.lines.get((key, option)) == COMMAND_LINE}
     assert callable(constructor)
     try:
-        takes = {option.name: option for option in options(constructor)}
+        known_options = {option.name: option for option in options(constructor)}
         data, further = data_arguments(constructor), further_option(constructor)
     except (NameError, TypeError, ValueError) as error:
         raise document.error((key, "name"), f"the signature of {name} cannot be read ({one_line(error)})") from None
-    if table is not None and "name" in takes:
+    if table is not None and "name" in known_options:
         raise document.error(
             (key, "name"), f"{name} has an argument 'name', which a config cannot set", "", "rename it"
         )
     for option, value in given.items():
         if option in data:
             raise document.error((key, option), "filled from the data", hint="remove it")
-        kind = takes.get(option, further)
+        kind = known_options.get(option, further)
         if kind is None:
-            raise _unknown(document, (key, option), takes)
+            raise _unknown(document, (key, option), known_options)
         given[option] = _checked(document, (key, option), kind, value)
-    for o in takes.values():
+    for o in known_options.values():
         if o.required and o.name not in given:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
     mixed = document.line((key,)) and any(document.line((key, option)) == COMMAND_LINE for option in given)
     origin = document.where((key,)) + (" and command line" if mixed else "")
     origins = {option: document.where((key, option)) for option in given}
-    return Part(key, name, constructor, {o.name: o.default for o in takes.values()} | given, origin, origins)
+    return Part(key, name, constructor, {o.name: o.default for o in known_options.values()} | given, origin, origins)
 
 
 def _renamed(document: Document, key: str, section: Section, name: str) -> bool:

@@ -42,7 +42,7 @@ _Loader.yaml_implicit_resolvers = {}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Also keeps the resolvers of YAML 1.1: text that either version would read as something else is quoted."""
+    """Also has the resolvers of YAML 1.1: text that YAML 1.1 or 1.2 would not read as text is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
@@ -96,8 +96,8 @@ class Document:
 def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, trusted: bool = True) -> Document:
     """Read a YAML file and overrides such as `loss.margin=0.1`; only the syntax is checked.
 
-    `loss=triplet_margin` replaces the whole section. If a key is overridden twice, the last one holds. An override of a
-    section comes before those of its options, in whatever order they are given.
+    `loss=triplet_margin` replaces the whole section. Of two overrides of a key, the last is used. An override of a
+    section is applied before those of its options, in whatever order they are given.
 
     Args:
         path: the file.
@@ -159,15 +159,15 @@ def _value(
         mapping: dict[str, Any] = {}
         first: dict[str, int] = {}
         for name, value in node.value:
-            here = name.start_mark.line + 1
+            key_line = name.start_mark.line + 1
             if not isinstance(name, yaml.ScalarNode):
-                raise InputError("key", f"a {name.id}", "must be text", origin=where(here))
+                raise InputError("key", f"a {name.id}", "must be text", origin=where(key_line))
             inner = (*key, name.value)
             if name.value in mapping:
                 got = f"appears twice, first in line {first[name.value]}"
-                raise InputError(_dotted(inner), got, hint="remove one", origin=where(here))
-            first[name.value] = here
-            lines[inner] = here if line is None else line
+                raise InputError(_dotted(inner), got, hint="remove one", origin=where(key_line))
+            first[name.value] = key_line
+            lines[inner] = key_line if line is None else line
             mapping[name.value] = _value(value, where, inner, lines, line, seen)
         return mapping
     if isinstance(node, yaml.SequenceNode) and kind == "seq":

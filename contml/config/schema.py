@@ -46,7 +46,7 @@ def options(part: Constructor) -> list[Option]:
 
 
 def further_option(part: Constructor) -> Option | None:
-    """The type of options under any name, as in `**metrics: float`; None if the constructor takes none."""
+    """The type of options with arbitrary names, as in `**metrics: float`; None if the constructor takes none."""
     help_of = _help(part)
     for p in inspect.signature(part, eval_str=True).parameters.values():
         if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any):
@@ -92,7 +92,7 @@ def _help(part: Constructor) -> dict[str, str]:
 def check(option: Option, value: Any) -> Any:
     """The value converted to the option's type; raises ValidationError if it has another type."""
     if not option.required and plain(option.default) == json.dumps(value):
-        return option.default  # a default written out, whatever its annotation
+        return option.default  # the default itself is accepted, even if it does not fit the annotation
     # Strict JSON fits YAML: a list may be a tuple and text a path, but "0.1" and true are not numbers.
     kind = ConfigDict(strict=True, arbitrary_types_allowed=True)
     model = create_model("Value", __config__=kind, value=(option.type, ...))

@@ -1,4 +1,4 @@
-"""Counts over a block of matrix products: entries that are certainly near enough, and undecided ones. By numba.
+"""Counts over a block of matrix products: entries that are certainly nearer, and undecided ones. Compiled by numba.
 
 The score of row i and column j is `products[i, j] + offset[j]`. Above `high[i]` it counts, below `low[i]` it does not;
 between the two it is undecided.

@@ -1,4 +1,4 @@
-"""Machine code by numba: how functions are compiled and kept on disk, and how they run in threads.
+"""Functions compiled by numba: how they are compiled, cached on disk, and run in threads.
 
 numba is imported when the first function is compiled, so that this module costs nothing to import.
 """
@@ -31,14 +31,14 @@ def compiled(function: _Function) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """The same, inlined into the caller: for small functions, passing the work arrays costs more than the work."""
+    """As `compiled`, and inlined into the caller: for small functions, passing the arrays costs more than the work."""
     import numba
 
     return cast(_Function, numba.njit(cache=True, nogil=True, inline="always")(function))
 
 
 def in_threads(work: Callable[[int, int], None], parts: int) -> None:
-    """Run `work(start, step)` for each start below `step`: in torch's number of threads, and at most `parts`."""
+    """Run `work(start, step)` for start = 0 ... step - 1 in `step` threads: torch's number of them, at most `parts`."""
     step = max(1, min(torch.get_num_threads(), parts))
     if step == 1:
         work(0, 1)

@@ -1,4 +1,4 @@
-"""Nearest neighbours cached on disk, under a key of what they were computed from.
+"""Nearest neighbours cached on disk; the key is a hash of the inputs of the search.
 
     folder/KEY.safetensors                        distances [R,k], rows [R,k]
     folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
@@ -27,7 +27,7 @@ from contml._support.files import write
 _VERSION = 1
 #: Rows of a part: an interrupted search loses at most this many.
 _ROWS = 1024
-#: What to do about a file that cannot be read or written.
+#: Hints for a file that cannot be read or written.
 _DELETE, _OTHER_FOLDER = "delete it, and it is computed again", "give another folder"
 
 _Found: TypeAlias = "tuple[Tensor, Tensor]"  # distances [R,k] and rows [R,k]
@@ -50,7 +50,7 @@ class Cache:
         self.folder, self.rows, self.k = folder, rows, k
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
-        """Distances and rows `[R, k]`: from disk, or by `search`, part by part, and then kept on disk."""
+        """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts and saved."""
         path, parts = self.folder / f"{self.key}.safetensors", self.folder / f"{self.key}.parts"
 
         def search_all() -> _Found:
@@ -108,11 +108,11 @@ def fingerprint(*parts: object) -> str:
     """
     content = hashlib.sha256()
     for part in parts:
-        _feed(content, part)
+        _update_hash(content, part)
     return content.hexdigest()[:32]
 
 
-def _feed(content: hashlib._Hash, value: object) -> None:
+def _update_hash(content: hashlib._Hash, value: object) -> None:
     # Types and lengths are hashed too, so that different lists of parts have different content.
     if isinstance(value, Tensor):
         value = value.detach().cpu()
@@ -125,18 +125,18 @@ def _feed(content: hashlib._Hash, value: object) -> None:
         text = repr(value).encode()
         content.update(f"{type(value).__name__} {len(text)}:".encode() + text)
     elif isinstance(value, type):
-        _feed(content, f"{value.__module__}.{value.__qualname__}")
+        _update_hash(content, f"{value.__module__}.{value.__qualname__}")
     elif isinstance(value, list | tuple):
         content.update(f"list {len(value)}:".encode())
         for item in value:
-            _feed(content, item)
+            _update_hash(content, item)
     elif isinstance(value, Mapping):
         content.update(f"mapping {len(value)}:".encode())
         for key, item in value.items():
-            _feed(content, key)
-            _feed(content, item)
+            _update_hash(content, key)
+            _update_hash(content, item)
     elif isinstance(value, set | frozenset):
-        _feed(content, sorted(fingerprint(item) for item in value))
+        _update_hash(content, sorted(fingerprint(item) for item in value))
     else:
         raise InputError(
             "cache",

@@ -27,7 +27,7 @@ _CUDA_ROWS, _CUDA_COLUMNS = 4096, 1 << 15
 #: A gallery with a smaller share of distinct vectors is searched without its copies.
 _DISTINCT = 0.9
 #: Entries of a block per thread.
-_THREAD = 1 << 18
+_ENTRIES_PER_THREAD = 1 << 18
 
 
 class Counts(NamedTuple):
@@ -54,28 +54,30 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
     if not len(q) or not len(g):
         return counts
     found = distinct(g)
-    # Few copies are treated as other items; with many, too many pairs would be ties to recompute.
+    # A few copies count as separate items. With many, too many pairs would tie and have to be recomputed.
     copies = found.counts if len(found.counts) < _DISTINCT * len(g) else found.counts[:0]  # [U] or [0]
     g = g if not len(copies) else g[found.at]
     scores = _Scores(q, g, radii)
     rows, columns = (_CUDA_ROWS, _CUDA_COLUMNS) if g.is_cuda else (_ROWS, _COLUMNS)
-    # Where queries and gallery are the same, one product serves both items of a pair, so half of them is enough.
-    mutual = _one(q, g) and not g.is_cuda
-    one_block = torch.empty(min(rows, len(q)) * max(min(columns, len(g)), min(rows, len(g))), device=g.device)
+    # If queries and gallery are the same, the product is symmetric: half of it is enough.
+    mutual = _same_tensor(q, g) and not g.is_cuda
+    buffer = torch.empty(min(rows, len(q)) * max(min(columns, len(g)), min(rows, len(g))), device=g.device)
     for start in range(0, len(q), rows):
         part = slice(start, min(start + rows, len(q)))
-        for block_columns in _columns(part, len(g), columns, mutual):
-            block = one_block[: (part.stop - start) * (block_columns.stop - block_columns.start)].view(
+        for block_columns in _column_parts(part, len(g), columns, mutual):
+            block = buffer[: (part.stop - start) * (block_columns.stop - block_columns.start)].view(
                 part.stop - start, -1
             )
             torch.mm(scores.queries[part], scores.gallery[block_columns].T, out=block)
-            at, which = _count(block, scores, part, block_columns, copies[block_columns], counts.nearer)
-            found_pairs = [(at + start, which + block_columns.start)]
+            query_rows, gallery_rows = _count_rows(
+                block, scores, part, block_columns, copies[block_columns], counts.nearer
+            )
+            found_pairs = [(query_rows + start, gallery_rows + block_columns.start)]
             if mutual and block_columns.start > start:
-                which, at = _count_columns(block, scores, part, block_columns, counts.nearer)
-                found_pairs.append((at + block_columns.start, which + start))
-            for at, which in found_pairs:
-                _decide(counts, q, g, radii, at, which, copies)
+                gallery_rows, query_rows = _count_columns(block, scores, part, block_columns, counts.nearer)
+                found_pairs.append((query_rows + block_columns.start, gallery_rows + start))
+            for query_rows, gallery_rows in found_pairs:
+                _decide(counts, q, g, radii, query_rows, gallery_rows, copies)
     if self_index is not None:
         own = (self_index >= 0).nonzero()[:, 0]
         d = squared_distances_of(q, gallery.detach(), own, self_index[own])
@@ -84,11 +86,11 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
     return counts
 
 
-def _one(x: Tensor, y: Tensor) -> bool:
+def _same_tensor(x: Tensor, y: Tensor) -> bool:
     return x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride() and x.dtype == y.dtype
 
 
-def _columns(part: slice, items: int, columns: int, mutual: bool) -> Iterator[slice]:
+def _column_parts(part: slice, items: int, columns: int, mutual: bool) -> Iterator[slice]:
     """Parts of the gallery for a part of the queries; if `mutual`, that part and the rows after it."""
     if mutual:
         yield part
@@ -96,17 +98,19 @@ def _columns(part: slice, items: int, columns: int, mutual: bool) -> Iterator[sl
         yield slice(first, min(first + columns, items))
 
 
-def _decide(counts: Counts, q: Tensor, g: Tensor, radii: Tensor, at: Tensor, which: Tensor, copies: Tensor) -> None:
+def _decide(
+    counts: Counts, q: Tensor, g: Tensor, radii: Tensor, query_rows: Tensor, gallery_rows: Tensor, copies: Tensor
+) -> None:
     """Count the pairs that float32 did not decide, by their distance in float64."""
-    if not len(at):
+    if not len(query_rows):
         return
-    d, weight = squared_distances_of(q, g, at, which), copies[which] if len(copies) else None
-    for count, inside in zip(counts, (d < radii[at], d == radii[at]), strict=True):
-        count.index_add_(0, at, inside.long() if weight is None else inside * weight)
+    d, weight = squared_distances_of(q, g, query_rows, gallery_rows), copies[gallery_rows] if len(copies) else None
+    for count, inside in zip(counts, (d < radii[query_rows], d == radii[query_rows]), strict=True):
+        count.index_add_(0, query_rows, inside.long() if weight is None else inside * weight)
 
 
 class _Scores:
-    """Scores that grow as the distance falls, by one matrix product, and the levels at which they decide.
+    """Scores that grow as the distance falls, by one matrix product, and the thresholds that decide.
 
     With vectors centred and scaled: s = q.g + c(g), c(g) = m - |g|^2 / 2; D < r iff s > m + (|q|^2 - r) / 2. Scores
     below `low` `[Q]` or above `high` `[Q]` decide despite rounding.
@@ -115,7 +119,7 @@ class _Scores:
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
         frame, d = Frame(queries, gallery), gallery.shape[1]
         self.gallery = frame.place(gallery)  # [G,d]
-        self.queries = self.gallery if _one(queries, gallery) else frame.place(queries)  # [Q,d]
+        self.queries = self.gallery if _same_tensor(queries, gallery) else frame.place(queries)  # [Q,d]
         half = squared_lengths(self.gallery) / 2
         # The median: one vector far away must not make the numbers of all others large.
         shift = float(half.median())
@@ -131,7 +135,7 @@ class _Scores:
         reach = torch.maximum(4 * length, 2 * radius.sqrt()).clamp(max=longest)
         within = (reach.square() / 2 - shift).abs().clamp(min=abs(shift))
         rounding = gamma * (length * reach + torch.where(reach < longest, within, furthest))
-        # How far rounding to float32 moves a vector of length 1, and centring any vector.
+        # The rounding errors of conversion to float32 (relative to the length) and of centring.
         moved = 2.0**-23 * (length + reach) + frame.shift + d**0.5 * 1e-37
         margin = rounding + (length + reach) * moved + moved.square() + 1e-14 * (squared + radius + abs(shift))
         infinite = torch.full_like(level, torch.inf).float()
@@ -151,7 +155,7 @@ def _rounded_inputs(device: torch.device) -> float:
     return 0.0 if torch.get_float32_matmul_precision() == "highest" and own in ("none", "ieee") else 2.0**-7
 
 
-def _count(
+def _count_rows(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, weights: Tensor, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Add the items that are certainly nearer to `nearer`; returns rows and columns of the undecided entries."""
@@ -164,14 +168,14 @@ def _count(
         return rows, cols
     from contml.distances._block_counts import count_above, unsure_entries  # here: it imports numba
 
-    products, own, lowest, highest, heavy, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
+    products, own, lowest, highest, weight, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
     unsure = np.zeros(len(products), dtype=np.int64)
 
     def work(start: int, step: int) -> None:
-        some = _share(len(products), start, step)
-        count_above(products[some], own, lowest[some], highest[some], heavy, sums[some], unsure[some])
+        share = _rows_of_thread(len(products), start, step)
+        count_above(products[share], own, lowest[share], highest[share], weight, sums[share], unsure[share])
 
-    in_threads(work, -(-products.size // _THREAD))
+    in_threads(work, -(-products.size // _ENTRIES_PER_THREAD))
     found = np.empty((2, int(unsure.sum())), dtype=np.int64)
     if found.size:
         unsure_entries(products, own, lowest, highest, unsure, found[0], found[1])
@@ -181,7 +185,7 @@ def _count(
 def _count_columns(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same with the columns as queries and the rows as gallery."""
+    """As `_count_rows`, with the columns as queries and the rows as gallery."""
     from contml.distances._block_counts import count_columns, unsure_of_columns
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]
@@ -189,11 +193,11 @@ def _count_columns(
     counted: list[np.ndarray[Any, np.dtype[np.int32]]] = []
 
     def work(start: int, step: int) -> None:
-        some, sums = _share(len(products), start, step), np.zeros((2, products.shape[1]), dtype=np.int32)
-        count_columns(products[some], own[some], lowest, highest, sums[0], sums[1])
+        share, sums = _rows_of_thread(len(products), start, step), np.zeros((2, products.shape[1]), dtype=np.int32)
+        count_columns(products[share], own[share], lowest, highest, sums[0], sums[1])
         counted.append(sums)
 
-    in_threads(work, -(-products.size // _THREAD))
+    in_threads(work, -(-products.size // _ENTRIES_PER_THREAD))
     sure, maybe = sum(counted[1:], counted[0])
     nearer[block_columns] += torch.from_numpy(sure)
     total = int((maybe - sure).sum())
@@ -203,5 +207,5 @@ def _count_columns(
     return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
-def _share(rows: int, start: int, step: int) -> slice:
+def _rows_of_thread(rows: int, start: int, step: int) -> slice:
     return slice(rows * start // step, rows * (start + 1) // step)

@@ -41,7 +41,7 @@ class Lifted(NamedTuple):
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
     """Squared Euclidean distances of the rows of x `[N, d]` to the rows of y `[M, d]`, as `[N, M]`.
 
-    In float32 (float64 for float64 input) whatever autocast says; relative error under 1e-3 at every scale;
+    In float32 (float64 for float64 input), also under autocast; relative error under 1e-3 at every scale;
     differentiable once, with finite gradients everywhere.
     """
     return pairs("squared_euclidean", x, y)
@@ -53,7 +53,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; a zero row has 0 with all, gradient 0."""
+    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; of a zero row: 0, gradient 0."""
     return pairs("cosine", x, y)
 
 
@@ -125,7 +125,7 @@ def _values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
         return Values(s, none, none)
     size = rows[:, -2:-1].detach() + cols[:, -1].detach()  # [R,M] |x|^2 + |y|^2
     i, j = (s.detach() < size.mul_(_CANCELS[s.dtype])).nonzero(as_tuple=True)
-    if _everywhere(i, s):
+    if _mostly_cancelled(i, s):
         s = torch.cdist(rows[:, :-2] * -0.5, cols[:, :-2], compute_mode="donot_use_mm_for_euclid_dist").square()
     else:
         recompute(s, i, j, lambda a, b: (rows[a, :-2].mul(-0.5) - cols[b, :-2]).square().sum(1))
@@ -155,7 +155,7 @@ def add_gradient(
     In place, so that many blocks need no memory for further `[M, e]`.
     """
     d = rows.shape[1] - 2
-    for i, j in _parts(values.i, values.j):
+    for i, j in _split_pairs(values.i, values.j):
         # The derivatives of |x - y|^2 are 2 (x - y) and -2 (x - y); lifted rows hold -2 x.
         pull = gradient[i, j][:, None] * (rows[i, :d].mul(-0.5) - cols[j, :d])
         of_rows[:, :d].index_add_(0, i, pull, alpha=-1)
@@ -174,18 +174,18 @@ def root(distance: Distance, s: Tensor) -> Tensor:
 def recompute(d: Any, i: Any, j: Any, subtract: Callable[[Any, Any], Any]) -> None:
     """Replace the cancelled entries d[i, j] of a matrix of squared distances by `subtract(i, j)`, in place, in parts.
 
-    The one place where cancellation is repaired, for tensors and for numpy arrays.
+    All code that corrects cancellation calls this function, with tensors or with numpy arrays.
     """
     for start in range(0, len(i), _RECOMPUTED):
         a, b = i[start : start + _RECOMPUTED], j[start : start + _RECOMPUTED]
         d[a, b] = subtract(a, b)
 
 
-def _parts(i: Tensor, j: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _split_pairs(i: Tensor, j: Tensor) -> list[tuple[Tensor, Tensor]]:
     return list(zip(torch.split(i, _PAIRS), torch.split(j, _PAIRS), strict=True)) if len(i) else []
 
 
-def _everywhere(i: Tensor, s: Tensor) -> bool:
+def _mostly_cancelled(i: Tensor, s: Tensor) -> bool:
     return len(i) > _DENSE_SHARE * s.numel() and s.numel() > _SMALL
 
 
@@ -242,7 +242,7 @@ class _SquaredEuclidean(torch.autograd.Function):
             cancelled.diagonal().zero_()
             d.diagonal().zero_()
         i, j = cancelled.nonzero(as_tuple=True)
-        if _everywhere(i, d):
+        if _mostly_cancelled(i, d):
             raise _CancelsEverywhereError
         recompute(d, i, j, lambda k, m: (a[k] - b[m]).square().sum(1))
         ctx.save_for_backward(x, y, i, j, offset)
@@ -268,7 +268,7 @@ class _SquaredEuclidean(torch.autograd.Function):
         else:
             of_x = torch.addmm(g.sum(1, keepdim=True) * x, g, y, beta=2, alpha=-2)
             of_y = torch.addmm(g.sum(0)[:, None] * y, g.T, x, beta=2, alpha=-2)
-        for k, m in _parts(i, j):
+        for k, m in _split_pairs(i, j):
             pull = 2 * gradient[k, m][:, None] * (x[k] - (x if y is None else y)[m])
             of_x = of_x.index_add(0, k, pull)
             if of_y is None:

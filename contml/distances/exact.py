@@ -1,8 +1,8 @@
-"""Squared distances of vectors that are equal to the last bit wherever they are computed: they define ties.
+"""Squared distances of vectors that are the same to the last bit in every call and on every device: they define ties.
 
     D(x, y) = sum_i (x_i - y_i)^2   in float64, by subtraction, summed in an order that depends on the dimension alone
 
-Two items are tied if these numbers are equal. A matrix product would not do: the last bits of an entry depend on its
+Two items are tied if these numbers are equal. A matrix product is not suitable: the last bits of an entry depend on its
 position in the matrix, so two copies of a vector could be at different distances.
 """
 

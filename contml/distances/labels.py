@@ -82,7 +82,7 @@ def haversine(x: Tensor, y: Tensor) -> Tensor:
 
 
 def jaccard_distance(x: Tensor, y: Tensor) -> Tensor:
-    """Jaccard distances `[N, M]` in float32 of sets as 0 / 1, x `[N, L]` and y `[M, L]`: 1 - |A & B| / |A | B|.
+    """Jaccard distances `[N, M]` in float32 of sets as 0 / 1 rows, x `[N, L]` and y `[M, L]`: 1 - |A & B| / |A | B|.
 
     In [0, 1]; two empty sets are at 0. Sets have at most 2^24 members.
     """
@@ -96,7 +96,7 @@ def hamming_distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 def tag_distance(x: Tensor, y: Tensor) -> Tensor:
-    """Jaccard distances `[N, M]` in float32 of sets as ids >= 0, x `[N, K]` and y `[M, L]`, each padded with -1.
+    """Jaccard distances `[N, M]` in float32 of sets: rows of ids >= 0, padded with -1, x `[N, K]` and y `[M, L]`.
 
     In [0, 1]; two empty sets are at 0. An id appears at most once in a set. The cost grows with the number of tags per
     item, not with the number of different tags.

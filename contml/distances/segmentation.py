@@ -27,7 +27,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 #: Maps packed at a time.
 _PACKED = 256
-#: Bytes of columns that a CPU core compares with all rows before it continues: they stay in its cache.
+#: Bytes of the columns that a CPU core compares with all rows at a time: they fit in its cache.
 _CACHED = 1 << 18
 #: Words of 64 pixels per thread, at least: starting a thread for fewer takes longer than the work.
 _WORDS_PER_THREAD = 1 << 23

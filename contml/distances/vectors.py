@@ -60,9 +60,9 @@ def nearest_vectors(
     frame = Frame(q, g)
     placed = frame.place(g)
     rounding = _Rounding(frame, placed)
-    search = _faiss(placed) if g.device.type == "cpu" else _products(placed)
+    search = _search_by_faiss(placed) if g.device.type == "cpu" else _search_by_products(placed)
     del placed  # FAISS has its own copy
-    whole = ExactDistances(g)
+    exact_distances = ExactDistances(g)
     count = min(len(g), k + _SPARE + 1)
     step = max(1, min(_QUERIES, memory // (24 * count * max(g.shape[1], 1))))
     out = Nearest(
@@ -81,7 +81,8 @@ def nearest_vectors(
             last = approximate.max(dim=1).values.double()
             beyond = order((last - rounding.of(q32, last)).clamp(min=0) * frame.scale**2)
             for row in (start + (~(out.values[part, -1] < beyond)).nonzero()[:, 0]).tolist():
-                out.values[row], out.positions[row] = _whole(order(whole.of(q[row])), int(own[row]), k)
+                values = order(exact_distances.of(q[row]))
+                out.values[row], out.positions[row] = _nearest_in_gallery(values, int(own[row]), k)
         if progress is not None:
             progress(part.stop)
     return out
@@ -90,7 +91,7 @@ def nearest_vectors(
 class Frame:
     """Coordinates in which float32 is precise: centred at the mean of the gallery `[G, d]`, scaled to at most 1.
 
-    Without that, an offset or a scale that all vectors share would make sums round, or overflow.
+    Without it, a large offset or scale of all vectors would cause rounding errors or overflow.
     """
 
     def __init__(self, queries: Tensor, gallery: Tensor) -> None:
@@ -98,7 +99,7 @@ class Frame:
         edges = [edge.double() for x in (queries, gallery) if x.numel() for edge in x.aminmax(dim=0)]
         self.scale = max((float((edge - self.center).abs().max()) for edge in edges), default=0.0) or 1.0
         largest = max((float(edge.abs().max()) for edge in edges), default=0.0)
-        #: How far centring moves a scaled vector at most: it rounds relative to the numbers before.
+        #: The largest rounding error of centring a vector, in scaled units: relative to the original numbers.
         self.shift = 4 * torch.finfo(torch.float64).eps * largest / self.scale * gallery.shape[1] ** 0.5
 
     def place(self, x: Tensor) -> Tensor:
@@ -128,14 +129,14 @@ class _Rounding:
     def of(self, q32: Tensor, last: Tensor) -> Tensor:
         """The bound `[Q]` for these queries and all vectors that may be nearer than `last` `[Q]`."""
         length = q32.square().sum(1).double()
-        # A much longer vector is far away despite rounding: an outlier does not make all queries unsure.
+        # A much longer vector is far away despite rounding, so an outlier does not raise the bound of every query.
         size = length + torch.maximum(16 * length, 4 * last).clamp(max=self.longest)
         shift = 2 * (2 * size).sqrt() * self.shift + self.shift**2
         bound: Tensor = 2 * (self.dim + 4) * self.eps * size + shift + torch.finfo(torch.float32).tiny
         return bound
 
 
-def _faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+def _search_by_faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     import faiss
 
     index: Any = faiss.IndexFlatL2(gallery.shape[1])
@@ -148,7 +149,7 @@ def _faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     return search
 
 
-def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+def _search_by_products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
     size = gallery.square().sum(1)  # [G]
 
     def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -165,7 +166,7 @@ def _products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]
     return search
 
 
-def _whole(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
+def _nearest_in_gallery(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
     """Values and positions `[k]` of the nearest of one query, given its values `[G]` to the whole gallery."""
     if own >= 0:
         d[own] = torch.inf

@@ -1,4 +1,4 @@
-"""Machine code that puts the nearest items of lists in order: several times as fast as sorting pairs."""
+"""Sorts the nearest items of ranked lists. Compiled by numba: several times as fast as sorting pairs."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ def order_by_distance(distances: Array, values: Array, nearest: Array, ordered: 
     """Fill `ordered` `[Q, D]` with the values of the D nearest items; items at equal distance stay in order.
 
     distances `[Q, C]`; values `[Q, C]`: label distances of the same items; nearest `[Q, C]`: the distances, sorted;
-    beyond `[3, Q]`: of further items that tie with the last place, their number, label distances and gains.
+    beyond `[3, Q]`: number, sum of label distances and sum of gains of further items that tie with the last place.
     """
     places, items = ordered.shape[1], distances.shape[1]
-    count, levels = np.empty(places, np.int64), np.empty(places, nearest.dtype)
-    # Unsigned numbers never mean "from the end": such loops become vector instructions.
-    kept, begins = np.empty(items, np.uint32), np.empty(items, np.uint32)
-    near = np.empty(items, distances.dtype)
+    placed, kept_distances = np.empty(places, np.int64), np.empty(places, nearest.dtype)
+    # Unsigned: numba then need not handle negative indices, and loops become vector instructions.
+    candidates, first_place = np.empty(items, np.uint32), np.empty(items, np.uint32)
+    distance_of = np.empty(items, distances.dtype)
     beyond[:] = 0
     for q in range(len(distances)):
         row = distances[q]
-        levels[:] = nearest[q, :places]
-        n = np.uint32(0)
+        kept_distances[:] = nearest[q, :places]
+        found = np.uint32(0)
         for j in range(items):
-            kept[n], near[n] = j, row[j]
-            n += np.uint32(row[j] <= levels[places - 1])
-        begins[:n] = 0
+            candidates[found], distance_of[found] = j, row[j]
+            found += np.uint32(row[j] <= kept_distances[places - 1])
+        first_place[:found] = 0
         size = np.uint32(places)
         while size > 1:  # bisection for the first place of each item's distance
             half = size // np.uint32(2)
             below = half - np.uint32(1)
-            for i in range(n):
-                begins[i] += half if levels[begins[i] + below] < near[i] else np.uint32(0)
+            for i in range(found):
+                first_place[i] += half if kept_distances[first_place[i] + below] < distance_of[i] else np.uint32(0)
             size -= half
-        count[:] = 0
-        for i in range(n):
-            place, value = begins[i] + count[begins[i]], values[q, kept[i]]
-            count[begins[i]] += 1
+        placed[:] = 0
+        for i in range(found):
+            place, value = first_place[i] + placed[first_place[i]], values[q, candidates[i]]
+            placed[first_place[i]] += 1
             if place < places:
                 ordered[q, place] = value
             else:

@@ -29,7 +29,7 @@ from contml.evaluation.ties import Ties
 _ROWS = 1 << 9
 #: Pairs of a query and an item of its class at a time.
 _PAIRS = 1 << 20
-#: Classes of more items are searched, smaller ones compared item by item.
+#: In larger classes the nearest item is found by a search, in smaller ones by comparing all items.
 _LARGE = 512
 
 
@@ -154,7 +154,7 @@ class ClassRetrieval:
         self._precision, self._average_precision, self._first = *found[:2], FirstRelevant(*found[2:])
 
     def _block(self, part: slice, places: int) -> tuple[Tensor, ...]:
-        """What is kept of the rankings of some queries: see the end of `__init__`."""
+        """The results for some queries, in the order in which `__init__` unpacks them."""
         found, relevant, own_class = self.data.nearest(part, places), self.relevant[part], self.query_class[part]
         same = (self.gallery_class[found.positions] == own_class[:, None]) & found.values.isfinite()
         beyond = torch.zeros(2, len(same), dtype=torch.float64)  # items and relevant items that tie with the last place
@@ -162,16 +162,16 @@ class ClassRetrieval:
             beyond[0, rows] = tied.sum(1).double()
             beyond[1, rows] = (tied & (self.gallery_class == own_class[rows, None])).sum(1).double()
         ties = Ties(found.values, beyond[0])
-        of_group = ties.sums(same, beyond[1])
+        relevant_in_group = ties.sums(same, beyond[1])
         return (
             found.positions[:, : self.k],
-            1 - (of_group / ties.size)[:, : self.k],
-            *precision_at_r(same, of_group, relevant, ties),
-            *first_relevant(of_group, relevant, ties),
+            1 - (relevant_in_group / ties.size)[:, : self.k],
+            *precision_at_r(same, relevant_in_group, relevant, ties),
+            *first_relevant(relevant_in_group, relevant, ties),
         )
 
     def recall(self, largest: int) -> Curve:
-        """Recall@K for K = 1 ... largest; after the last place of the rankings, items are counted."""
+        """Recall@K for K = 1 ... largest; beyond the last place of the rankings, nearer items are counted."""
         data, first = self.data, self._first
         if largest > self.depth:
             late = ((first.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
@@ -216,7 +216,7 @@ def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tenso
     return of_class[query_class] - (self_index >= 0).long()
 
 
-def precision_at_r(same: Tensor, of_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
+def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
     """R-precision and average precision at R `[q]` of rankings, 0 where R is 0: expectations over the orders of ties.
 
     Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; given one,
@@ -224,13 +224,13 @@ def precision_at_r(same: Tensor, of_group: Tensor, relevant: Tensor, ties: Ties)
 
     Args:
         same: which items are of the query's class, bool `[q, D]`, D at least the largest R.
-        of_group: number of relevant items in the group of each place `[q, D]`.
+        relevant_in_group: number of relevant items in the group of each place `[q, D]`.
         relevant: R, `[q]`.
         ties: of these rankings.
     """
     place = torch.arange(same.shape[1])
-    chance = of_group / ties.size
-    given_one = (of_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
+    chance = relevant_in_group / ties.size
+    given_one = (relevant_in_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
     before_group = torch.nn.functional.pad(same.double().cumsum(1), (1, 0)).gather(1, ties.first)
     before = before_group + (place - ties.first) * given_one
     inside, r = place < relevant[:, None], relevant.clamp(min=1)
@@ -263,7 +263,7 @@ class FirstRelevant(NamedTuple):
 
     def recall(self, k: int) -> Tensor:
         """Recall@K `[k]` for K = 1 ... k."""
-        # Beyond k it does not matter how far, and most queries have no ties: few different cases remain.
+        # Counts above k are equivalent and most queries have no ties, so few different cases remain.
         nearer = torch.where(self.relevant > 0, self.nearer.clamp(max=k), k)
         cases, count = torch.unique(torch.stack((nearer, self.tied, self.relevant), 1), dim=0, return_counts=True)
         found = torch.zeros(k, dtype=torch.float64)
@@ -280,12 +280,14 @@ def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> 
     return 1 - torch.where((place >= 0) & (relevant > 0)[:, None], chance, 1.0).cumprod(1)
 
 
-def first_relevant(of_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
-    """The first relevant item of rankings `[q, D]`, arguments as of `precision_at_r`; not among them: D are nearer."""
-    found, first = (of_group > 0).any(1), (of_group > 0).int().argmax(1, keepdim=True)
-    nearer, tied, tied_relevant = (x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), of_group.long()))
+def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
+    """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`. Without one, D are nearer."""
+    found, first = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
+    nearer, tied, tied_relevant = (
+        x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
+    )
     return FirstRelevant(
-        torch.where(found, nearer, of_group.shape[1]),
+        torch.where(found, nearer, relevant_in_group.shape[1]),
         torch.where(found, tied, 1),
         torch.where(found, tied_relevant, relevant.clamp(max=1)),
     )
@@ -323,7 +325,7 @@ def nearest_of_class(
 def _nearest_of_class(
     q: Tensor, g: Tensor, self_index: Tensor, query_class: Tensor, gallery_class: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Squared distance `[Q]` to the nearest of its class, and how many are there; infinite and 0: there is none."""
+    """Squared distance `[Q]` to the nearest item of the query's class, and how many tie; inf and 0 if there is none."""
     best = torch.full((len(q),), torch.inf, dtype=torch.float64, device=q.device)
     relevant = torch.zeros(len(q), dtype=torch.int64, device=q.device)
     order = gallery_class.argsort(stable=True)
@@ -341,7 +343,7 @@ def _nearest_of_class(
     for number in torch.unique(query_class[size > _LARGE]).tolist():
         rows = (query_class == number).nonzero()[:, 0]
         cols = order[int(first[rows[0]]) : int(stop[rows[0]])]
-        position = torch.full((len(g) + 1,), -1, device=q.device)  # the last one: of the index -1
+        position = torch.full((len(g) + 1,), -1, device=q.device)  # the last entry is read by index -1
         position[cols] = torch.arange(len(cols), device=q.device)
         excluded = position[self_index[rows]]
         best[rows] = nearest_vectors(q[rows], g[cols], 1, self_index=excluded).values[:, 0]

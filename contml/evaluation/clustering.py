@@ -8,7 +8,7 @@ with k = the number of classes. Song, Xiang, Jegelka, Savarese: "Deep Metric Lea
 Embedding", CVPR 2016, Section 5; Manning, Raghavan, Schuetze: "Introduction to Information Retrieval", 16.3.
 
 Copies of an embedding are one point with a weight, so they always share a cluster. The points are sorted by value, so
-the order of the items changes nothing.
+the result does not depend on the order of the items.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cluster(embeddings: Tensor, k: int, *, seed: int = 0) -> Tensor:
     if k == len(points):
         return found.inverse
     centres = _first_centres(points, weights, k, np.random.default_rng(seed))
-    run = _torch if points.is_cuda else _faiss
+    run = _kmeans_torch if points.is_cuda else _kmeans_faiss
     return run(points, weights, centres)[found.inverse]
 
 
@@ -54,11 +54,11 @@ def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Ge
     chance = weights.double()
     nearest = torch.full((len(points),), torch.inf, device=points.device)
     chosen: list[int] = []
-    at_a_time = max(1, k // _ROUNDS)
+    per_round = max(1, k // _ROUNDS)
     while len(chosen) < k:
         p = (chance / chance.sum()).cpu().numpy()
-        few = min(at_a_time, k - len(chosen), int(np.count_nonzero(p)))
-        drawn = random.choice(len(points), few, replace=False, p=p)
+        to_draw = min(per_round, k - len(chosen), int(np.count_nonzero(p)))
+        drawn = random.choice(len(points), to_draw, replace=False, p=p)
         chosen += drawn.tolist()
         new = points[torch.from_numpy(drawn).to(points.device)]
         nearest = torch.minimum(nearest, _assign(points, new)[1])
@@ -84,7 +84,7 @@ def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     return at, distance.clamp_(min=0)
 
 
-def _faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
+def _kmeans_faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
     import faiss
 
     x = points.numpy()
@@ -95,7 +95,7 @@ def _faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
     return torch.from_numpy(kmeans.index.search(x, 1)[1][:, 0])
 
 
-def _torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
+def _kmeans_torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
     weight = weights.double()
     for _ in range(ITERATIONS):
         at = _assign(points, centres)[0]
@@ -140,7 +140,7 @@ def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
 
 
 def pairwise_f1(classes: Tensor, clusters: Tensor) -> float:
-    """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if no pair is either."""
+    """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if there is no such pair."""
     a, b, both = contingency(classes, clusters)
     total = _pairs(a) + _pairs(b)
     return 2 * _pairs(both) / total if total > 0 else 1.0
@@ -186,9 +186,9 @@ def _expected_information(a: Tensor, b: Tensor) -> float:
         possible = (m <= s) & (s - m <= others)
         i, j, rest = m.long(), (s - m).clamp(min=0).long(), (others - (s - m)).clamp(min=0).long()
         log_chance = (
-            _choose(log_factorial, size.long(), i)
+            _log_binomial(log_factorial, size.long(), i)
             + (log_factorial[others.long()] - log_factorial[j] - log_factorial[rest])
-            - _choose(log_factorial, n.long(), s.long())
+            - _log_binomial(log_factorial, n.long(), s.long())
         )
         chance = torch.where(possible, log_chance, -torch.inf).exp()
         each = (chance * (m / n) * (n * m / (size * s)).log()).sum(1)
@@ -196,5 +196,5 @@ def _expected_information(a: Tensor, b: Tensor) -> float:
     return total
 
 
-def _choose(log_factorial: Tensor, n: Tensor, k: Tensor) -> Tensor:
+def _log_binomial(log_factorial: Tensor, n: Tensor, k: Tensor) -> Tensor:
     return log_factorial[n] - log_factorial[k] - log_factorial[(n - k).clamp(min=0)]

@@ -21,8 +21,8 @@ def embed(
 ) -> tuple[Tensor, Tensor]:
     """Returns embeddings `[N, d]` of a split in float32 on the CPU, 0 where unreadable, and the unreadable rows `[M]`.
 
-    Images are centre crops. The model is in evaluation mode meanwhile. With `rows` only these are embedded: the others
-    stay 0 and count as read.
+    Images are centre crops. The model is in evaluation mode during the call. With `rows`, only these are embedded: the
+    others stay 0 and count as read.
 
     Raises:
         InputError: no image could be read, or one could not and broken images are errors.

@@ -19,7 +19,7 @@ from contml._support.errors import InputError, closest, did_you_mean
 
 
 class Metric(NamedTuple):
-    """What a metric is called, whether higher or lower is better, and its least and largest value."""
+    """The title of a metric, whether higher or lower is better, and its lowest and highest value."""
 
     title: str
     better: str = "higher"
@@ -65,7 +65,7 @@ def metric_of(name: str) -> Metric:
 class Published:
     """Metrics that a paper reports for this setup; 'contml compare' shows ours beside them.
 
-    Each further key is the name of a metric, its value a fraction: 'recall@1: 0.697'. There are recall@K, ndcg@K,
+    Every other key is the name of a metric; its value is a fraction: 'recall@1: 0.697'. The names: recall@K, ndcg@K,
     label_distance@K (in the unit of the task), map_at_r, r_precision, nmi, f1, spearman.
 
     Args:

@@ -1,4 +1,4 @@
-"""Queries and the gallery that they search: who may find whom, and rankings by exact embedding distance."""
+"""Queries and the gallery that they search: which items a query may find, and rankings by exact embedding distance."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class QueryGallery:
     def tied_beyond(self, part: slice, found: Nearest) -> Iterator[tuple[Tensor, Tensor]]:
         """Gallery items that tie with the last place of the rankings `[q, D]` of some queries, but are not in them.
 
-        Yields rows `[n]` of `found` and which items tie, bool `[n, G]`. No rows: nothing ties there.
+        Yields rows `[n]` of `found` and which items tie, bool `[n, G]`; nothing if there are no such ties.
         """
         queries = torch.arange(len(self.queries))[part]
         cut_off = (found.values[:, -1] == found.values[:, -2]).nonzero()[:, 0]

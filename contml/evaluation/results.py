@@ -1,4 +1,4 @@
-"""What an evaluation found: curves over K and scores, beside a random ranking and the oracle, and metrics by name."""
+"""Results of an evaluation, with those of a random ranking and the oracle: curves over K, scores, metrics by name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
-#: What may follow the name of a metric: divided by a random ranking's, or the normalized score.
+#: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
 FORMS = ("random", "normalized")
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number: of the model, by chance (its expectation), and the best possible.
+    """The value of one metric for the model, at random (its expectation), and for the oracle.
 
-    Chance is a random ranking, or clusters of the same sizes with items drawn at random.
+    Random is a random ranking, or clusters of the same sizes with items drawn at random.
     """
 
     title: str

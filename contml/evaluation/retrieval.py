@@ -1,6 +1,6 @@
 """Evaluation of retrieval: the model's ranking of a gallery beside a random ranking and the oracle's.
 
-Metrics of label distances are for all labels; where labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
+All labels have metrics of label distances. If labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
 first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 """
 
@@ -28,7 +28,7 @@ from contml.labels.base import LabelSpace
 LARGEST_K = 100
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
-#: Lists at a time: what is made of them stays in the processor's cache.
+#: Ranked lists at a time: their arrays fit in the processor's cache.
 _LISTS = 512
 
 
@@ -54,16 +54,16 @@ def evaluate(
         missing: rows without an embedding (images that could not be read): neither queries nor ranked.
         exclude_singletons: where labels are classes, exclude queries with no item of their class in the gallery;
             otherwise they are misses.
-        recall_at: the K of Recall@K, where labels are classes; of any size: after the 100th place items are counted,
-            not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
+        recall_at: the K of Recall@K, where labels are classes. K may be large: beyond the 100th place, items are
+            counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
         clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
             they have classes.
         groups: the group of each row `[N]`, such as the house of a photograph: a query's own group is excluded from its
             gallery. For graded labels.
 
     Raises:
-        InputError: another number of embeddings than of labels, one that is not finite, fewer than one query or two
-            gallery items, or a K below 1.
+        InputError: the numbers of embeddings and labels differ, an embedding is not finite, there are fewer than one
+            query or two gallery items, or a K is below 1.
     """
     recall_ks = sorted(set(RECALL_AT if recall_at is None else recall_at))
     if not recall_ks or recall_ks[0] < 1:
@@ -115,7 +115,7 @@ def evaluate(
     return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings)
 
 
-class _Found(NamedTuple):
+class _Rankings(NamedTuple):
     """The rankings of the model and of the oracle, and their label distances."""
 
     positions: Tensor  # [Q,k] in the gallery, ties to the lower one
@@ -129,11 +129,11 @@ class _Found(NamedTuple):
     pair_labels: Tensor  # [P] label distances of the sampled pairs
 
 
-def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Found:
+def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rankings:
     """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
     random = ranked.others / (ranked.relevant + ranked.others).double()
-    return _Found(
+    return _Rankings(
         positions,
         (gallery_class[positions] != query_class[:, None]).float(),
         ranked.label_distances,
@@ -148,7 +148,7 @@ def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Foun
 
 def _rank_graded(
     data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, pairs: tuple[Tensor, Tensor]
-) -> _Found:
+) -> _Rankings:
     places = min(k + 1, len(g))
     nearest = [data.nearest(part, places) for part in data.parts(places)]
     distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
@@ -170,10 +170,10 @@ def _rank_graded(
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
         blocks.append((retrieved[:, :k], *expected, oracle.rows, oracle.distances, *random, pair_labels))
-    return _Found(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+    return _Rankings(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
-def _graded_curves(found: _Found) -> dict[str, Curve]:
+def _graded_curves(found: _Rankings) -> dict[str, Curve]:
     """Mean label distance and nDCG at K = 1 ... k."""
     k, ideal = found.positions.shape[1], gains(found.oracle_label_distances)
     random_ndcg = found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)
@@ -204,7 +204,7 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
     """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
 
     Args:
-        distances: of each query to the items of its list `[Q, C]`, which are ranked by them; of any monotone kind.
+        distances: of each query to the items of its list `[Q, C]`, which are ranked by them; any increasing function.
         label_distances: of the same pairs `[Q, C]`, at least 0.
         k: one K or more, each 1 to C.
 
@@ -252,13 +252,13 @@ def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int])
     places = min(max(k) + 1, near.shape[1])
     ordered, beyond = np.empty((len(near), places)), np.empty((3, len(near)))
     order_by_distance(near, labels, nearest, ordered, beyond)
-    distance, past = torch.from_numpy(ordered), torch.from_numpy(beyond)
+    distance, beyond_last = torch.from_numpy(ordered), torch.from_numpy(beyond)
     gain, ideal = gains(distance), gains(torch.from_numpy(best[:, :places]))
     tied = torch.from_numpy((nearest[:, 1:places] == nearest[:, : places - 1]).any(1)).nonzero()[:, 0]
     if len(tied):
-        ties = Ties(torch.from_numpy(nearest[:, :places])[tied], past[0, tied])
-        distance[tied] = ties.expected(distance[tied], past[1, tied])
-        gain[tied] = ties.expected(gain[tied], past[2, tied])
+        ties = Ties(torch.from_numpy(nearest[:, :places])[tied], beyond_last[0, tied])
+        distance[tied] = ties.expected(distance[tied], beyond_last[1, tied])
+        gain[tied] = ties.expected(gain[tied], beyond_last[2, tied])
     means = [distance[:, :each].mean(1).sum() for each in k]
     ndcg = [((gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each))).sum() for each in k]
     return torch.stack((torch.stack(means), torch.stack(ndcg)), 1)

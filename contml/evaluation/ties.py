@@ -5,8 +5,8 @@
     first:      0    1    1    1    4    5          first place of the group of each place
     size:       1    3    3    3    1    2          items of the group
 
-A metric of one order (the order of files, say) would be an accident: a collapsed embedding would score whatever that
-order gives. The expectation does not depend on the order of the items, and is the plain metric where nothing ties.
+A metric of one order of tied items, such as the order of files, would be arbitrary, and so would the score of a
+collapsed embedding. The expectation does not depend on the order of the items, and is the usual metric without ties.
 McSherry, Najork: "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores",
 ECIR 2008. Items tie when their float64 distances are equal (`contml.distances.exact`).
 """

@@ -56,7 +56,7 @@ class Experiment:
         return model
 
     def build_images(self) -> Images:
-        """How images become batches."""
+        """The loader that turns images into batches."""
         part = self.config.parts["images"]
         size = {name: part.options[name] for name in ("resize", "crop")}
         images: Images = part.build(transform=self.config.parts["transform"].build(**size))

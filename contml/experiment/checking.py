@@ -41,7 +41,7 @@ def check(
     trainer.bare_model.load_state_dict(before)
     trainer.images.close()
     distances = trainer.labels[batch.rows].pairwise()
-    between = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
+    pairs = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
     queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     trained = sum(p.numel() for p in trainer.parameters)
     return [
@@ -52,7 +52,7 @@ def check(
         *_unknown_words(task),
         (
             "in a batch",
-            f"{between.min():.4g} to {between.max():.4g}, mean {between.mean():.4g} ({trainer.labels.unit})",
+            f"{pairs.min():.4g} to {pairs.max():.4g}, mean {pairs.mean():.4g} ({trainer.labels.unit})",
         ),
         ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
         ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),

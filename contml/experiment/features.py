@@ -24,7 +24,7 @@ _PART = 512
 
 
 class Extracted(NamedTuple):
-    """The size of the file that was written."""
+    """The number and dimension of the features that were written."""
 
     items: int
     dim: int

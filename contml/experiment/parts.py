@@ -33,6 +33,6 @@ def schema() -> dict[str, Section | Scalar]:
         "optimizer": Section(OPTIMIZERS, default="sgd"),
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
-        "seed": Scalar(int, 0, "of the weights, the batches and the augmentation"),
+        "seed": Scalar(int, 0, "seed of the weights, the batches and the augmentation"),
         "published": Section(Published, required=False),
     }

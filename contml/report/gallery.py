@@ -167,7 +167,7 @@ def _quality(model: list[float], oracle: list[float], classes: bool) -> list[str
 
 
 def _caption(distance: float, classes: bool) -> tuple[str, str]:
-    """The text under a retrieved picture, and its colour."""
+    """The text below a retrieved picture, and its colour."""
     if not classes or not math.isfinite(distance):
         return number(distance), INK
     return ("same class", BLUE) if distance == 0 else ("another class", VERMILION)
@@ -184,7 +184,7 @@ def _write(
     bold: bool = False,
     centre: bool = False,
 ) -> None:
-    """One line of text; where it is longer than its room, the middle is omitted: the end of a path matters most."""
+    """One line of text. If it is wider than `room` pixels, its middle is omitted: the end of a path matters most."""
     font, shown, kept = load_font(size, bold), text, len(text)
     while kept > 2 and pen.textlength(shown, font=font) > room:
         kept = min(kept - 1, int(kept * room / pen.textlength(shown, font=font)) + 1)

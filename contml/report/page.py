@@ -1,4 +1,4 @@
-"""One HTML page that holds everything: inline pictures, no script, nothing loaded from elsewhere."""
+"""The report as one self-contained HTML page: inline pictures, no scripts, no external files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write_report(
         evaluation=evaluation,
         unit=_text(unit_words(evaluation)),
         header=header,
-        table=[[_text(cell) for cell in line] for line in table],
+        table=[[_text(cell) for cell in row] for row in table],
         classes=classes,
         chosen_pair=pair is not None,
         pictures=pictures,

@@ -53,7 +53,7 @@ STYLE: Any = {  # the type of rc parameters differs between versions of matplotl
 }
 WIDTH = 10.8  # inches: 1,080 px on the page, at DPI / 100 of the screen's density
 DPI = 180
-LONG = 200  # curves of more K have a logarithmic axis
+LONG = 200  # curves over more values of K have a logarithmic axis
 
 
 def png(figure: Figure) -> bytes:
@@ -195,7 +195,7 @@ def smooth(values: Array, window: int) -> Array:
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib prints unchanged: a dollar sign starts no formula."""
+    """Escape a text so that matplotlib prints it unchanged, without reading dollar signs as formulas."""
     return text.replace("$", r"\$")
 
 

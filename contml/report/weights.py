@@ -141,13 +141,13 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
         compared = comparison.weights(fixed, part) > 0
         positive, negative = compared & (block.label_distances == 0), compared & (block.label_distances != 0)
         for row, positives, negatives in zip(fixed, positive, negative, strict=True):
-            row[positives] = _spread(int(positives.sum()), *POSITIVES)
-            row[negatives] = _spread(int(negatives.sum()), *NEGATIVES)
+            row[positives] = _spaced_similarities(int(positives.sum()), *POSITIVES)
+            row[negatives] = _spaced_similarities(int(negatives.sum()), *NEGATIVES)
     weigh = partial(_weights_of_a_varied_pair, loss, comparison, part, fixed)
     return weigh(positive[0]), weigh(negative[0])
 
 
-def _spread(count: int, low: float, high: float) -> Tensor:
+def _spaced_similarities(count: int, low: float, high: float) -> Tensor:
     """Similarities `[count]`: the first, which will vary, in the middle, and the others evenly spread."""
     middle = torch.tensor([(low + high) / 2], dtype=torch.float64)
     return torch.cat((middle, torch.linspace(low, high, count - 1, dtype=torch.float64)))[:count]

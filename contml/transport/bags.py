@@ -12,7 +12,7 @@ from contml.distances._compiled import Floats, Ints
 
 
 class Bags(NamedTuple):
-    """Packed caption sets. Set s holds the captions sets[s] to sets[s + 1]; caption c the entries from starts[c] on."""
+    """Packed caption sets. Set s has captions sets[s] to sets[s + 1], caption c entries starts[c] to starts[c + 1]."""
 
     words: Ints  # [E] int64, word numbers, ascending within a caption
     counts: Ints  # [E] int64, how often the word occurs in the caption

@@ -17,7 +17,7 @@ from contml.transport.word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the vectors of the words.
 Vectors = Any
-#: D is computed in tiles of so many captions on each axis: the bounds or distances of a tile take some megabytes.
+#: D is computed in tiles of this many captions on each axis: the bounds or distances of a tile take some megabytes.
 _TILE = 1280
 
 
@@ -44,7 +44,7 @@ def word_movers_distance(
     Raises:
         InputError: a caption is empty, or a word has no finite vector.
     """
-    a, b, costs = _packed([[caption] for caption in x], [[caption] for caption in y], vectors)
+    a, b, costs = _pack_captions([[caption] for caption in x], [[caption] for caption in y], vectors)
     device = torch.device(device)
     w: Tensor = _solver(device).word_movers_distances(a, a if x is y else b, costs, device)
     return w.float()
@@ -63,7 +63,7 @@ def caption_distance(
     Raises:
         InputError: a set or a caption is empty, or a word has no finite vector.
     """
-    a, b, costs = _packed(x, y, vectors)
+    a, b, costs = _pack_captions(x, y, vectors)
     return set_distances(a, b, costs, device=device)
 
 
@@ -77,12 +77,12 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     """
     import ot  # here: its import takes a second, and training does not need it
 
-    x, y, costs = _packed([[a]], [[b]], vectors)
+    x, y, costs = _pack_captions([[a]], [[b]], vectors)
     block = costs.block(x.words, y.words).astype(np.float64)
     common = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
     rest_x, rest_y = x.counts / x.totals[0], y.counts / y.totals[0]
-    for word in common:  # what both have stays: the solver might choose another plan of the same cost
+    for word in common:  # words of both captions are not moved: the solver might choose another plan of equal cost
         i, j = int(np.searchsorted(x.words, word)), int(np.searchsorted(y.words, word))
         plan[i, j] = min(rest_x[i], rest_y[j])
         rest_x[i] -= plan[i, j]
@@ -99,7 +99,7 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
 def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device | str = "cpu") -> Tensor:
     """D `[X, Y]` in float32 of packed caption sets, on `device`; half the work where x is y.
 
-    Computed on the CPU, in torch's number of threads, where the device is the CPU or the solver does not run on it.
+    Computed on the CPU, with torch's number of threads, if the device is the CPU or the solver does not run on it.
     """
     device = torch.device(device)
     solver = _solver(device)
@@ -133,7 +133,7 @@ def _solver(device: torch.device) -> ModuleType:
     return cpu
 
 
-def _packed(
+def _pack_captions(
     x: Sequence[Sequence[Sequence[Hashable]]], y: Sequence[Sequence[Sequence[Hashable]]], vectors: Vectors
 ) -> tuple[Bags, Bags, WordCosts]:
     for sets in (x, y):

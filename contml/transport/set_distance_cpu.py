@@ -1,4 +1,4 @@
-"""Step 5. Distances of caption sets on the CPU: only the minima of D are solved, bounds decide the rest.
+"""Step 5. Distances of caption sets on the CPU: W is solved where it may be a minimum of D, else excluded by a bound.
 
 The functions compiled by numba work on packed captions; the functions after them run these in threads.
 
@@ -33,7 +33,7 @@ from contml.transport.word_costs import WordCosts
 DIGEST = "ee3335d2ddce"
 #: Captions of queries whose bounds are computed together: one vector register of float32.
 _GROUP = 16
-#: What is known of W of a caption pair: 0, the relaxed distance; the dual start of the solver; W.
+#: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.
 _DUAL, _EXACT = 1, 2
 
 
@@ -119,7 +119,7 @@ def word_movers_rows(
 
 
 @inlined
-def _limit_of(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
+def _solve_limit(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
     # Above the best distances of both its row and its column, a pair is the minimum of neither.
     row, col = np.inf, np.inf
     for other in range(width):
@@ -167,7 +167,7 @@ def _set_distance(
                     start_limit, solve_limit = -1.0, np.inf  # the dual start alone
                     if phase == _EXACT:
                         start_limit = second if known[at] < _DUAL else np.inf
-                        solve_limit = _limit_of(bounds, known, pitch, height, width, r, c)
+                        solve_limit = _solve_limit(bounds, known, pitch, height, width, r, c)
                     value, exact = _word_movers(problem, pairs, a + r, b + c, start_limit, solve_limit)
                     if np.isnan(value):
                         return value
@@ -221,7 +221,7 @@ def _set_distance_rows(
 
 @compiled
 def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
-    """Insert (distance, row) into these ascending lists, if it comes before their last."""
+    """Insert (distance, row) into these ascending lists, unless it would come after their last entry."""
     k = len(ids)
     if distance > distances[k - 1] or (distance == distances[k - 1] and row >= ids[k - 1]):
         return
@@ -266,10 +266,10 @@ def _nearest_rows(
                 bound_of[j] = np.inf
             elif bound_of[j] < seed_bounds[-1]:
                 _insert(seed_bounds, seeds, bound_of[j], j)
-        for turn in range(2):  # the seeds, then all others
+        for stage in range(2):  # the seeds, then all others
             count, limit = 0, best[k - 1] * (1 + 2e-7)  # float32 may round a distance down
-            for at in range(len(ids) if turn else len(seeds)):
-                j = at if turn else seeds[at]
+            for at in range(len(ids) if stage else len(seeds)):
+                j = at if stage else seeds[at]
                 if j < len(ids) and bound_of[j] < np.inf and bound_of[j] * slack <= limit:
                     bound = two_sided_bounds(pairs, nearest, i, j, bounds)
                     if bound <= limit:
@@ -284,7 +284,7 @@ def _nearest_rows(
                 distance = float(np.float32(_set_distance(problem, pairs, i, j, bounds, known, limit)))
                 if distance < np.inf:
                     _insert(best, best_ids, distance, ids[j])
-            if turn == 0:
+            if stage == 0:
                 for j in seeds:
                     if j < len(ids):
                         bound_of[j] = np.inf
@@ -334,7 +334,7 @@ def nearest_sets(
     slack = 1 - (size + 16) * 1.2e-7
     vocabulary, cols = np.unique(y.words, return_inverse=True)
     groups = split_sets(np.diff(x.sets), _GROUP)
-    # Bytes of a thread: the costs of a group's words, their minima, and the bounds and candidates of a few queries.
+    # Bytes of a thread: the costs of a group's words, their minima, and the bounds and candidates of its queries.
     bytes_per_thread = 4 * (len(vocabulary) * 10 * _GROUP + len(ids) * (2 * 4 + _GROUP))
     threads = max(1, min(torch.get_num_threads(), memory // bytes_per_thread))
 

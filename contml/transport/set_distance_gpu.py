@@ -39,7 +39,7 @@ def works(device: torch.device) -> bool:
 def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
     """D `[X, Y]` in float32 of packed caption sets."""
     w = word_movers_distances(x, y, costs, device)  # [A,B]
-    x_sizes, y_sizes = (_to(device, np.diff(bags.sets)) for bags in (x, y))
+    x_sizes, y_sizes = (_to_device(device, np.diff(bags.sets)) for bags in (x, y))
     from_x = _reduce_sets(_reduce_sets(w.T, y_sizes, "min").T, x_sizes, "sum")  # [X,Y]
     from_y = _reduce_sets(_reduce_sets(w, x_sizes, "min").T, y_sizes, "sum")  # [Y,X]
     return (from_x + from_y.T).float()
@@ -55,16 +55,16 @@ def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.devi
     out = torch.zeros(len(x.totals), len(y.totals), dtype=torch.float64, device=device)
     if not out.numel():
         return out
-    packed, tile_x, tile_y = _packed(x, y, costs, device), _tiles(x), _tiles(y)
-    rows, cols = ({t: _to(device, np.flatnonzero(of == t)) for t in solver.TILES} for of in (tile_x, tile_y))
+    packed, tile_x, tile_y = _pack_pairs(x, y, costs, device), _tiles(x), _tiles(y)
+    rows, cols = ({t: _to_device(device, np.flatnonzero(of == t)) for t in solver.TILES} for of in (tile_x, tile_y))
     for p in solver.TILES:
         for q in solver.TILES:
             solver.solve_pairs(packed, rows[p], cols[q], len(x.totals), max(p, q), x is y, out)
     # Captions longer than the largest tile go to the solver on the CPU, which takes any length.
     if len(long := np.flatnonzero(tile_x == 0)):
-        out[_to(device, long)] = cpu.word_movers_distances(take_captions(x, long), y, costs, device).double()
+        out[_to_device(device, long)] = cpu.word_movers_distances(take_captions(x, long), y, costs, device).double()
     if len(long := np.flatnonzero(tile_y == 0)):
-        out[:, _to(device, long)] = cpu.word_movers_distances(x, take_captions(y, long), costs, device).double()
+        out[:, _to_device(device, long)] = cpu.word_movers_distances(x, take_captions(y, long), costs, device).double()
     return out
 
 
@@ -74,7 +74,7 @@ def _tiles(bags: Bags) -> Ints:
     return np.where(bags.totals <= solver.MOST_WORDS, tiles[np.searchsorted(tiles[:-1], length)], 0)
 
 
-def _packed(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> solver.PackedPairs:
+def _pack_pairs(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> solver.PackedPairs:
     kept = costs.on(device)
     if costs.whole:
         table, row_places, col_places = kept, x.words * len(kept), y.words
@@ -82,25 +82,25 @@ def _packed(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> solver.
         row_words, row_places = np.unique(x.words, return_inverse=True)
         col_words, col_places = np.unique(y.words, return_inverse=True)
         row_places *= len(col_words)
-        rows, cols = (kept[_to(device, words)] for words in (row_words, col_words))
+        rows, cols = (kept[_to_device(device, words)] for words in (row_words, col_words))
         table = euclidean(rows, cols).float()
     return solver.PackedPairs(
-        words=_to(device, np.concatenate((x.words, y.words))),
-        counts=_to(device, np.concatenate((x.counts, y.counts)).astype(np.int32)),
-        places=_to(device, np.concatenate((row_places, col_places))),
-        starts=_to(device, np.concatenate((x.starts, x.starts[-1] + y.starts[1:]))),
-        totals=_to(device, np.concatenate((x.totals, y.totals)).clip(max=solver.MOST_WORDS).astype(np.int32)),
-        keys=_to(device, np.concatenate((_keys(x), _keys(y)))),
+        words=_to_device(device, np.concatenate((x.words, y.words))),
+        counts=_to_device(device, np.concatenate((x.counts, y.counts)).astype(np.int32)),
+        places=_to_device(device, np.concatenate((row_places, col_places))),
+        starts=_to_device(device, np.concatenate((x.starts, x.starts[-1] + y.starts[1:]))),
+        totals=_to_device(device, np.concatenate((x.totals, y.totals)).clip(max=solver.MOST_WORDS).astype(np.int32)),
+        keys=_to_device(device, np.concatenate((_keys(x), _keys(y)))),
         costs=table,
     )
 
 
-def _to(device: torch.device, array: Floats | Ints) -> Tensor:
+def _to_device(device: torch.device, array: Floats | Ints) -> Tensor:
     return torch.from_numpy(array).to(device)
 
 
 def _keys(bags: Bags) -> Ints:
-    """A hash of each caption, which decides which of a pair is in the rows: equal captions have equal hashes."""
+    """A hash of each caption, equal for equal captions; in a pair, the caption with the smaller hash is in the rows."""
     mixed = bags.words.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + bags.counts.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.add.reduceat(mixed ^ (mixed >> np.uint64(32)), bags.starts[:-1]).view(np.int64)

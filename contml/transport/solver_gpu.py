@@ -2,8 +2,8 @@
 
 The algorithm of solver_cpu.py, in the form that suits a warp: a program keeps its problem in registers, as a square
 tile, where a minimum over the whole tile costs little more than one over a row. Words that both captions have are taken
-out first. The greedy start serves a matching of rows and columns at a time. A search starts from every row with supply
-left at once and grows by Bellman-Ford sweeps (all columns from all rows, then all rows from the columns that they send
+out first. Each turn of the greedy start sends flow between matched rows and columns. A search starts from all rows with
+supply left and grows by Bellman-Ford sweeps (all columns from all rows, then all rows from the columns that they send
 to); one path is augmented per search. Flow is whole. Potentials are float64, because float32 would round differently
 from the CPU, and these problems are small.
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 #: Sizes of the tile: a caption pair takes the smallest that holds the distinct words of both captions.
 TILES = (8, 16, 32)
-#: Words of a caption, with repeats, at most: flow, up to the product of two such numbers, then fits 31 bits.
+#: The largest number of words in a caption, with repeats: flow, at most the product of two such numbers, fits 31 bits.
 MOST_WORDS = (1 << 15) - 1
 #: Warps of a tile: with fewer, registers would spill.
 _WARPS = {8: 1, 16: 1, 32: 4}

@@ -15,7 +15,7 @@ from contml.distances.euclidean import recompute
 
 #: Vocabularies of at most this many words keep all distances: at most 900 MB.
 WHOLE = 15_000
-#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction: equal vectors are at 0.
+#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction, so equal vectors are at 0.
 _CANCELS = 1e-6
 _BLOCK = 1024
 
@@ -33,13 +33,13 @@ class WordCosts:
         self.vectors = np.ascontiguousarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             self.squares = np.einsum("vd,vd->v", self.vectors, self.vectors)
-        # 1e37: four of them still fit a float32.
+        # Below 1e37, since four times that still fits in float32.
         bad = np.flatnonzero(~(self.squares < 1e37))
         if len(bad):
             name = self.names[int(bad[0])]
             raise InputError(f"the vector of the word {name!r}", "not finite, or too long", hint="give finite vectors")
-        self._whole = self._all() if len(self.vectors) <= WHOLE else None
-        self._on: dict[torch.device, Tensor] = {}
+        self._whole = self._all_distances() if len(self.vectors) <= WHOLE else None
+        self._by_device: dict[torch.device, Tensor] = {}
 
     @property
     def whole(self) -> bool:
@@ -48,33 +48,33 @@ class WordCosts:
 
     def on(self, device: torch.device) -> Tensor:
         """What is kept, on a device: all distances `[V, V]` in float32, or else the vectors `[V, d]` in float64."""
-        if device not in self._on:
-            self._on[device] = torch.from_numpy(self.vectors if self._whole is None else self._whole).to(device)
-        return self._on[device]
+        if device not in self._by_device:
+            self._by_device[device] = torch.from_numpy(self.vectors if self._whole is None else self._whole).to(device)
+        return self._by_device[device]
 
     def block(self, rows: Ints, cols: Ints) -> Floats:
         """Distances `[R, C]` in float32 of these words, a contiguous array."""
         if self._whole is None:
-            return self._computed(rows, cols)
+            return self._compute_block(rows, cols)
         from contml.transport.bounds import gather_costs  # here: it imports numba
 
         out = np.empty((len(rows), len(cols)), np.float32)
         gather_costs(self._whole, rows, cols, out)
         return out
 
-    def _all(self) -> Floats:
+    def _all_distances(self) -> Floats:
         v = len(self.vectors)
         out = np.empty((v, v), np.float32)
         for start in range(0, v, _BLOCK):
             rows = np.arange(start, min(start + _BLOCK, v))
-            block = self._computed(rows, np.arange(start, v))
+            block = self._compute_block(rows, np.arange(start, v))
             square = np.triu(block[:, : len(rows)], 1)  # a product need not be symmetric to the last bit
             block[:, : len(rows)] = square + square.T
             out[rows, start:] = block
             out[start:, rows] = block.T
         return out
 
-    def _computed(self, rows: Ints, cols: Ints) -> Floats:
+    def _compute_block(self, rows: Ints, cols: Ints) -> Floats:
         x, y = self.vectors[rows], self.vectors[cols]
         size = self.squares[rows, None] + self.squares[cols]
         d = x @ y.T
@@ -86,8 +86,8 @@ class WordCosts:
 
     def __getstate__(self) -> dict[str, Any]:
         # The distances of a large vocabulary are quicker to compute again than to send to another process.
-        return {**self.__dict__, "_whole": None, "_on": {}}
+        return {**self.__dict__, "_whole": None, "_by_device": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._whole = self._all() if len(self.vectors) <= WHOLE else None
+        self._whole = self._all_distances() if len(self.vectors) <= WHOLE else None

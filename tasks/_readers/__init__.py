@@ -1,1 +1,1 @@
-"""What the readers of data sets share: folders, text and CSV files, MATLAB files, COCO annotation files, splits."""
+"""Shared by the readers of data sets: folders, text and CSV files, MATLAB files, COCO annotation files, splits."""

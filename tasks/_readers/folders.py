@@ -70,7 +70,7 @@ class Files:
         return next((place for place in places if self.has(place)), None)
 
     def locate(self, folders: Sequence[Path], name: str) -> Path:
-        """The file in the first folder that has it; in the first folder of all where none has it."""
+        """The path of the file in the first folder that has it; if none has it, its path in the first folder."""
         places = [folder / name for folder in folders]
         return self.find(*places) or places[0]
 
@@ -99,7 +99,7 @@ def refuse_absent(
         absent: the missing files, each once; empty: nothing is refused.
         listed: how many files the data set lists.
         what: the listed files in words: "training images of captions.csv".
-        kind: what one such file is.
+        kind: the word for one such file.
         can_drop: whether missing=drop would help.
 
     Raises:
@@ -118,7 +118,7 @@ def no_such_file(path: Path, option: str = "") -> InputError:
 
 
 def not_unpacked(folder: Path) -> str:
-    """A remark where a folder holds an archive: ", images.zip is not unpacked"; else ""."""
+    """A remark for an error if a folder holds an archive: ", images.zip is not unpacked"; else ""."""
     packed = sorted(n for n in Files().names(folder) if n.lower().endswith(_ARCHIVES) and not n.startswith("."))
     return f", {packed[0]} is not unpacked" if packed else ""
 

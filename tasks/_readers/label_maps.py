@@ -1,4 +1,4 @@
-"""Label maps in files: read, checked against their images, and turned from numbers in files to classes."""
+"""Read label maps, check them against their images, and convert the numbers in files to classes."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def as_whole(path: Path, values: Array) -> Array:
     """
     if values.dtype.kind != "f":
         return values.astype(np.int64)
-    known = np.where(np.isnan(values), 0, values.astype(np.float64))
-    if (known != np.rint(known)).any() or (np.abs(known) > np.iinfo(np.int32).max).any():
+    filled = np.where(np.isnan(values), 0, values.astype(np.float64))
+    if (filled != np.rint(filled)).any() or (np.abs(filled) > np.iinfo(np.int32).max).any():
         raise InputError(str(path), "numbers that are not whole", "must be one class number per pixel")
-    return known.astype(np.int64)
+    return filled.astype(np.int64)
 
 
 def image_size(path: Path) -> tuple[int, int] | None:
@@ -109,7 +109,7 @@ def image_size(path: Path) -> tuple[int, int] | None:
 
 
 def check_shape(path: Path, labels: Array, image: Path) -> None:
-    """Refuse a map whose aspect ratio is not that of its image; another size is fine, both show the whole picture.
+    """Refuse a map whose aspect ratio is not that of its image; the sizes may differ, as both show the whole picture.
 
     Raises:
         InputError: the aspect ratios differ.
@@ -157,7 +157,7 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
 def to_classes(
     paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
 ) -> Classes:
-    """Maps `[N, H, W]` of the numbers in files as maps of classes; `paths` are their names in errors.
+    """Convert maps `[N, H, W]` of the numbers in files to maps of classes; `paths` are their names in errors.
 
     Raises:
         InputError: a number that is not a class, with its file and what to do; or there is no labelled pixel.
@@ -177,8 +177,10 @@ def to_classes(
         table = np.full(max(used) + 1, ignored, np.min_scalar_type(ignored))
         for number in used:
             table[number] = ignored if groups.class_of[number] < 0 else groups.class_of[number]
-        known = maps != ignore if ignore is not None else np.ones(maps.shape, bool)
-        return Classes(np.where(known, table[np.where(known, maps, 0)], ignored).astype(table.dtype), ignored, ignored)
+        labelled = maps != ignore if ignore is not None else np.ones(maps.shape, bool)
+        return Classes(
+            np.where(labelled, table[np.where(labelled, maps, 0)], ignored).astype(table.dtype), ignored, ignored
+        )
     if classes is None:
         highest = max(used)
         if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:

@@ -25,7 +25,7 @@ def read_mat(path: Path, option: str = "") -> dict[str, Any]:
         raise no_such_file(path, option) from None
     except NotImplementedError:
         raise InputError(str(path), "a MATLAB 7.3 (HDF5) file", hint="save it with '-v7'") from None
-    except Exception as error:  # on damaged files, scipy raises nearly anything
+    except Exception as error:  # scipy raises errors of many types on damaged files
         raise InputError(str(path), f"not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
     return {name: value for name, value in found.items() if not name.startswith("__")}
 

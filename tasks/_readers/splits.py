@@ -44,7 +44,7 @@ def split_by_column(
         path: the file, for errors.
         column: the name of the column.
         items: each with its cell; None where the file has no such column.
-        left_out: cells of items that are in no part.
+        left_out: cells that mark items as not used.
 
     Raises:
         InputError: an item has no cell, or an unknown one.

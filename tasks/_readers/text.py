@@ -54,7 +54,7 @@ def read_names(path: Path, option: str = "") -> list[str]:
 
 
 def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
-    """Note the line of a name, or refuse a name that an earlier line has."""
+    """Record the line of a name; refuse a name that appears on an earlier line."""
     if name in lines:
         raise InputError(f"{path}:{line}", f"{name} appears twice, first in line {lines[name]}")
     lines[name] = line
@@ -75,7 +75,7 @@ def csv_rows(path: Path, text: str, delimiter: str = ",", *, uneven: bool = Fals
     Args:
         path: the file, for errors.
         text: its content.
-        delimiter: between cells.
+        delimiter: the character between cells.
         uneven: rows may be shorter or longer than the header.
 
     Raises:
@@ -114,8 +114,8 @@ def read_csv(
         path: the file.
         option: the task's option that names it.
         columns: columns that the file must have, each once, and the option that names each, or "".
-        delimiter: between cells.
-        encoding: of the file.
+        delimiter: the character between cells.
+        encoding: the encoding of the file.
         uneven: rows may be shorter or longer than the header; absent cells are empty, further ones are ignored.
 
     Raises:

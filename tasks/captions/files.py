@@ -48,11 +48,11 @@ def files(
         captions: the file of captions in it.
         images: the folder of images in it, or a list of folders, which are searched in order for the names in the file.
         image: the column, or key, of image names.
-        caption: the column, or key, of captions; in JSON also with an s.
+        caption: the column, or key, of captions; a JSON key may also end in s.
         split: the column, or key, of the split.
         lists: a JSON file in root with lists of names, instead of a column.
-        delimiter: between the cells of a CSV file.
-        encoding: of the file of captions.
+        delimiter: the character between the cells of a CSV file.
+        encoding: the encoding of the file of captions.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
             format; null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.

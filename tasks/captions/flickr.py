@@ -46,7 +46,7 @@ def flickr(
         test: the list of test images in it; to choose options, the list of the development images.
         karpathy: a file in Karpathy's format in it, instead of the token file and the lists.
         held_out: which part of Karpathy's file is the test split.
-        encoding: of the token file.
+        encoding: the encoding of the token file.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
             format; null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.

@@ -1,6 +1,6 @@
 """English captions of a synthetic scene, which differ in what they mention and in their words.
 
-No caption mentions everything. The forms of sentences take turns (a relation, the place, one thing in detail, a list,
+No caption mentions everything. The sentence forms are used in turn (a relation, the place, one thing in detail, a list,
 two things), and each caption draws its things, their attributes, and one of several synonyms for each.
 """
 

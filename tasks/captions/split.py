@@ -1,4 +1,4 @@
-"""Splits of images with captions: incomplete images are refused, or omitted and counted; word vectors."""
+"""Splits of images with captions; incomplete images are refused, or omitted and counted. Gets the word vectors."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ Traits: TypeAlias = "dict[str, float]"
 
 #: The traits of a species and their ranges. Lengths are half widths of the image; hues are parts of a circle.
 TRAITS = {
-    "length": (0.30, 0.46),  # half the body's
-    "aspect": (0.50, 0.95),  # width of the body by its length
+    "length": (0.30, 0.46),  # half the length of the body
+    "aspect": (0.50, 0.95),  # width / length of the body
     "square": (1.7, 3.2),  # exponent of the body's outline: pointed to square
     "taper": (-0.35, 0.35),
     "thorax_length": (0.10, 0.22),
-    "thorax_width": (0.50, 1.0),  # as a share of the body's
+    "thorax_width": (0.50, 1.0),  # as a share of the body's width
     "head": (0.09, 0.17),
     "antenna": (0.16, 0.50),
     "antenna_angle": (0.25, 1.2),  # radians from straight ahead
@@ -42,7 +42,7 @@ TRAITS = {
     "cover": (0.25, 0.75),  # share of the back that the pattern takes
     "rim": (-0.12, 0.16),  # width of a seam round the back; below 0 there is none
     "hue": (0.0, 1.0),
-    "pattern_hue": (0.0, 1.0),  # against the body's
+    "pattern_hue": (0.0, 1.0),  # relative to the body's hue
     "thorax_hue": (-0.25, 1.25),  # 0: the body's colour, 1: the pattern's
     "value": (0.25, 0.9),
     "contrast": (-1.0, 1.0),  # of the pattern: darker or lighter than the body

@@ -13,7 +13,7 @@ from .._readers.folders import Missing, data_folder
 from .._readers.text import add_once, read_csv
 from .reading import Item, items_on_disk, make_split
 
-#: Splits that a row may name although neither `train` nor `test` is one of them; such rows are not used.
+#: Splits that a row may name although they are neither `train` nor `test`; such rows are not used.
 _OTHER_SPLITS = ("", "train", "test", "val", "valid", "validation")
 _ROLES = ("query", "gallery")
 

@@ -51,17 +51,17 @@ def files(
         root: the folder of the data set.
         pairs: the CSV file in it that names images and maps; default: they are found by name.
         images: the folder of images in it, or a list of folders, where there is no CSV file.
-        labels: the folder of label maps in it, where there is no CSV file.
+        labels: the folder of label maps in it, if there is no CSV file.
         split: lists of image names, with or without folder and suffix: a JSON file with "train", "test" and perhaps
             "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and perhaps
             query.txt. Default: the column "split" of the CSV file.
         classes: the number of classes; default: the highest class number plus one.
-        ignore: the class number of pixels that do not count, such as 255.
+        ignore: the class number of ignored pixels, such as 255.
         names: a CSV file in the folder that describes the class numbers in its first column.
         column: the column of that file by which class numbers are grouped: equal texts become one class.
         groups: which texts of the column are classes, in order; texts joined by "+" are one class, all others are
             ignored. Default: every text is a class.
-        side: maps are compared at this many pixels square; null: at their own size, which must be the same for all.
+        side: maps are resized to this many pixels square; null: not resized, so all must have one size.
     """
     folder = data_folder(root, "your images and label maps")
     if (names is None) != (column is None) or (groups is not None and column is None):

@@ -60,7 +60,7 @@ def lsun(
         root: the folder of the data set.
         maps: "surface_relabel" or "layout_seg": the folder of maps; "auto": the first of these that exists; "points":
             maps are drawn from layout types and corner points, no files of maps are needed.
-        side: maps are compared at this many pixels square.
+        side: maps are resized to this many pixels square.
         queries: this many of the first validation images are queries, the others the gallery; default: a fifth; 0:
             every validation image is a query.
         missing: what to do with an incomplete copy: "refuse" it, or "drop" the images without files.

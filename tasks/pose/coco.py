@@ -52,20 +52,20 @@ def coco(
         root: the folder of the data set.
         train: the file of keypoints of the training images, in the folder.
         test: the file of keypoints of the test images, in the folder.
-        train_images: the folder of the training images in it, or a list of folders: a file is looked for in each in
-            turn.
+        train_images: the folder of the training images in it, or a list of folders, which are searched in
+            order.
         test_images: the folder of the test images in it, or a list of folders.
         min_joints: people with fewer labelled keypoints are excluded; keypoints of the others that are not labelled do
             not count in a label distance.
         min_size: people whose labelled keypoints span fewer pixels are excluded.
-        occluded: keypoints that are labelled but hidden (v = 1) count too; false: only visible ones (v = 2).
+        occluded: use keypoints that are labelled but hidden (v = 1); false: only visible ones (v = 2).
         box: what the crop is centred on: "joints", the extent of the keypoints; "bbox", the bounding box.
         margin: side of the crop, relative to the longer side of that box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
         seed: seed of the order of the test images.
         missing: what to do with people whose image does not exist or is not listed: "refuse", or "drop" them.
-        squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
+        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing, box == "bbox", min_size)

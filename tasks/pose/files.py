@@ -40,10 +40,10 @@ def files(
     Args:
         root: the folder of the data set.
         joints: the file of joints in it: .npz or .json.
-        images: the folder of images in it, or a list of folders: a file is looked for in each in turn.
+        images: the folder of images in it, or a list of folders, which are searched in order.
         split: a JSON file in it with lists of names: "train", "test", and "queries" (a part of "test");
             default: the split in the file of joints.
-        squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
+        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
         hidden: what to do with items that have at most half of their joints visible: "refuse", or "drop" them.
     """

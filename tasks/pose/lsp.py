@@ -55,7 +55,7 @@ def lsp(
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test images are queries for the others; default a fifth; 0: each is a query for all others.
         missing: what to do with joints whose image does not exist: "refuse", or "drop" them.
-        squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
+        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing)

@@ -57,19 +57,19 @@ def mpii(
     Args:
         root: the folder of the data set.
         annotations: the annotation file, in the folder.
-        images: the folder of images in it, or a list of folders: a file is looked for in each in turn.
+        images: the folder of images in it, or a list of folders, which are searched in order.
         min_joints: people with fewer marked joints are excluded; joints of the others that are not marked do not count
             in a label distance.
-        occluded: hidden joints, whose positions the annotators guessed, count too; false: only visible ones.
+        occluded: use hidden joints, whose positions the annotators guessed; false: only visible ones.
         box: what the crop is centred on: "joints", the extent of the joints; "scale", the person's rough centre and
-            height as annotated, which the arms may leave.
+            height as annotated; arms may lie outside.
         margin: side of the crop, relative to the longer side of that box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         test: probability that a video is drawn for the test split.
         queries: how many test people are queries for the others; 0: each is a query for all others.
         seed: seed of that draw.
         missing: what to do with people whose image does not exist: "refuse", or "drop" them.
-        squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
+        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing, by_place=box == "scale")

@@ -34,7 +34,7 @@ def synthetic(
         test: number of test images.
         queries: how many test images are queries for the others; 0: each is a query for all others.
         size: side of an image in pixels; label distances are in these pixels.
-        squared: squared Euclidean pose distance, else plain; goes with the loss's option of that name.
+        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
         seed: another seed draws another data set.
     """

@@ -23,7 +23,7 @@ _COMMA = re.compile(r"[-+]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
-#: Separators of tags, the first that a column uses.
+#: Separators of tags; the first one that a column uses is its separator.
 SEPARATORS = (";", "|", ",")
 _SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
@@ -68,7 +68,7 @@ def date_in_days(cell: str) -> float | None:
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None) -> bool:
     """Whether a column's numbers have a decimal comma: as given, or found where commas are not delimiters.
 
-    1,234 alone could also be a thousand: some number must have one, two, or more than three decimals.
+    1,234 could also have a thousands separator, so some number must not have exactly three digits after its comma.
     """
     if decimal != "auto":
         return decimal == "comma"

@@ -1,4 +1,4 @@
-"""What each column of a table is: images, the split, or a label, and of which kind; as given, or guessed from cells."""
+"""The role of each column of a table: images, split, or a label of some kind; as given, or guessed from its cells."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ KINDS: dict[str, type[Label]] = {
 #: Guesses read this many rows, evenly spaced.
 _SAMPLE = 20_000
 #: A kind must fit this share of the cells. The others are errors with their line when the labels are read.
-_MOST = 0.9
+_MIN_SHARE = 0.9
 #: Texts with a mean of at least so many words are captions; with at most so many, tags.
 _CAPTION_WORDS, _TAG_WORDS = 4, 3
 
 _CLASS_NAMES = re.compile(
     r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item)(?:[\W_]?id)?", re.I
 )
-_COUNT_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
+_ROW_NUMBER_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
 _GEO_NAMES = re.compile(r".*(?:place|coord|gps|lat.*lon|location|position).*", re.I)
 _IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I)
 _MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I)
@@ -118,7 +118,7 @@ def choose_columns(
 
 
 def _columns(table: Table, name: str) -> tuple[str, ...]:
-    """The columns of a label: one, or several with commas between."""
+    """The columns of a label: one, or several separated by commas."""
     single = name in table.columns or name in table.opaque or "," not in name
     columns = (name,) if single else tuple(column.strip() for column in name.split(","))
     for column in columns:
@@ -183,13 +183,13 @@ def guess_roles(
     maps = [name for name in paths if looks_like_maps(_existing(files, sample[name]))]
     if image is None:
         free = [name for name in paths if name not in taken]
-        image = _image(free, maps, lambda name: bool(_existing(files, sample[name])))
+        image = _choose_image(free, maps, lambda name: bool(_existing(files, sample[name])))
     guesses: dict[str, Guess] = {}
     for name, cells in sample.items():
         if name in (image, split):
             continue
         filled = [cell for cell in cells if cell]
-        if split is None and name not in taken and _names_parts(filled):
+        if split is None and name not in taken and _is_split_column(filled):
             split = name
         elif name in maps:
             guesses[name] = Guess("map", "its cells are files with few grey values")
@@ -200,7 +200,7 @@ def guess_roles(
     return Roles(image, split, guesses)
 
 
-def _names_parts(cells: Sequence[str]) -> bool:
+def _is_split_column(cells: Sequence[str]) -> bool:
     parts = {part_of(cell) for cell in dict.fromkeys(cells)}
     return {"train", "test"} <= parts | ({"test"} if "query" in parts else set()) and "" not in parts
 
@@ -225,20 +225,20 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
     if len(distinct) == 1:
         return Guess("", "all rows have the same value")
     listed = [found for found in map(texts, cells) if found is not None]
-    if len(listed) >= _MOST * len(cells):
-        inside = [text for found in listed for text in found]
-        if not inside or _share(inside, lambda text: number(text, False) is not None) < _MOST:
-            return _guess_lists(inside)
-    if _share(cells, lambda cell: is_missing(cell) or number(cell, comma) is not None) >= _MOST:
+    if len(listed) >= _MIN_SHARE * len(cells):
+        elements = [text for found in listed for text in found]
+        if not elements or _share(elements, lambda text: number(text, False) is not None) < _MIN_SHARE:
+            return _guess_lists(elements)
+    if _share(cells, lambda cell: is_missing(cell) or number(cell, comma) is not None) >= _MIN_SHARE:
         return _guess_numbers(name, [cell for cell in cells if not is_missing(cell)], comma)
     lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
     length, count = lengths.most_common(1)[0]
-    if length > 1 and count >= _MOST * len(cells):
+    if length > 1 and count >= _MIN_SHARE * len(cells):
         if length == 2 and _GEO_NAMES.fullmatch(name):
             return Guess("geo", "two numbers per cell, and its name")
         return Guess("vector", f"{length} numbers per cell")
-    if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MOST:
-        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MOST:
+    if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
             return Guess("date", "its cells are dates")
         return Guess("", "its dates are not written year first, as in 2026-11-22")
     for mark in SEPARATORS:
@@ -264,23 +264,23 @@ def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
         if _CLASS_NAMES.fullmatch(name) and distinct <= len(values) / 2:
             return repeated
         steps = {b - a for a, b in pairwise(values) if a is not None and b is not None}
-        if distinct == len(values) > 2 and (steps == {1.0} or _COUNT_NAMES.fullmatch(name)):
+        if distinct == len(values) > 2 and (steps == {1.0} or _ROW_NUMBER_NAMES.fullmatch(name)):
             return Guess("", "it only numbers the rows")
-        if _COUNT_NAMES.fullmatch(name) and distinct <= len(values) / 2:
+        if _ROW_NUMBER_NAMES.fullmatch(name) and distinct <= len(values) / 2:
             return repeated
     invalid = sum(value is None for value in values)
     return Guess("number", "its cells are numbers" + (f", except {invalid:,} of those read" if invalid else ""))
 
 
-def _guess_lists(inside: Sequence[str]) -> Guess:
-    """The kind of a column of lists with these texts inside."""
-    if _words(inside) >= _CAPTION_WORDS:
+def _guess_lists(elements: Sequence[str]) -> Guess:
+    """The kind of a column of lists with these elements."""
+    if _words(elements) >= _CAPTION_WORDS:
         return Guess("captions", "its cells are lists of texts")
-    return Guess("tags", "its cells are lists of short texts") if inside else Guess("", "its lists are empty")
+    return Guess("tags", "its cells are lists of short texts") if elements else Guess("", "its lists are empty")
 
 
-def _image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[str], bool]) -> str | None:
-    """The column of images among columns of paths: its files exist, are not label maps, and its name says so."""
+def _choose_image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[str], bool]) -> str | None:
+    """The column of images among columns of paths: its files exist and are not label maps, its name fits."""
     candidates = [name for name in paths if exists(name)] or list(paths)
     candidates = [name for name in candidates if name not in maps] or [
         *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],

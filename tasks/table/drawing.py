@@ -18,11 +18,11 @@ from .labels import Label, MapLabel
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Below this size text is not readable: the picture fills the square.
+#: Text in smaller pictures is not readable, so it is omitted and the picture fills the square.
 _READABLE = 120
 _PAPER, _INK, _SUBDUED, _RULE, _BAR = "#f4f3ef", "#222222", "#6a6a6a", "#d8d8d8", (0, 114, 178)
 _IGNORED = (225, 225, 225)
-_MOST = 0.42  # share of the square for text
+_TEXT_SHARE = 0.42  # the largest share of the height for text
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.I
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
     points = round(9 + 0.03 * size)
     font, step, left = _font(points), round(1.3 * points), round(0.6 * points)
-    room = int(_MOST * size) // step
+    room = int(_TEXT_SHARE * size) // step
     lines: list[str] = []
     for text in texts:
         wrapped = _wrapped(" ".join(text.split()), font, size - 2 * left, 2 if len(texts) <= room else 1)

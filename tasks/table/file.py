@@ -47,7 +47,7 @@ def file(
     """A CSV or Parquet file with a column of image paths and columns of labels: a task without code.
 
     `contml train --data items.csv --label age=number` needs no config. Kinds of labels: class, number, number:log
-    (ratios count, as of prices), date, vector (several columns, or lists), geo (latitude and longitude), ordinal,
+    (compared by ratio, as prices are), date, vector (several columns, or lists), geo (latitude and longitude), ordinal,
     tags, captions, map (paths of label maps); a kind that is not given is guessed, and shown with the reason. The label
     distances of several labels are summed, each divided by its mean over training rows and multiplied by its weight.
     Everything else: docs/table.md.
@@ -56,13 +56,13 @@ def file(
         data: the table: .csv, .tsv, .txt or .parquet.
         labels: the kind of each label by its column, or by several columns with commas, and perhaps its weight:
             {age: number, "lat,lon": geo:0.5}; "auto" is guessed. null: the one column that can be a label.
-        image: the column of image paths; null: found.
+        image: the column of image paths; null: found automatically.
         root: the folder that paths in the table are relative to; null: the folder of the table.
-        split: the column of train, test, query, val; null: found, else the split is drawn.
-        test: the share of rows for testing where the split is drawn.
+        split: the column of train, test, query, val; null: found automatically, or else the split is drawn.
+        test: the share of test rows if the split is drawn.
         group: a column, such as the person, whose values may not be both in training and in test.
-        exclude_group: exclude the other rows of a query's own group from its gallery: other photographs of a house
-            are found by the house. For labels that are not classes.
+        exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
+            the same house, which would be found too easily. For labels that are not classes.
         queries: how many test rows, drawn at random, are queries; 0: every row is a query against all others; null:
             1,000 of more than 5,000 test rows, else 0.
         missing: what to do with rows without an image file or without a label: "refuse", or "drop" and count them.
@@ -70,17 +70,17 @@ def file(
             95th percentile, robust to outliers; or "none", unscaled.
         decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
             separated by commas.
-        separator: between tags; null: the first of ; | , that the column uses.
+        separator: the character between tags; null: the first of ; | , that the column uses.
         levels: the order of ordinal labels in words by their column, lowest first: {size: [small, medium, large]}.
-        classes: number of classes of label maps; null: from the highest number in them.
+        classes: number of classes of label maps; null: the highest number in them plus one.
         ignore: the class number of ignored pixels of label maps, such as 255.
-        side: label maps are compared at this many pixels square; null: at their own size, which must be one.
+        side: label maps are resized to this many pixels square; null: not resized, so all must have one size.
         vectors: a file of word vectors for captions, beside the table or anywhere: word2vec binary or text, GloVe text,
             or gensim's own format; null: trained on the training rows.
         normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
-        delimiter: between the cells of a CSV file; null: found.
-        encoding: of a CSV file.
+        delimiter: the character between the cells of a CSV file; null: found automatically.
+        encoding: the encoding of a CSV file.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
     """
     if not 0 < test < 1:

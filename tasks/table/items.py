@@ -1,4 +1,4 @@
-"""From a table to its items: labels are read, incomplete rows are refused or omitted, and the others are split."""
+"""The items of a table: labels are read, incomplete rows are refused or omitted, and the others are split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .reading import Table
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: The mean label distance of a label is that of so many training rows.
+#: The mean label distance of a label is estimated on this many training rows.
 _SAMPLE = 300
 #: With more test rows than the first number, the default number of queries is the second.
 _MANY, _QUERIES = 5_000, 1_000
@@ -201,7 +201,7 @@ class _Rows:
 def _split(
     table: Table, rows: _Rows, groups: Sequence[str], column: str | None, what: str, share: float, seed: int
 ) -> Parts:
-    """The split by a column, or by a draw of whole groups (where none are given, of images)."""
+    """The split by a column, or by drawing whole groups (images, if no groups are given)."""
     usable = np.flatnonzero(rows.usable)
     if column is not None:
         parts = split_by_column(table, column, usable)
@@ -233,7 +233,7 @@ def split_by_column(table: Table, column: str, rows: Array) -> Parts:
 
 
 def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, what: str) -> Parts:
-    """A draw of whole groups, such as persons or images, until a share of the rows is for testing.
+    """Draw whole groups, such as persons or images, until about a share of the rows is for testing.
 
     Raises:
         InputError: there are fewer than two groups.
@@ -244,9 +244,9 @@ def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, w
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
     sizes = np.bincount(group)
     order = np.random.default_rng(seed).permutation(len(sizes))
-    upto = np.cumsum(sizes[order])
-    taken = 1 + int(np.abs(upto[:-1] - share * len(rows)).argmin())
-    testing = np.isin(group, order[:taken])
+    cumulative = np.cumsum(sizes[order])
+    test_groups = 1 + int(np.abs(cumulative[:-1] - share * len(rows)).argmin())
+    testing = np.isin(group, order[:test_groups])
     how = f"drawn, {share:.0%} for testing, no {what} in both (seed {seed})"
     return Parts(rows[~testing], rows[testing], rows[:0], how)
 
@@ -274,7 +274,7 @@ def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
 
 
 def _mean_distance(label: Label, train: Array, seed: int) -> float:
-    """The mean label distance between some training rows: it brings several labels to one scale."""
+    """The mean label distance between some training rows, which normalizes the labels of a sum."""
     sample = np.sort(np.random.default_rng(seed).choice(train, min(len(train), _SAMPLE), replace=False))
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))

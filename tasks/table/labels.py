@@ -1,4 +1,4 @@
-"""Labels of a table: cells are read and checked, and make a label space. Number labels are in number_labels.py."""
+"""Labels of a table: read and check cells, and make label spaces of them. Number labels are in number_labels.py."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Label:
     kind: ClassVar[str] = ""
     #: The lowest and the highest number of columns; None: any number.
     takes: ClassVar[tuple[int, int | None]] = (1, 1)
-    #: What a row needs to be `present`, and to be `usable`; and the error of a row that is not usable.
+    #: In words: what a row needs to be `present`, what to be `usable`, and the error of a row that is not usable.
     content: ClassVar[str] = "a value"
     needs: ClassVar[str] = ""
     unusable: ClassVar[str] = ""
@@ -173,11 +173,11 @@ class TagsLabel(Label):
     kind = "tags"
 
     def _read(self, cells: list[list[str]]) -> None:
-        mark = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
+        tag_separator = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
         self.values = []
         for cell in cells[0]:
             listed = texts(cell)
-            parts = listed if listed is not None else cell.split(mark) if mark else [cell]
+            parts = listed if listed is not None else cell.split(tag_separator) if tag_separator else [cell]
             self.values.append([part.strip() for part in parts if part.strip()])
         self.present = np.array([bool(v) or c.strip() == "[]" for v, c in zip(self.values, cells[0], strict=True)])
 
@@ -275,7 +275,7 @@ class MapLabel(Label):
         return f"{self.name}: no such file {self.values[row]}, relative to root {self.options.files.root}"
 
     def usable(self, train: Array, test: Array) -> Array:
-        """Rows whose map is labelled by more than half; reads the maps."""
+        """Rows with labels on more than half of the pixels of their map; reads the maps."""
         rows = np.concatenate((train, test))
         paths = [self.values[row] for row in rows]
         maps: list[Array] = []

@@ -27,7 +27,7 @@ class NumberLabel(Label):
     #: Whether a column has decimal commas.
     comma = False
     #: The words of `describe` for the mean and for a label distance of 1; the unit of the values.
-    mean, step, days = ", mean {:.4g}", "{:.4g}{by}", ""
+    mean_text, unit_text, value_unit = ", mean {:.4g}", "{:.4g}{by}", ""
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values = np.stack([self._column(*pair) for pair in zip(self.columns, cells, strict=True)], 1)  # [N,D]
@@ -86,8 +86,8 @@ class NumberLabel(Label):
     def unit(self) -> str:
         """What a label distance of 1 is."""
         if self.options.scale == "none":
-            return f"difference of {self._quantity}{' in' if self.days else ''}{self.days}"
-        return f"difference of {self._quantity} by {self.scales[0]:.4g}{self.days}, {_SCALES[self.options.scale]}"
+            return f"difference of {self._quantity}{' in' if self.value_unit else ''}{self.value_unit}"
+        return f"difference of {self._quantity} by {self.scales[0]:.4g}{self.value_unit}, {_SCALES[self.options.scale]}"
 
     @property
     def _quantity(self) -> str:
@@ -108,18 +108,18 @@ class NumberLabel(Label):
 
     def describe(self) -> str:
         """All values in words."""
-        sign = "; decimal comma" if self.comma and self.mean else ""
-        mean = self.mean.format(self._original(self.middle[0])) + sign
+        sign = "; decimal comma" if self.comma and self.mean_text else ""
+        mean = self.mean_text.format(self._original(self.middle[0])) + sign
         by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
-        step = self.step.format(self._original(self.scales[0]), by=by)
+        step = self.unit_text.format(self._original(self.scales[0]), by=by)
         return f"{self._text(self.low[0])} to {self._text(self.high[0])}{mean}; a label distance of 1 is {step}"
 
 
 class LogNumberLabel(NumberLabel):
-    """A number above 0 whose ratios count, such as a price: the label distance is the difference of logarithms."""
+    """A number above 0, compared by ratio, such as a price: the label distance is the difference of logarithms."""
 
     kind = "number:log"
-    mean, step = ", geometric mean {:.4g}", "a factor of {:.4g}{by}"
+    mean_text, unit_text = ", geometric mean {:.4g}", "a factor of {:.4g}{by}"
 
     def _read(self, cells: list[list[str]]) -> None:
         super()._read(cells)
@@ -148,7 +148,7 @@ class DateLabel(NumberLabel):
     """A date, or a date with a time: the label distance is the difference in days, in units of their spread."""
 
     kind = "date"
-    mean, step, days = "", "{:.4g} days{by}", " days"
+    mean_text, unit_text, value_unit = "", "{:.4g} days{by}", " days"
 
     def _parse(self, cell: str, comma: bool) -> float | None:  # noqa: ARG002
         return date_in_days(cell)

@@ -11,9 +11,9 @@ from .columns import Roles, Spec, pair_up
 from .items import Items
 from .reading import Table
 
-#: Above this number of training rows, finding the nearest by label takes more than minutes, so batches are drawn
-#: uniformly. Label distances of some kinds are slower: the limits of such a label alone, and in a sum.
-_NEAREST, _SLOWER = 50_000, {"captions": (20_000, 3_000), "map": (20_000, 10_000)}
+#: With more training rows than this, finding the nearest by label takes too long, so batches are drawn uniformly.
+#: Kinds of labels with slower distances have lower limits: for a single label, and for labels in a sum.
+_MAX_ROWS, _MAX_ROWS_BY_KIND = 50_000, {"captions": (20_000, 3_000), "map": (20_000, 10_000)}
 
 
 def describe_columns(
@@ -65,7 +65,9 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
         classes = min(16, int(class_ids.max()) + 1, rows // 2)
         return "table/classes", [*changes, f"sampler.classes={classes}", f"sampler.instances={min(6, rows // classes)}"]
     batch, neighbours = min(100, rows), min(5, rows - 1)
-    limits = [_SLOWER.get(label.kind, (_NEAREST, _NEAREST))[len(items.labels) > 1] for label in items.labels]
+    limits = [
+        _MAX_ROWS_BY_KIND.get(label.kind, (_MAX_ROWS, _MAX_ROWS))[len(items.labels) > 1] for label in items.labels
+    ]
     if rows > min(limits):
         return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch}, batches: 25}}"]
     anchors = max(1, min(16, batch // (1 + neighbours)))

@@ -48,7 +48,7 @@ def same(a, b):
 
 def by_products(queries, gallery):
     """What runs on a GPU, here on the CPU."""
-    return vectors._products(gallery)
+    return vectors._search_by_products(gallery)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_vectors_equal_streaming(values, squared, products, data):
         patch.setattr(vectors, "_SPARE", data.draw(st.sampled_from([0, 3, 32])))
         patch.setattr(vectors, "_COLUMNS", 5)
         if products:
-            patch.setattr(vectors, "_faiss", vectors._products)
+            patch.setattr(vectors, "_search_by_faiss", vectors._search_by_products)
         k = data.draw(st.integers(1, n - 1))
         assert same(nearest(space, k, memory=data.draw(st.sampled_from([1, 1 << 28]))), streamed(space, k))
         k = data.draw(st.integers(1, len(among) - 1))
@@ -90,7 +90,7 @@ def test_difficult_vectors(values, products, monkeypatch):
         "all the same": x[:1].expand(600, 3),
     }[values]
     if products:
-        monkeypatch.setattr(vectors, "_faiss", vectors._products)
+        monkeypatch.setattr(vectors, "_search_by_faiss", vectors._search_by_products)
     for squared in (True, False):
         exact = (x[:, None] - x[None]).square().sum(2)
         expected = (exact if squared else exact.sqrt()).float().fill_diagonal_(torch.inf)
@@ -102,8 +102,8 @@ def test_difficult_vectors(values, products, monkeypatch):
 
 def test_only_where_rounding_could_hide_a_neighbour_all_are_compared(monkeypatch):
     compared = []
-    whole = vectors._whole
-    monkeypatch.setattr(vectors, "_whole", lambda *a: compared.append(1) or whole(*a))
+    whole = vectors._nearest_in_gallery
+    monkeypatch.setattr(vectors, "_nearest_in_gallery", lambda *a: compared.append(1) or whole(*a))
     generator = torch.Generator().manual_seed(0)
     for dim in (1, 28, 256):
         nearest(VectorLabels(torch.randn(2000, dim, generator=generator)), 10, range(200))

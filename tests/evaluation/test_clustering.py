@@ -89,9 +89,9 @@ def blobs(classes=30, per_class=12, dim=16, spread=0.05):
     return centres[ids] + spread * torch.randn(len(ids), dim, generator=generator), ids
 
 
-@pytest.mark.parametrize("run", ["_faiss", "_torch"])
+@pytest.mark.parametrize("run", ["_kmeans_faiss", "_kmeans_torch"])
 def test_blobs_are_found(run, monkeypatch):
-    monkeypatch.setattr(clustering, "_faiss", getattr(clustering, run))
+    monkeypatch.setattr(clustering, "_kmeans_faiss", getattr(clustering, run))
     x, ids = blobs()
     for shift, scale in ((0, 1), (1e4, 1), (0, 1e-6)):
         scores = cluster_scores(x.double() * scale + shift, ids)
@@ -111,16 +111,16 @@ def test_both_backends_reach_about_the_same_spread():
 
     by_faiss = spread(cluster(x, 30))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clustering, "_faiss", clustering._torch)
+        patch.setattr(clustering, "_kmeans_faiss", clustering._kmeans_torch)
         by_torch = spread(cluster(x, 30))
     assert by_torch == pytest.approx(by_faiss, rel=0.03)
     assert by_faiss < 0.9 * float((x - x.mean(0)).square().sum())
 
 
-@pytest.mark.parametrize("run", ["_faiss", "_torch"])
+@pytest.mark.parametrize("run", ["_kmeans_faiss", "_kmeans_torch"])
 @pytest.mark.parametrize("k", [7, 200])
 def test_a_seed_gives_the_same_clusters_in_any_order(run, k, monkeypatch):
-    monkeypatch.setattr(clustering, "_faiss", getattr(clustering, run))
+    monkeypatch.setattr(clustering, "_kmeans_faiss", getattr(clustering, run))
     x, _ = blobs(spread=1.0)
     x[5], x[77], x[300] = x[200], x[200], x[8]
     found = cluster(x, k, seed=3)
@@ -135,9 +135,9 @@ def test_a_seed_gives_the_same_clusters_in_any_order(run, k, monkeypatch):
     assert any(not torch.equal(found, other) for other in others)
 
 
-@pytest.mark.parametrize("run", ["_faiss", "_torch"])
+@pytest.mark.parametrize("run", ["_kmeans_faiss", "_kmeans_torch"])
 def test_fewer_points_than_clusters(run, monkeypatch, capfd):
-    monkeypatch.setattr(clustering, "_faiss", getattr(clustering, run))
+    monkeypatch.setattr(clustering, "_kmeans_faiss", getattr(clustering, run))
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))[torch.tensor([0, 1, 1, 2, 0, 0])]
     assert len(cluster(x, 5).unique()) == 3
     assert pairwise_f1(cluster(x, 3), torch.tensor([0, 1, 1, 2, 0, 0])) == 1

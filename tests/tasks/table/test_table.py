@@ -221,12 +221,12 @@ def test_batches_fit_the_rows(folder):
 
 
 def test_above_a_number_of_rows_batches_are_drawn_uniformly(folder, monkeypatch):
-    monkeypatch.setattr("contml.tasks.table.overview._NEAREST", 47)
+    monkeypatch.setattr("contml.tasks.table.overview._MAX_ROWS", 47)
     assert (
         table(folder, {"reading": "number"}).suggested[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
     )
     assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
-    monkeypatch.setattr("contml.tasks.table.overview._SLOWER", {"map": (48, 47)})
+    monkeypatch.setattr("contml.tasks.table.overview._MAX_ROWS_BY_KIND", {"map": (48, 47)})
     assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
     assert "uniform" in table(folder, {"map": "map", "colour": "class"}).suggested[1][-1]
 
