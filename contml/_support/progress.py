@@ -51,49 +51,41 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
             bar.stop()
 
 
-class TrainingProgress:
+class TrainingProgress(Progress):
     """Shows loss, images per second and remaining time on stderr."""
 
     def __init__(self, epochs: int, steps: int, done: int, *, silent: bool = False) -> None:
-        self.console = Console(file=sys.stderr, highlight=False)
+        console = Console(file=sys.stderr, highlight=False)
         self.epochs, self.steps, self.silent = epochs, steps, silent
         self.total, self.done, self.first = epochs * steps, done, done
-        self.start = time.monotonic()
+        self.start_time = time.monotonic()
         self.images = 0
-        self._bar = Progress(
+        super().__init__(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s"),
             TimeRemainingColumn(),
             TextColumn("left"),
-            console=self.console,
+            console=console,
+            disable=silent or not console.is_terminal,
         )
-        self._task = self._bar.add_task(
+        self._task = self.add_task(
             "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=math.nan, rate=0.0
         )
-
-    def __enter__(self) -> TrainingProgress:
-        if self.console.is_terminal and not self.silent:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar.live.is_started:
-            self._bar.stop()
 
     @property
     def rate(self) -> float:
         """Images per second since the start."""
-        return self.images / max(time.monotonic() - self.start, 1e-9)
+        return self.images / max(time.monotonic() - self.start_time, 1e-9)
 
     def step(self, epoch: int, images: int, loss: float) -> None:
         """Updates the progress after a step; the first epoch is 1."""
         self.done += 1
         self.images += images
-        self._bar.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
-        if not self._bar.live.is_started and self.done % self.steps == 0:
-            left = (time.monotonic() - self.start) / (self.done - self.first) * (self.total - self.done) / 60
+        self.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
+        if self.disable and self.done % self.steps == 0:
+            left = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done) / 60
             self.line(f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {left:.1f} min left")
 
     def line(self, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from contml import experiment
@@ -14,35 +15,32 @@ from contml._support.imports import import_by_name
 def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     """The lists by name. Each returns its entries by name: a class or function, a line of text, or None."""
     return {
-        "configs": lambda: {name: _first_comment(experiment.config_text(name)) for name in experiment.config_names()},
+        "configs": _configs,
         "tasks": experiment.task_table,
-        "binarize": _table("contml.labels", "BINARY_LABELS"),
+        "binarize": partial(import_by_name, "contml.labels:BINARY_LABELS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
-        "transforms": _table("contml.data", "TRANSFORMS"),
-        "samplers": _table("contml.sampling", "SAMPLERS"),
-        "losses": _table("contml.losses", "LOSSES"),
-        "miners": _table("contml.mining", "MINERS"),
-        "steps": _table("contml.training", "STEPS"),
-        "optimizers": _table("contml.training", "OPTIMIZERS"),
-        "schedules": _table("contml.training", "SCHEDULES"),
+        "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
+        "samplers": partial(import_by_name, "contml.sampling:SAMPLERS"),
+        "losses": partial(import_by_name, "contml.losses:LOSSES"),
+        "miners": partial(import_by_name, "contml.mining:MINERS"),
+        "steps": partial(import_by_name, "contml.training:STEPS"),
+        "optimizers": partial(import_by_name, "contml.training:OPTIMIZERS"),
+        "schedules": partial(import_by_name, "contml.training:SCHEDULES"),
         "sections": _sections,
     }
 
 
 def own_backbones() -> Mapping[str, Any]:
     """The backbones of contml, without those of torchvision, which take a second to list."""
-    own: Mapping[str, Any] = import_by_name("contml.models:BACKBONES")
-    return {**dict.fromkeys(own), "...": "those of torchvision: 'contml list backbones'"}
+    from contml.models import BACKBONES
+
+    return {**dict.fromkeys(BACKBONES), "...": "those of torchvision: 'contml list backbones'"}
 
 
-def _table(module: str, name: str) -> Callable[[], Mapping[str, Any]]:
-    """A table of a module; the module is imported when the table is listed."""
-
-    def table() -> Mapping[str, Any]:
-        found: Mapping[str, Any] = import_by_name(f"{module}:{name}")
-        return found
-
-    return table
+def _configs() -> Mapping[str, Any]:
+    """The configs that come with contml, each with its first comment line."""
+    texts = {name: experiment.config_text(name) for name in experiment.config_names()}
+    return {name: text.splitlines()[0].lstrip("# ").strip() for name, text in texts.items()}
 
 
 def _sections() -> Mapping[str, Any]:
@@ -50,11 +48,6 @@ def _sections() -> Mapping[str, Any]:
 
     sections = {name: section for name, section in experiment.schema().items() if isinstance(section, Section)}
     return {name: section.parts for name, section in sections.items() if not isinstance(section.parts, Mapping)}
-
-
-def _first_comment(text: str) -> str:
-    """The first comment line of a config."""
-    return text.splitlines()[0].lstrip("# ").strip()
 
 
 def describe(name: str, part: Any, *, full: bool) -> str:

@@ -129,9 +129,14 @@ def compare(
     for test_set in test_sets:
         kept, repeats = drop_repeats(test_set)
         rows, columns = _rows(kept, by, chosen)
-        notes += [*repeats, *_notes_on_mixed_rows(rows), *_notes_on_missing_x(rows, by)]
-        title = test_set_title(test_set, runs)
-        tables.append(Table(title, columns, tuple(rows), tuple(metrics) or _default_metrics(kept), by))
+        notes += [*repeats, *_notes_on_mixed_rows(rows)]
+        missing = sum(row.x is None for row in rows)
+        if missing and has_numeric_axis(rows):
+            notes.append(f"{missing} of {len(rows)} rows have no {by}, and are not in the plot")
+        usual_metrics = [name for run in kept for name in usual(run.evaluation)]
+        published = [name for run in kept for name in run.published]
+        shown = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
+        tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), shown, by))
     return Comparison(tuple(tables), by, tuple(left_out), tuple(notes))
 
 
@@ -180,19 +185,6 @@ def _notes_on_mixed_rows(rows: Sequence[Row]) -> list[str]:
     if differing_rows := sum(len(results) > 1 for results in published):
         notes.append(f"{differing_rows} of {len(rows)} rows hold different published results; the first is shown")
     return notes
-
-
-def _notes_on_missing_x(rows: Sequence[Row], by: str | None) -> list[str]:
-    missing = sum(row.x is None for row in rows)
-    if by is None or not missing or not has_numeric_axis(rows):
-        return []
-    return [f"{missing} of {len(rows)} rows have no {by}, and are not in the plot"]
-
-
-def _default_metrics(runs: Sequence[EvaluatedRun]) -> tuple[str, ...]:
-    ours = (name for run in runs for name in usual(run.evaluation))
-    published = (name for run in runs for name in run.published)
-    return tuple(dict.fromkeys([*ours, *published]))
 
 
 def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:

@@ -26,14 +26,6 @@ _FEW_COLUMNS = 3
 _MAX_WIDTH = 32
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as flat keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
-
-
 def identity(config: Values) -> str:
     """A text that is equal for runs that differ only in the seed; a key with the value null counts as absent."""
     return json.dumps({k: value for k, value in sorted(config.items()) if k not in _IRRELEVANT and value is not None})
@@ -74,9 +66,7 @@ def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str
             ]
             for part in parts
         ]
-        if len(set(parts)) == 1:
-            columns |= {key: [value_text(config.get(key)) for config in configs] for key in inner}
-        elif f"{section}.name" in apart:
+        if len(set(parts)) == 1 or f"{section}.name" in apart:
             shown = [key for key in inner if any(key in options for options in varying)]
             columns |= {key: [value_text(config.get(key)) for config in configs] for key in shown}
         else:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contml._support.errors import InputError
-from contml.compare.differences import CONFIG, Values, differing, flat, identity, short
-from contml.config import Section, read, validate
+from contml.compare.differences import CONFIG, Values, differing, identity, short
+from contml.config import Section, flat, read, validate
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import Evaluation
 from contml.report.table import unit_words, value_text
@@ -104,12 +104,10 @@ def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
     """Runs by the data that they were tested on."""
     test_sets: list[list[EvaluatedRun]] = []
     for run in runs:
-        for test_set in test_sets:
-            if _same_test_set(test_set[0], run):
-                test_set.append(run)
-                break
-        else:
-            test_sets.append([run])
+        same = next((test_set for test_set in test_sets if _same_test_set(test_set[0], run)), None)
+        if same is None:
+            test_sets.append(same := [])
+        same.append(run)
     return test_sets
 
 
@@ -145,13 +143,9 @@ def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list
     """The latest of the runs with one config and one seed, in their order; a line for each of the others."""
     latest: dict[tuple[str, str], EvaluatedRun] = {}
     keys = [(identity(run.config), value_text(run.config.get("seed"))) for run in runs]
-    for key, run in zip(keys, runs, strict=True):
-        if key not in latest or run.folder.name > latest[key].folder.name:
-            latest[key] = run
-    kept = [run for key, run in zip(keys, runs, strict=True) if latest[key] is run]
-    lines = [
-        f"{run.folder}: left out, as {latest[key].folder} has the same config and seed"
-        for key, run in zip(keys, runs, strict=True)
-        if latest[key] is not run
-    ]
-    return kept, lines
+    for key, run in sorted(zip(keys, runs, strict=True), key=lambda pair: pair[1].folder.name, reverse=True):
+        latest.setdefault(key, run)
+    pairs = [(run, latest[key]) for key, run in zip(keys, runs, strict=True)]
+    reason = "has the same config and seed"
+    lines = [f"{run.folder}: left out, as {last.folder} {reason}" for run, last in pairs if run is not last]
+    return [run for run, last in pairs if run is last], lines

@@ -23,14 +23,7 @@ class Cell(NamedTuple):
 
 def header(table: Table) -> list[str]:
     """The titles of a table's columns."""
-    titles = [*table.columns]
-    if _averages(table):
-        titles.append("runs")
-    for metric in table.metrics:
-        titles.append(title(table, metric))
-        if _is_published(table, metric):
-            titles.append("published")
-    return titles
+    return [text for text, _ in _columns(table)]
 
 
 def title(table: Table, metric: str) -> str:
@@ -41,19 +34,21 @@ def title(table: Table, metric: str) -> str:
 
 def body(table: Table) -> list[list[Cell]]:
     """The rows of a table."""
-    best = {metric: _best(table, metric) for metric in table.metrics}
-    references = {source: n for n, source in enumerate(sources(table), 1)}
-    lines = []
-    for row in table.rows:
-        line = [Cell(cell) for cell in row.cells]
-        if _averages(table):
-            line.append(Cell(str(len(row.runs))))
-        for metric in table.metrics:
-            line.append(Cell(_ours(row, metric), _mean(row, metric) == best[metric]))
-            if _is_published(table, metric):
-                line.append(Cell(_published(row, metric, references)))
-        lines.append(line)
-    return lines
+    return [list(line) for line in zip(*(cells for _, cells in _columns(table)), strict=True)]
+
+
+def _columns(table: Table) -> list[tuple[str, list[Cell]]]:
+    """The title and the cells of each column."""
+    rows, references = table.rows, {source: n for n, source in enumerate(sources(table), 1)}
+    columns = [(text, [Cell(row.cells[n]) for row in rows]) for n, text in enumerate(table.columns)]
+    if any(len(row.runs) > 1 for row in rows):
+        columns.append(("runs", [Cell(str(len(row.runs))) for row in rows]))
+    for metric in table.metrics:
+        best = _best(table, metric)
+        columns.append((title(table, metric), [Cell(_ours(row, metric), _mean(row, metric) == best) for row in rows]))
+        if any(metric in row.published for row in rows):
+            columns.append(("published", [Cell(_published(row, metric, references)) for row in rows]))
+    return columns
 
 
 def sources(table: Table) -> list[str]:
@@ -70,14 +65,6 @@ def remarks(table: Table) -> list[str]:
     if any(len(row.values(metric)) > 1 for row in table.rows for metric in table.metrics):
         lines.append("±: the standard deviation over the runs of a row")
     return lines
-
-
-def _averages(table: Table) -> bool:
-    return any(len(row.runs) > 1 for row in table.rows)
-
-
-def _is_published(table: Table, metric: str) -> bool:
-    return any(metric in row.published for row in table.rows)
 
 
 def _mean(row: Row, metric: str) -> str:
@@ -127,7 +114,8 @@ def markdown(comparison: Comparison) -> str:
     """All tables with their remarks and the notes, as a Markdown document."""
     parts = []
     for table in comparison.tables:
-        arrows = {title(table, metric): _arrow(table, metric) for metric in table.metrics}
+        scores = [score for metric in table.metrics if (score := table.score(metric))]
+        arrows = {score.title: " ↓" if score.better == "lower" else " ↑" for score in scores}
         titles = [text + arrows.get(text, "") for text in header(table)]
         lines = [titles, ["---"] * len(titles)]
         lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in body(table)]
@@ -138,11 +126,6 @@ def markdown(comparison: Comparison) -> str:
         if entries:
             parts += [name, *_markdown_list(entries)]
     return "\n\n".join(parts) + "\n"
-
-
-def _arrow(table: Table, metric: str) -> str:
-    score = table.score(metric)
-    return "" if score is None else " ↓" if score.better == "lower" else " ↑"
 
 
 def _markdown_list(entries: list[str] | tuple[str, ...]) -> list[str]:

@@ -18,40 +18,31 @@ from pydantic import ValidationError
 
 from contml._support.errors import InputError, did_you_mean
 from contml._support.imports import import_by_name
-from contml.config.document import COMMAND_LINE, Document, Key, difference, dump, from_overrides, one_line, read, show
+from contml.config.document import (
+    COMMAND_LINE,
+    Document as Document,
+    Key,
+    difference as difference,
+    dump as dump,
+    flat as flat,
+    from_overrides as from_overrides,
+    one_line,
+    read as read,
+    show,
+)
 from contml.config.schema import (
     EMPTY,
     Constructor,
-    Option,
+    Option as Option,
     check,
-    data_arguments,
-    details,
+    data_arguments as data_arguments,
+    details as details,
     further_option,
-    options,
+    options as options,
     plain,
-    summary,
+    summary as summary,
     words,
 )
-
-__all__ = [
-    "Config",
-    "Document",
-    "Option",
-    "Part",
-    "Scalar",
-    "Section",
-    "check_name",
-    "data_arguments",
-    "details",
-    "difference",
-    "dump",
-    "from_overrides",
-    "options",
-    "read",
-    "resolved",
-    "summary",
-    "validate",
-]
 
 
 @dataclass(frozen=True)

@@ -251,14 +251,15 @@ def dump(values: Mapping[str, Any]) -> str:
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """The differences from config `a` to config `b`, one line per key: `loss.margin: 0.1 -> 0.2`."""
-    old, new = _flat(a), _flat(b)
+    old, new = ({key: _text(to_jsonable_python(value)) for key, value in flat(values).items()} for values in (a, b))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as flat keys: `{"loss.margin": 0.1}`."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else None
-        flat |= {f"{prefix}{key}": _text(to_jsonable_python(value))} if inner is None else inner
-    return flat
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found

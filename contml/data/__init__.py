@@ -1,30 +1,18 @@
 """Data: splits and tasks, image sources, batches of images, a cache of decoded images."""
 
-from contml.data.batch import Batch
-from contml.data.cache import CacheReport
-from contml.data.loader import Images
-from contml.data.sources import BoxCrop, ImageFile, ImageItem, ImageSource, Pixels, Square, SquareCrop, Stamp, Vector
-from contml.data.split import Split, Task, draw_queries, query_split
-from contml.data.transforms import TRANSFORMS, CropTransform, Transform
-
-__all__ = [
-    "TRANSFORMS",
-    "Batch",
-    "BoxCrop",
-    "CacheReport",
-    "CropTransform",
-    "ImageFile",
-    "ImageItem",
-    "ImageSource",
-    "Images",
-    "Pixels",
-    "Split",
-    "Square",
-    "SquareCrop",
-    "Stamp",
-    "Task",
-    "Transform",
-    "Vector",
-    "draw_queries",
-    "query_split",
-]
+from contml.data.batch import Batch as Batch
+from contml.data.cache import CacheReport as CacheReport
+from contml.data.loader import Images as Images
+from contml.data.sources import (
+    BoxCrop as BoxCrop,
+    ImageFile as ImageFile,
+    ImageItem as ImageItem,
+    ImageSource as ImageSource,
+    Pixels as Pixels,
+    Square as Square,
+    SquareCrop as SquareCrop,
+    Stamp as Stamp,
+    Vector as Vector,
+)
+from contml.data.split import Split as Split, Task as Task, draw_queries as draw_queries, query_split as query_split
+from contml.data.transforms import TRANSFORMS as TRANSFORMS, CropTransform as CropTransform, Transform as Transform

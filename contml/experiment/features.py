@@ -7,13 +7,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from contml._support.errors import InputError
 from contml._support.files import write
+from contml.data import Images
 from contml.data.features import Floats, check_format, write_features
 from contml.data.split import Split
 from contml.evaluation.embed import embed
@@ -51,7 +52,8 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = experiment.build_images()
     model.check_size(images.crop)
-    backbone = _Backbone(model).to(device)
+    model.head, model.normalize = torch.nn.Identity(), False  # its output is now the features
+    model = model.to(device)
     parts = out.with_name(f".{out.name}.parts") / _key(experiment, splits)
     finished = resumed = 0
     values: list[Floats] = []
@@ -64,7 +66,7 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
                     values.append(np.load(path))
                     resumed += len(rows)
                 else:
-                    values.append(_features(backbone, split, images, rows, device))
+                    values.append(_features(model, split, images, rows, device))
                     write(path, lambda temporary, part=values[-1]: np.save(temporary, part))  # type: ignore[misc]
                 finished += len(rows)
                 progress(finished)
@@ -78,20 +80,8 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
     return Extracted(len(features), features.shape[1], resumed)
 
 
-class _Backbone(torch.nn.Module):
-    """The features of a model, without its head."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = self.model.features(images)
-        return features
-
-
-def _features(backbone: torch.nn.Module, split: Split, images: Any, rows: range, device: torch.device) -> Floats:
-    features, missing = embed(backbone, split, images, rows, device=device)
+def _features(model: torch.nn.Module, split: Split, images: Images, rows: range, device: torch.device) -> Floats:
+    features, missing = embed(model, split, images, rows, device=device)
     if len(missing):
         name = split.name(int(missing[0]))
         raise InputError(name, f"cannot be decoded ({len(missing)} such images)", hint="replace or remove it")

@@ -120,7 +120,7 @@ def report_run(folder: Path, *, trust: bool = False, pair: tuple[str, str] | Non
         raise InputError("--pair", got, hint="omit --pair")
     rows = None if pair is None else (_row_of(task.test, pair[0]), _row_of(task.test, pair[1]))
     evaluation, ranking = evaluate_split(saved["embeddings"], saved["missing"], task.test)
-    return _report(experiment, run, task, evaluation, ranking, rows)
+    return _report(experiment, run, task, (evaluation, ranking), rows)
 
 
 def _row_of(split: Split, given: str) -> int:
@@ -142,7 +142,7 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
     _save(trainer.run, evaluation, ranking.embeddings, trainer.missing, "last")
-    _report(experiment, trainer.run, task, evaluation, ranking)
+    _report(experiment, trainer.run, task, trainer.result, None)
     return trainer.run
 
 
@@ -153,12 +153,7 @@ def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor,
 
 
 def _report(
-    experiment: Experiment,
-    run: Run,
-    task: Task,
-    evaluation: Evaluation,
-    ranking: Ranking,
-    pair: tuple[int, int] | None = None,
+    experiment: Experiment, run: Run, task: Task, result: tuple[Evaluation, Ranking], pair: tuple[int, int] | None
 ) -> Path:
     from contml.report.page import write_report  # here: it imports matplotlib
 
@@ -167,8 +162,8 @@ def _report(
         title=experiment.name,
         config=dump(experiment.values),
         rows=run.rows(),
-        evaluation=evaluation,
-        ranking=ranking,
+        evaluation=result[0],
+        ranking=result[1],
         split=task.test,
         pair=pair,
     )

@@ -250,14 +250,8 @@ def _marker(values: Sized) -> str | None:
 
 def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Array, Array]:
     """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
-    pairs = ((_float(row, "step"), _float(row, key)) for row in rows)
-    found = {step: value for step, value in pairs if math.isfinite(step) and math.isfinite(value)}
+    pairs = [(row.get("step"), row.get(key)) for row in rows]
+    valid = [pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair)]
+    found: dict[Any, Any] = dict(valid)
     steps = sorted(found)
     return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
-
-
-def _float(row: Mapping[str, Any], key: str) -> float:
-    try:
-        return float(row[key])
-    except (KeyError, TypeError, ValueError):
-        return math.nan

@@ -1,24 +1,11 @@
 """Training: the trainer, its steps, optimizers and schedules, checkpoints."""
 
-from contml.training.checkpoint import load_weights
-from contml.training.hdml import HDML
-from contml.training.optimizers import OPTIMIZERS, SCHEDULES
-from contml.training.options import Training
-from contml.training.step import EmbeddingStep, TrainingStep
-from contml.training.trainer import Interrupted, Trainer
+from contml.training.checkpoint import load_weights as load_weights
+from contml.training.hdml import HDML as HDML
+from contml.training.optimizers import OPTIMIZERS as OPTIMIZERS, SCHEDULES as SCHEDULES
+from contml.training.options import Training as Training
+from contml.training.step import EmbeddingStep as EmbeddingStep, TrainingStep as TrainingStep
+from contml.training.trainer import Interrupted as Interrupted, Trainer as Trainer
 
 #: Every training step by its name in a config.
 STEPS = {"embedding": EmbeddingStep, "hdml": HDML}
-
-__all__ = [
-    "HDML",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "STEPS",
-    "EmbeddingStep",
-    "Interrupted",
-    "Trainer",
-    "Training",
-    "TrainingStep",
-    "load_weights",
-]

@@ -19,9 +19,10 @@ from support.miniature import TINY
 from support.refusals import refuses
 
 from contml.compare.comparison import compare
-from contml.compare.differences import distinct, flat, identity, short
+from contml.compare.differences import distinct, identity, short
 from contml.compare.plot import comparison_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
+from contml.config import flat
 from contml.evaluation.results import Score, measured
 
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
