@@ -109,16 +109,11 @@ class Values(NamedTuple):
 def block(distance: Distance, rows: Tensor, cols: Tensor) -> Tensor:
     """Similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
     with _no_autocast(rows):
-        return root(distance, _values(distance, rows, cols).s)
+        return root(distance, block_values(distance, rows, cols).s)
 
 
-@torch.no_grad()
 def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
-    """As `block`, without a graph, for callers that compute the gradient; "euclidean" gives squared distances too."""
-    return _values(distance, rows, cols)
-
-
-def _values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
+    """The block of lifted rows to lifted columns: dots, or squared distances with its subtracted pairs."""
     s = rows @ cols.T
     if distance in ("dot", "cosine"):
         none = torch.empty(0, dtype=torch.int64, device=s.device)

@@ -33,20 +33,21 @@ ClassIds: TypeAlias = Tensor | Sequence[int] | None
 class ProxyLoss(PairLoss):
     """Base of the losses against proxies: it compares the anchors of a batch with the proxies of all classes.
 
-    A subclass sets `proxies` in its constructor.
-
     Args:
         num_classes: how many classes there are.
         class_ids: the ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
+        embedding_dim: dimension of the proxies, one per class; None: the subclass makes its own.
     """
 
     requires: Requirement = "classes"
     takes_memory: ClassVar[bool] = False
     proxies: nn.Parameter
 
-    def __init__(self, num_classes: int, class_ids: ClassIds) -> None:
+    def __init__(self, num_classes: int, class_ids: ClassIds, embedding_dim: int | None = None) -> None:
         super().__init__()
         self.index = ClassIndex(num_classes, class_ids)
+        if embedding_dim is not None:
+            self.proxies = new_proxies(num_classes, embedding_dim)
 
     def extra_repr(self) -> str:
         """The size of the proxies and the options, for `repr`."""
@@ -100,8 +101,7 @@ class ProxyNCALoss(ProxyLoss):
         embedding_dim: int,
         class_ids: ClassIds = None,
     ) -> None:
-        super().__init__(num_classes, class_ids)
-        self.proxies = new_proxies(num_classes, embedding_dim)
+        super().__init__(num_classes, class_ids, embedding_dim)
         check_positive(scale=scale, temperature=temperature)
         if not 0 <= label_smoothing < 1:
             raise InputError("label_smoothing", str(label_smoothing), "must be at least 0 and below 1")
@@ -139,8 +139,7 @@ class ProxyAnchorLoss(ProxyLoss):
         embedding_dim: int,
         class_ids: ClassIds = None,
     ) -> None:
-        super().__init__(num_classes, class_ids)
-        self.proxies = new_proxies(num_classes, embedding_dim)
+        super().__init__(num_classes, class_ids, embedding_dim)
         self.alpha, self.delta = alpha, delta
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

@@ -68,8 +68,7 @@ class NormalizedSoftmaxLoss(_SoftmaxLoss):
     def __init__(
         self, temperature: float = 0.05, *, num_classes: int, embedding_dim: int, class_ids: ClassIds = None
     ) -> None:
-        super().__init__(num_classes, class_ids)
-        self.proxies = new_proxies(num_classes, embedding_dim)
+        super().__init__(num_classes, class_ids, embedding_dim)
         check_positive(temperature=temperature)
         self.temperature = temperature
 

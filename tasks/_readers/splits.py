@@ -13,6 +13,9 @@ from .text import read_json
 
 T = TypeVar("T", bound=Hashable)
 
+#: Number of the first test item of a synthetic data set: a larger training set never reaches it.
+FIRST_TEST = 10_000_000
+
 #: The words of a split column.
 _PARTS = {
     **dict.fromkeys(("train", "training", "fit"), "train"),

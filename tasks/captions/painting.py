@@ -6,6 +6,7 @@ drawn three times as large and averaged down; the backdrop is smooth and is draw
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -140,17 +141,13 @@ def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dt
     colour: Colour = tuple(int(np.clip(c + s, 0, 255)) for c, s in zip(COLOURS[thing.colour], shade, strict=True))  # type: ignore[assignment]
     shapes = _SHAPES["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
     extent = (box[2] - box[0], box[3] - box[1])
-    start = 0
-    while start < len(shapes):  # adjacent body parts form one piece
-        stop = start + 1
-        while stop < len(shapes) and shapes[stop].paint == shapes[start].paint == "body":
-            stop += 1
+    # Adjacent body parts form one piece.
+    for _, piece in groupby(enumerate(shapes), key=lambda item: "body" if item[1].paint == "body" else item[0]):
         mask = Image.new("L", extent)
         pen = ImageDraw.Draw(mask)
-        for part in shapes[start:stop]:
+        for _, part in piece:
             _draw_part(pen, part, thing, side, box)
-        _fill(canvas, mask, box, shapes[start].paint, colour, thing, rim)
-        start = stop
+        _fill(canvas, mask, box, part.paint, colour, thing, rim)
 
 
 def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, box: Box) -> None:
@@ -223,8 +220,5 @@ _HALF = [value // 2 for value in range(256)]
 
 
 def _mix(a: Colour, b: Colour, share: float) -> Colour:
-    return (
-        round(a[0] + share * (b[0] - a[0])),
-        round(a[1] + share * (b[1] - a[1])),
-        round(a[2] + share * (b[2] - a[2])),
-    )
+    red, green, blue = (round(x + share * (y - x)) for x, y in zip(a, b, strict=True))
+    return red, green, blue

@@ -7,13 +7,11 @@ the picture at both ends; the remaining surface is all other pixels.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, Array
 
 #: A component smaller than this share of the picture is a speck that a line cut off.
 _SPECK = 0.002
