@@ -27,7 +27,7 @@ from contml.losses.driver import Block, Comparison, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
 
 #: The ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
-ClassIds: TypeAlias = Tensor | Sequence[int] | None
+Ids: TypeAlias = Tensor | Sequence[int] | None
 
 
 class ProxyLoss(PairLoss):
@@ -43,7 +43,7 @@ class ProxyLoss(PairLoss):
     takes_memory: ClassVar[bool] = False
     proxies: nn.Parameter
 
-    def __init__(self, num_classes: int, class_ids: ClassIds, embedding_dim: int | None = None) -> None:
+    def __init__(self, num_classes: int, class_ids: Ids, embedding_dim: int | None = None) -> None:
         super().__init__()
         self.index = ClassIndex(num_classes, class_ids)
         if embedding_dim is not None:
@@ -99,7 +99,7 @@ class ProxyNCALoss(ProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        class_ids: ClassIds = None,
+        class_ids: Ids = None,
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
         check_positive(scale=scale, temperature=temperature)
@@ -131,13 +131,7 @@ class ProxyAnchorLoss(ProxyLoss):
     """
 
     def __init__(
-        self,
-        alpha: float = 32.0,
-        delta: float = 0.1,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        class_ids: ClassIds = None,
+        self, alpha: float = 32.0, delta: float = 0.1, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
         self.alpha, self.delta = alpha, delta
