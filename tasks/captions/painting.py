@@ -130,12 +130,9 @@ def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Arr
 def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     side = canvas.width
     rim = max(1, round(side / 140))
-    box = (
-        int((thing.x - thing.width / 2) * side) - 2 * rim,
-        int((thing.base - thing.height) * side) - 2 * rim,
-        int((thing.x + thing.width / 2) * side) + 2 * rim,
-        int(thing.base * side) + 2 * rim,
-    )
+    left, top = int((thing.x - thing.width / 2) * side), int((thing.base - thing.height) * side)
+    right, bottom = int((thing.x + thing.width / 2) * side), int(thing.base * side)
+    box = left - 2 * rim, top - 2 * rim, right + 2 * rim, bottom + 2 * rim
     if not thing.flying:
         _cast_shadow(canvas, thing, box)
     colour: Colour = tuple(int(np.clip(c + s, 0, 255)) for c, s in zip(COLOURS[thing.colour], shade, strict=True))  # type: ignore[assignment]
