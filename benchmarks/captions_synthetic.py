@@ -9,16 +9,11 @@ the triplets. Mean caption distance@10 as a share of a random ranking's.
 
 from __future__ import annotations
 
-from benchmarks.synthetic import Method, main
-
-METHODS = [
-    Method("log-ratio, dense", "captions/synthetic"),
-    Method(
-        "triplet, threshold",
-        "captions/synthetic_threshold",
-        ("loss.margin=0.05", "loss.margin=0.1", "loss.margin=0.2"),
-    ),
-]
+from benchmarks.synthetic import log_ratio_and_triplets, main
 
 if __name__ == "__main__":
-    main("Mean caption distance@10 of drawn scenes, as a share of a random ranking's", METHODS, __doc__)
+    main(
+        "Mean caption distance@10 of drawn scenes, as a share of a random ranking's",
+        log_ratio_and_triplets("captions/synthetic"),
+        __doc__,
+    )

@@ -9,16 +9,11 @@ favours them. The metric is mean layout distance@10 (1 - mean IoU), relative to 
 
 from __future__ import annotations
 
-from benchmarks.synthetic import Method, main
-
-METHODS = [
-    Method("log-ratio, dense", "layout/synthetic"),
-    Method(
-        "triplet, threshold",
-        "layout/synthetic_threshold",
-        ("loss.margin=0.05", "loss.margin=0.1", "loss.margin=0.2"),
-    ),
-]
+from benchmarks.synthetic import log_ratio_and_triplets, main
 
 if __name__ == "__main__":
-    main("Mean layout distance@10 of drawn rooms, relative to a random ranking", METHODS, __doc__)
+    main(
+        "Mean layout distance@10 of drawn rooms, relative to a random ranking",
+        log_ratio_and_triplets("layout/synthetic"),
+        __doc__,
+    )

@@ -32,6 +32,12 @@ class Method(NamedTuple):
     candidates: tuple[str, ...] = ()
 
 
+def log_ratio_and_triplets(config: str) -> list[Method]:
+    """Log-ratio loss with dense sampling, and triplets of a thresholded label distance with one of three margins."""
+    margins = ("loss.margin=0.05", "loss.margin=0.1", "loss.margin=0.2")
+    return [Method("log-ratio, dense", config), Method("triplet, threshold", f"{config}_threshold", margins)]
+
+
 class Metrics(NamedTuple):
     """The metrics of one training; mean label distance@10 is relative to that of a random ranking."""
 

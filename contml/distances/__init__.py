@@ -16,23 +16,7 @@ from contml.distances.segmentation import segmentation_distance
 from contml.distances.vectors import nearest_vectors
 
 __all__ = [
-    "ExactDistances",
-    "Neighbours",
-    "class_distance",
-    "cosine",
-    "distinct",
-    "dot",
-    "edit_distance",
-    "euclidean",
-    "hamming_distance",
-    "haversine",
-    "jaccard_distance",
-    "nearest_vectors",
-    "normalize",
-    "pose_distance",
-    "segmentation_distance",
-    "smallest",
-    "squared_distances_of",
-    "squared_euclidean",
-    "tag_distance",
-]
+    "ExactDistances", "Neighbours", "class_distance", "cosine", "distinct", "dot", "edit_distance", "euclidean",
+    "hamming_distance", "haversine", "jaccard_distance", "nearest_vectors", "normalize", "pose_distance",
+    "segmentation_distance", "smallest", "squared_distances_of", "squared_euclidean", "tag_distance",
+]  # fmt: skip

@@ -69,20 +69,3 @@ def unsure_entries(
                 found += 1
                 left -= 1
             j += 1
-
-
-@compiled
-def unsure_of_columns(
-    products: Singles, offset: Singles, low: Singles, high: Singles, total: int, rows: Ints, cols: Ints
-) -> None:
-    """The same for columns as queries, with `total` undecided entries."""
-    found = 0
-    for i in range(products.shape[0]):
-        own = offset[i]
-        for j in range(products.shape[1]):
-            score = products[i, j] + own
-            if (score >= low[j]) & (score <= high[j]):
-                rows[found], cols[found] = i, j
-                found += 1
-        if found == total:
-            return

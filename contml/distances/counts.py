@@ -186,7 +186,7 @@ def _count_columns(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As `_count_rows`, with the columns as queries and the rows as gallery."""
-    from contml.distances._block_counts import count_columns, unsure_of_columns
+    from contml.distances._block_counts import count_columns, unsure_entries
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]
     products, own, lowest, highest = (x.numpy() for x in (block, *levels))
@@ -200,10 +200,10 @@ def _count_columns(
     in_threads(work, -(-products.size // _ENTRIES_PER_THREAD))
     sure, maybe = sum(counted[1:], counted[0])
     nearer[block_columns] += torch.from_numpy(sure)
-    total = int((maybe - sure).sum())
-    found = np.empty((2, total), dtype=np.int64)
-    if total:
-        unsure_of_columns(products, own, lowest, highest, total, found[0], found[1])
+    unsure = (maybe - sure).astype(np.int64)
+    found = np.empty((2, int(unsure.sum())), dtype=np.int64)
+    if found.size:
+        unsure_entries(products.T, own, lowest, highest, unsure, found[1], found[0])
     return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 

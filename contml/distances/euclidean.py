@@ -31,13 +31,6 @@ _SMALL = 1 << 14
 _RECOMPUTED, _PAIRS = 1 << 16, 1 << 18
 
 
-class Lifted(NamedTuple):
-    """Rows and columns, extended so that any block of their similarities or squared distances is a matrix product."""
-
-    rows: Tensor  # [N,e]
-    cols: Tensor  # [M,e]
-
-
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
     """Squared Euclidean distances of the rows of x `[N, d]` to the rows of y `[M, d]`, as `[N, M]`.
 
@@ -76,15 +69,18 @@ def full_precision(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def lift(distance: Distance, x: Tensor, y: Tensor) -> Lifted:
-    """Lift rows x `[N, d]` and columns y `[M, d]` for `block`; differentiable, O((N + M) d)."""
+def lift(distance: Distance, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows x `[N, d]` and columns y `[M, d]` lifted to `[N, e]` and `[M, e]`; differentiable, O((N + M) d).
+
+    Any block of their similarities or squared distances is then a matrix product.
+    """
     with _no_autocast(x):
         x, y = full_precision(x), full_precision(y)
         if distance == "dot":
-            return Lifted(x, y)
+            return x, y
         if distance == "cosine":
             rows = normalize(x)
-            return Lifted(rows, rows if y is x else normalize(y))
+            return rows, rows if y is x else normalize(y)
         same = x is y
         a = x.detach()
         offset = _common_offset(a, a if same else y.detach())
@@ -95,7 +91,7 @@ def lift(distance: Distance, x: Tensor, y: Tensor) -> Lifted:
         else:
             y = y - offset
             y2 = (y * y).sum(1, keepdim=True)  # [M,1]
-        return Lifted(torch.cat((-2 * x, x2, torch.ones_like(x2)), 1), torch.cat((y, torch.ones_like(y2), y2), 1))
+        return torch.cat((-2 * x, x2, torch.ones_like(x2)), 1), torch.cat((y, torch.ones_like(y2), y2), 1)
 
 
 class Values(NamedTuple):
@@ -109,16 +105,11 @@ class Values(NamedTuple):
 def block(distance: Distance, rows: Tensor, cols: Tensor) -> Tensor:
     """Similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
     with _no_autocast(rows):
-        return root(distance, _values(distance, rows, cols).s)
+        return root(distance, block_values(distance, rows, cols).s)
 
 
-@torch.no_grad()
 def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
-    """As `block`, without a graph, for callers that compute the gradient; "euclidean" gives squared distances too."""
-    return _values(distance, rows, cols)
-
-
-def _values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
+    """The block of lifted rows to lifted columns: dots, or squared distances with its subtracted pairs."""
     s = rows @ cols.T
     if distance in ("dot", "cosine"):
         none = torch.empty(0, dtype=torch.int64, device=s.device)

@@ -8,6 +8,7 @@ position in the matrix, so two copies of a vector could be at different distance
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -92,12 +93,13 @@ class ExactDistances:
 
     def __init__(self, gallery: Tensor) -> None:
         self._gallery = gallery
-        self._distinct: tuple[Tensor, Tensor] | None = None
+
+    @cached_property
+    def _distinct(self) -> tuple[Tensor, Tensor]:
+        found = distinct(self._gallery)
+        return self._gallery[found.at].double(), found.inverse
 
     def of(self, query: Tensor) -> Tensor:
         """Squared distances `[G]` in float64 of a query `[d]`."""
-        if self._distinct is None:
-            found = distinct(self._gallery)
-            self._distinct = self._gallery[found.at].double(), found.inverse
         vectors, inverse = self._distinct
         return squared_norms(vectors - query.double())[inverse]

@@ -6,18 +6,7 @@ from contml.evaluation.results import Curve, Evaluation, Ranking, Score
 from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
 
 __all__ = [
-    "Curve",
-    "Evaluation",
-    "Ranking",
-    "Score",
-    "cluster",
-    "evaluate",
-    "label_distance_metrics",
-    "mean_average_precision_at_r",
-    "mean_label_distance_at_k",
-    "ndcg_at_k",
-    "normalized_mutual_information",
-    "pairwise_f1",
-    "r_precision",
-    "recall_at_k",
-]
+    "Curve", "Evaluation", "Ranking", "Score", "cluster", "evaluate", "label_distance_metrics",
+    "mean_average_precision_at_r", "mean_label_distance_at_k", "ndcg_at_k", "normalized_mutual_information",
+    "pairwise_f1", "r_precision", "recall_at_k",
+]  # fmt: skip

@@ -36,23 +36,7 @@ LABELS = {
 BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
-    "BINARY_LABELS",
-    "LABELS",
-    "CaptionLabels",
-    "ClassLabels",
-    "GeoLabels",
-    "LabelSpace",
-    "MatrixLabels",
-    "MultiHotLabels",
-    "NearestLabels",
-    "OrdinalLabels",
-    "PoseLabels",
-    "PrecomputedLabels",
-    "SegmentationLabels",
-    "SequenceLabels",
-    "TagLabels",
-    "ThresholdLabels",
-    "VectorLabels",
-    "WeightedLabels",
-    "nearest",
-]
+    "BINARY_LABELS", "LABELS", "CaptionLabels", "ClassLabels", "GeoLabels", "LabelSpace", "MatrixLabels",
+    "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels", "PrecomputedLabels", "SegmentationLabels",
+    "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels", "WeightedLabels", "nearest",
+]  # fmt: skip

@@ -55,15 +55,9 @@ class VectorLabels(LabelSpace):
             return super()._nearest(k, rows, among, memory, progress)
         # FAISS on the CPU, matrix products on a GPU, certified and ranked again in float64.
         position = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
-        found = nearest_vectors(
-            self.values[rows],
-            self.values[among],
-            k,
-            self_index=torch.where(among[position] == rows, position, -1),
-            order=self._rounded_as_in_pairwise,
-            memory=memory,
-            progress=progress,
-        )
+        own = torch.where(among[position] == rows, position, -1)
+        x, y, order = self.values[rows], self.values[among], self._rounded_as_in_pairwise
+        found = nearest_vectors(x, y, k, self_index=own, order=order, memory=memory, progress=progress)
         return Neighbours(found.values.float(), among[found.positions])
 
     def _rounded_as_in_pairwise(self, squared: Tensor) -> Tensor:

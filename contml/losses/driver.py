@@ -192,23 +192,14 @@ class PairLoss(nn.Module):
         """Compares the anchors with the batch; a loss that has proxies or chooses its pairs overrides it."""
         classes = None if labels.class_ids is None else labels.class_ids.to(embeddings.device)
         if anchors is None:
-            return Comparison(
-                embeddings,
-                embeddings,
+
+            def label_distances(part: slice) -> Tensor:
                 # Without a slice, a label space may compute only half of the symmetric matrix.
-                lambda part: labels.pairwise(None if part == ALL else part),
-                range(len(embeddings)),
-                classes,
-                classes,
-            )
-        return Comparison(
-            embeddings[anchors],
-            embeddings,
-            lambda part: labels.pairwise(anchors[part]),
-            anchors,
-            None if classes is None else classes[anchors],
-            classes,
-        )
+                return labels.pairwise(None if part == ALL else part)
+
+            return Comparison(embeddings, embeddings, label_distances, range(len(embeddings)), classes, classes)
+        anchor_class, x = None if classes is None else classes[anchors], embeddings[anchors]
+        return Comparison(x, embeddings, lambda part: labels.pairwise(anchors[part]), anchors, anchor_class, classes)
 
     @property
     def on_sphere(self) -> bool:
@@ -249,11 +240,9 @@ class PairLoss(nn.Module):
             item_class=comparison.item_class,
             dim=comparison.y.shape[1],
         )
-        return (
-            block
-            if self.miner is None
-            else replace(block, weights=block.weights * self._miner_weights(self.miner, block))
-        )
+        if self.miner is None:
+            return block
+        return replace(block, weights=block.weights * self._miner_weights(self.miner, block))
 
     def _miner_weights(self, miner: Miner, block: Block) -> Tensor:
         s = block.scores.detach()

@@ -13,6 +13,7 @@ pairs, f the items of all pairs. Embeddings are not normalized.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -61,16 +62,7 @@ class NPairsLoss(PairLoss):
         first = (partner > positions).nonzero()[:, 0]
         positives = partner[first] if len(first) else positions  # reductions need at least one column
         rows = first if anchors is None else anchors[partner[anchors] > anchors]
-        return Comparison(
-            embeddings[rows],
-            embeddings[positives],
-            lambda part: class_distance(classes[rows[part]], classes[positives]),
-            None,
-            classes[rows],
-            classes[positives],
-            rows=rows,
-            cols=positives,
-        )
+        return _chosen(embeddings[rows], embeddings[positives], classes, rows, positives)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
         """L2 on the items of the pairs."""
@@ -120,17 +112,19 @@ class AngularLoss(PairLoss):
             index = torch.cat((index, index.repeat_interleave((anchor_counts - 1).clamp(min=0))))
             not_anchor = (anchor_counts == 0)[index]
         rows, y = paired[index], embeddings[cols]
-        return Comparison(
-            y if len(rows) == len(cols) else embeddings[rows],
-            y,
-            lambda part: class_distance(classes[rows[part]], classes[cols]),
-            index,
-            classes[rows],
-            classes[cols],
-            excluded=None if not_anchor is None else lambda part: not_anchor[part, None].expand(-1, len(cols)),
-            rows=rows,
-            cols=cols,
-        )
+        x = y if len(rows) == len(cols) else embeddings[rows]
+        excluded = None if not_anchor is None else lambda part: not_anchor[part, None].expand(-1, len(cols))
+        return replace(_chosen(x, y, classes, rows, cols), self_index=index, excluded=excluded)
+
+
+def _chosen(x: Tensor, y: Tensor, classes: Tensor, rows: Tensor, cols: Tensor) -> Comparison:
+    """Compares the items at `rows` of a batch, x, with those at `cols`, y."""
+    anchor_class, item_class = classes[rows], classes[cols]
+
+    def label_distances(part: slice) -> Tensor:
+        return class_distance(anchor_class[part], item_class)
+
+    return Comparison(x, y, label_distances, None, anchor_class, item_class, rows=rows, cols=cols)
 
 
 def class_pairs(classes: Tensor) -> Tensor:

@@ -26,16 +26,9 @@ PREFIX = "pml:"
 _DATA_ARGUMENTS = {"num_classes": "num_classes", "embedding_size": "embedding_dim", "descriptors_dim": "embedding_dim"}
 #: Options that are objects, and the options that go with them.
 _OBJECT_OPTIONS = (
-    "distance",
-    "reducer",
-    "embedding_regularizer",
-    "embedding_reg_weight",
-    "weight_regularizer",
-    "weight_reg_weight",
-    "weight_init_func",
-    "collect_stats",
-    "mat_based_loss",
-)
+    "distance", "reducer", "embedding_regularizer", "embedding_reg_weight", "weight_regularizer", "weight_reg_weight",
+    "weight_init_func", "collect_stats", "mat_based_loss",
+)  # fmt: skip
 _UNSUPPORTED = {
     "BaseMetricLossFunction": "a base class",
     "GenericPairLoss": "a base class",

@@ -27,26 +27,27 @@ from contml.losses.driver import Block, Comparison, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
 
 #: The ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
-ClassIds: TypeAlias = Tensor | Sequence[int] | None
+Ids: TypeAlias = Tensor | Sequence[int] | None
 
 
 class ProxyLoss(PairLoss):
     """Base of the losses against proxies: it compares the anchors of a batch with the proxies of all classes.
 
-    A subclass sets `proxies` in its constructor.
-
     Args:
         num_classes: the number of classes.
         class_ids: the ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
+        embedding_dim: dimension of the proxies, one per class; None: the subclass makes its own.
     """
 
     requires: Requirement = "classes"
     takes_memory: ClassVar[bool] = False
     proxies: nn.Parameter
 
-    def __init__(self, num_classes: int, class_ids: ClassIds) -> None:
+    def __init__(self, num_classes: int, class_ids: Ids, embedding_dim: int | None = None) -> None:
         super().__init__()
         self.index = ClassIndex(num_classes, class_ids)
+        if embedding_dim is not None:
+            self.proxies = new_proxies(num_classes, embedding_dim)
 
     def extra_repr(self) -> str:
         """The size of the proxies and the options, for `repr`."""
@@ -98,10 +99,9 @@ class ProxyNCALoss(ProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        class_ids: ClassIds = None,
+        class_ids: Ids = None,
     ) -> None:
-        super().__init__(num_classes, class_ids)
-        self.proxies = new_proxies(num_classes, embedding_dim)
+        super().__init__(num_classes, class_ids, embedding_dim)
         check_positive(scale=scale, temperature=temperature)
         if not 0 <= label_smoothing < 1:
             raise InputError("label_smoothing", str(label_smoothing), "must be at least 0 and below 1")
@@ -131,16 +131,9 @@ class ProxyAnchorLoss(ProxyLoss):
     """
 
     def __init__(
-        self,
-        alpha: float = 32.0,
-        delta: float = 0.1,
-        *,
-        num_classes: int,
-        embedding_dim: int,
-        class_ids: ClassIds = None,
+        self, alpha: float = 32.0, delta: float = 0.1, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
     ) -> None:
-        super().__init__(num_classes, class_ids)
-        self.proxies = new_proxies(num_classes, embedding_dim)
+        super().__init__(num_classes, class_ids, embedding_dim)
         self.alpha, self.delta = alpha, delta
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

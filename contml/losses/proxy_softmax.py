@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from contml._support.validation import check_at_least, check_positive
 from contml.distances.euclidean import Distance, normalize
 from contml.losses.driver import Block, Comparison
-from contml.losses.proxies import ClassIds, ProxyLoss, loss_dtype, new_proxies
+from contml.losses.proxies import Ids, ProxyLoss, loss_dtype, new_proxies
 
 #: Added before the square root in SoftTriple's regulariser, as in the authors' code: equal centers get a gradient.
 EPSILON = 1e-5
@@ -47,7 +47,7 @@ class CrossEntropyLoss(_SoftmaxLoss):
 
     distance: Distance = "dot"
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, class_ids: ClassIds = None) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, class_ids: Ids = None) -> None:
         super().__init__(num_classes, class_ids)
         classifier = nn.Linear(embedding_dim, num_classes)
         self.proxies, self.bias = nn.Parameter(classifier.weight.detach()), classifier.bias
@@ -65,10 +65,9 @@ class NormalizedSoftmaxLoss(_SoftmaxLoss):
     """
 
     def __init__(
-        self, temperature: float = 0.05, *, num_classes: int, embedding_dim: int, class_ids: ClassIds = None
+        self, temperature: float = 0.05, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
     ) -> None:
-        super().__init__(num_classes, class_ids)
-        self.proxies = new_proxies(num_classes, embedding_dim)
+        super().__init__(num_classes, class_ids, embedding_dim)
         check_positive(temperature=temperature)
         self.temperature = temperature
 
@@ -98,7 +97,7 @@ class SoftTripleLoss(_SoftmaxLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        class_ids: ClassIds = None,
+        class_ids: Ids = None,
     ) -> None:
         check_at_least(1, centers=centers)
         super().__init__(num_classes, class_ids)

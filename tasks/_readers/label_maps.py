@@ -25,14 +25,6 @@ _SLACK = 1.04
 _USUAL_IGNORE = (255, 65535)
 
 
-class Classes(NamedTuple):
-    """Label maps of class ids."""
-
-    maps: Array  # [N,H,W]
-    classes: int
-    ignore: int | None
-
-
 class Groups(NamedTuple):
     """The class of each number in the files; -1: the number is ignored."""
 
@@ -156,8 +148,11 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
 
 def to_classes(
     paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
-) -> Classes:
+) -> tuple[Array, int, int | None]:
     """Convert maps `[N, H, W]` of the numbers in files to maps of classes; `paths` are their names in errors.
+
+    Returns:
+        The maps of class ids, the number of classes, and the id of ignored pixels.
 
     Raises:
         InputError: a number that is not a class, with its file and what to do; or there is no labelled pixel.
@@ -178,9 +173,7 @@ def to_classes(
         for number in used:
             table[number] = ignored if groups.class_of[number] < 0 else groups.class_of[number]
         labelled = maps != ignore if ignore is not None else np.ones(maps.shape, bool)
-        return Classes(
-            np.where(labelled, table[np.where(labelled, maps, 0)], ignored).astype(table.dtype), ignored, ignored
-        )
+        return np.where(labelled, table[np.where(labelled, maps, 0)], ignored).astype(table.dtype), ignored, ignored
     if classes is None:
         highest = max(used)
         if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
@@ -191,4 +184,4 @@ def to_classes(
     check_at_least(1, classes=classes)
     if numbers := {number for number in used if not 0 <= number < classes}:
         raise unknown(min(numbers), f"must be 0 to {classes - 1} with classes={classes}")
-    return Classes(maps, classes, ignore)
+    return maps, classes, ignore

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from contml import InputError
-from contml.data import draw_queries
+from contml.contracts import Rows
+from contml.data import ImageSource, Split, draw_queries, query_split
+from contml.labels import LabelSpace
 
 from .text import read_json
 
 T = TypeVar("T", bound=Hashable)
+
+#: Number of the first test item of a synthetic data set: a larger training set never reaches it.
+FIRST_TEST = 10_000_000
 
 #: The words of a split column.
 _PARTS = {
@@ -121,3 +126,29 @@ def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
 def check_queries(queries: int, items: int) -> None:
     """Refuse a number of queries that leaves fewer than two of the test items to find."""
     draw_queries(queries, items, seed=0)
+
+
+def kept_split(
+    images: Sequence[ImageSource],
+    names: Sequence[str],
+    labels: LabelSpace,
+    kept: Sequence[int],
+    queries: Rows,
+    excluded: Mapping[str, int],
+    **parts: Any,
+) -> Split:
+    """The split of the items that are kept.
+
+    Args:
+        images: one per item.
+        names: one per item.
+        labels: of the kept items.
+        kept: the positions of the kept items.
+        queries: the positions of the queries among the kept items.
+        excluded: number of items left out, by reason; a reason without items is omitted.
+        parts: further arguments of `Split`.
+    """
+    counts = {reason: count for reason, count in excluded.items() if count}
+    query_rows = query_split(queries, len(kept))
+    kept_names = [names[row] for row in kept]
+    return Split([images[row] for row in kept], kept_names, labels, *query_rows, excluded=counts, **parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -139,8 +140,4 @@ def text_lines(text: str) -> Iterator[str]:
     """Lines with their ends. Only line feeds end a line: `str.splitlines` also cuts at characters within texts."""
     if "\n" not in text:
         text = text.replace("\r", "\n")  # as spreadsheets on old Macs write
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start) + 1 or len(text)
-        yield text[start:end]
-        start = end
+    return (line.group() for line in re.finditer(r"[^\n]+\n?|\n", text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeAlias
 
 from contml import InputError
 from contml.data import Task
@@ -13,6 +13,9 @@ from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import part_of, read_lists, split_by_column, split_by_lists
 from .._readers.text import read_csv, read_json
 from .split import Options, Record, make_task
+
+#: A row of a file: where it is, for errors; the image; its captions; its split, None where the file has none.
+_Row: TypeAlias = "tuple[str, str, list[str], str | None]"
 
 
 def files(
@@ -89,19 +92,10 @@ def files(
     return make_task(folder, path, train_records, test_records, options, [record.name for record in query_records])
 
 
-class _Row(NamedTuple):
-    """One row of a file, and where it is, for errors; `split` is None where the file has none."""
-
-    where: str
-    image: str
-    captions: list[str]
-    split: str | None
-
-
 def _csv_rows(path: Path, delimiter: str, encoding: str, image: str, caption: str, split: str) -> Iterator[_Row]:
     columns = {image: "image", caption: "caption"}
     for line, row in read_csv(path, "captions", columns, delimiter, encoding)[1]:
-        yield _Row(f"{path}:{line}", row[image], [row[caption]], row.get(split))
+        yield (f"{path}:{line}", row[image], [row[caption]], row.get(split))
 
 
 def _json_rows(path: Path, content: Any, image: str, caption: str, split: str) -> Iterator[_Row]:
@@ -120,20 +114,20 @@ def _json_rows(path: Path, content: Any, image: str, caption: str, split: str) -
             hint = "set caption to the key of the captions"
             raise InputError(f"{where} ({row[image]})", f"'{caption}' is not a text or a list of texts", hint=hint)
         part = row.get(split)
-        yield _Row(where, row[image], texts, None if part is None else str(part))
+        yield (where, row[image], texts, None if part is None else str(part))
 
 
 def _by_image(path: Path, rows: Iterator[_Row]) -> dict[str, tuple[list[str], str | None]]:
     """The captions and the split of each image, whose rows may be anywhere in the file."""
     table: dict[str, tuple[list[str], str | None]] = {}
-    for row in rows:
-        if not row.image:
-            raise InputError(row.where, "names no image")
-        captions, before = table.setdefault(row.image, ([], row.split))
-        if row.split != before:
-            found = f"{row.image} is in {row.split or 'no split'} here, in {before or 'none'} before"
-            raise InputError(row.where, found, hint="give all rows of an image the same split")
-        captions += [caption.strip() for caption in row.captions if caption.strip()]
+    for where, image, texts, split in rows:
+        if not image:
+            raise InputError(where, "names no image")
+        captions, before = table.setdefault(image, ([], split))
+        if split != before:
+            found = f"{image} is in {split or 'no split'} here, in {before or 'none'} before"
+            raise InputError(where, found, hint="give all rows of an image the same split")
+        captions += [text.strip() for text in texts if text.strip()]
     if not table:
         raise InputError(str(path), "has no captions")
     return table

@@ -11,28 +11,23 @@ from collections.abc import Sequence
 from .scenes import Random, Scene, Thing, draw_weighted
 
 NOUNS = {
-    "ball": ("ball", "ball", "sphere"), "box": ("box", "box", "crate", "cube"),
-    "cone": ("cone", "cone", "pylon"), "mug": ("mug", "cup"),
-    "bottle": ("bottle", "bottle", "flask"), "lamp": ("lamp", "lamp", "light"),
-    "balloon": ("balloon",), "cat": ("cat", "cat", "kitten", "kitty"),
-    "bird": ("bird", "bird", "songbird"), "car": ("car", "car", "automobile", "vehicle"),
-    "table": ("table", "table", "bench", "desk"), "tree": ("tree", "tree", "oak"),
+    "ball": ("ball", "ball", "sphere"), "box": ("box", "box", "crate", "cube"), "cone": ("cone", "cone", "pylon"),
+    "mug": ("mug", "cup"), "bottle": ("bottle", "bottle", "flask"), "lamp": ("lamp", "lamp", "light"),
+    "balloon": ("balloon",), "cat": ("cat", "cat", "kitten", "kitty"), "bird": ("bird", "bird", "songbird"),
+    "car": ("car", "car", "automobile", "vehicle"), "table": ("table", "table", "bench", "desk"),
+    "tree": ("tree", "tree", "oak"),
 }  # fmt: skip
 COLOURS = {
     "red": ("red", "red", "crimson", "scarlet"), "orange": ("orange", "orange", "tangerine"),
-    "yellow": ("yellow", "yellow", "golden"), "green": ("green", "green", "emerald"),
-    "blue": ("blue", "blue", "navy"), "purple": ("purple", "purple", "violet"),
-    "pink": ("pink", "pink", "rosy"), "brown": ("brown", "brown", "tan"),
-    "black": ("black", "black", "dark"), "grey": ("grey", "gray", "silver"),
-    "white": ("white", "white", "pale"),
+    "yellow": ("yellow", "yellow", "golden"), "green": ("green", "green", "emerald"), "blue": ("blue", "blue", "navy"),
+    "purple": ("purple", "purple", "violet"), "pink": ("pink", "pink", "rosy"), "brown": ("brown", "brown", "tan"),
+    "black": ("black", "black", "dark"), "grey": ("grey", "gray", "silver"), "white": ("white", "white", "pale"),
 }  # fmt: skip
 SIZES = {True: ("large", "big", "big", "huge"), False: ("small", "little", "little", "tiny")}
 PATTERNS = {
-    "plain": ("plain",),
-    "striped": ("striped", "striped", "stripy"),
-    "spotted": ("spotted", "dotted", "polka-dot"),
+    "plain": ("plain",), "striped": ("striped", "striped", "stripy"), "spotted": ("spotted", "dotted", "polka-dot"),
     "checked": ("checked", "checkered"),
-}
+}  # fmt: skip
 PLACES = {
     "grass": ("on the grass", "on a lawn", "in a meadow", "on green grass"),
     "beach": ("on the beach", "on the sand", "at the sandy beach", "by the sea"),
@@ -46,19 +41,14 @@ VERBS = {
     "bottle": ("stands", "is", "has been put down"), "lamp": ("stands", "is", "shines"),
     "balloon": ("floats", "hovers", "hangs"), "cat": ("sits", "is sitting", "waits"),
     "bird": ("perches", "is sitting", "has landed"), "car": ("is parked", "stands", "has stopped"),
-    "table": ("stands", "is"), "tree": ("grows", "stands"),
-    "flying bird": ("flies", "is flying", "flutters"),
+    "table": ("stands", "is"), "tree": ("grows", "stands"), "flying bird": ("flies", "is flying", "flutters"),
 }  # fmt: skip
 RELATIONS = {
-    "on": ("on", "on top of", "atop"),
-    "above": ("above", "over", "high above"),
-    "under": ("under", "below", "underneath"),
-    "front": ("in front of", "before"),
-    "behind": ("behind", "in back of"),
-    "left": ("to the left of", "left of"),
-    "right": ("to the right of", "right of"),
+    "on": ("on", "on top of", "atop"), "above": ("above", "over", "high above"),
+    "under": ("under", "below", "underneath"), "front": ("in front of", "before"), "behind": ("behind", "in back of"),
+    "left": ("to the left of", "left of"), "right": ("to the right of", "right of"),
     "beside": ("next to", "beside", "near"),
-}
+}  # fmt: skip
 _OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
 #: How often a relation is used: the first are more informative than the last.
 _WEIGHTS = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}

@@ -6,6 +6,7 @@ drawn three times as large and averaged down; the backdrop is smooth and is draw
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -57,86 +58,45 @@ def _poly(paint: str, *at: float) -> Part:
 
 _SHAPES: dict[str, tuple[Part, ...]] = {
     "ball": (_oval("body", -0.5, 0, 0.5, 1),),
-    "box": (
-        _poly("light", -0.5, 0.74, 0.22, 0.74, 0.5, 1, -0.22, 1),
-        _poly("dark", 0.22, 0, 0.5, 0.24, 0.5, 1, 0.22, 0.74),
-        _poly("body", -0.5, 0, 0.22, 0, 0.22, 0.74, -0.5, 0.74),
-    ),
-    "cone": (
-        _poly("body", -0.4, 0.1, -0.04, 1, 0.04, 1, 0.4, 0.1),
-        _poly("dark", -0.5, 0, 0.5, 0, 0.42, 0.12, -0.42, 0.12),
-    ),
-    "mug": (
-        Part("dark", "arc", (0.02, 0.2, 0.5, 0.82, -100, 100)),
+    "box": (_poly("light", -0.5, 0.74, 0.22, 0.74, 0.5, 1, -0.22, 1),
+        _poly("dark", 0.22, 0, 0.5, 0.24, 0.5, 1, 0.22, 0.74), _poly("body", -0.5, 0, 0.22, 0, 0.22, 0.74, -0.5, 0.74)),
+    "cone": (_poly("body", -0.4, 0.1, -0.04, 1, 0.04, 1, 0.4, 0.1),
+        _poly("dark", -0.5, 0, 0.5, 0, 0.42, 0.12, -0.42, 0.12)),
+    "mug": (Part("dark", "arc", (0.02, 0.2, 0.5, 0.82, -100, 100)),
         _poly("body", -0.5, 0.08, -0.44, 0, 0.14, 0, 0.2, 0.08, 0.2, 0.92, -0.5, 0.92),
-        _oval("dark", -0.5, 0.84, 0.2, 1),
-    ),
-    "bottle": (
-        _poly("body", -0.5, 0.03, -0.4, 0, 0.4, 0, 0.5, 0.03, 0.5, 0.55, -0.5, 0.55),
+        _oval("dark", -0.5, 0.84, 0.2, 1)),
+    "bottle": (_poly("body", -0.5, 0.03, -0.4, 0, 0.4, 0, 0.5, 0.03, 0.5, 0.55, -0.5, 0.55),
         _poly("body", -0.5, 0.54, 0.5, 0.54, 0.2, 0.72, 0.2, 0.92, -0.2, 0.92, -0.2, 0.72),
-        _poly("cork", -0.26, 0.9, 0.26, 0.9, 0.26, 1, -0.26, 1),
-    ),
-    "lamp": (
-        _oval("metal", -0.34, 0, 0.34, 0.1),
-        _poly("metal", -0.06, 0.05, 0.06, 0.05, 0.06, 0.6, -0.06, 0.6),
-        _poly("body", -0.5, 0.52, 0.5, 0.52, 0.26, 1, -0.26, 1),
-    ),
-    "balloon": (
-        _poly("string", -0.03, 0, 0.03, 0, 0.03, 0.36, -0.03, 0.36),
-        _poly("dark", -0.12, 0.28, 0.12, 0.28, 0, 0.38),
-        _oval("body", -0.5, 0.33, 0.5, 1),
-    ),
-    "cat": (
-        Part("dark", "arc", (0.08, 0.04, 0.5, 0.66, -80, 100)),
-        _oval("body", -0.36, 0, 0.28, 0.66),
-        _poly("body", -0.46, 0.72, -0.46, 1, -0.26, 0.84),
-        _poly("body", 0.06, 0.72, 0.06, 1, -0.14, 0.84),
-        _oval("body", -0.5, 0.44, 0.1, 0.92),
-        _oval("eye", -0.38, 0.64, -0.29, 0.75),
-        _oval("eye", -0.12, 0.64, -0.03, 0.75),
-    ),
-    "bird": (
-        _poly("metal", -0.06, 0, -0.02, 0, -0.02, 0.25, -0.06, 0.25),
-        _poly("metal", 0.08, 0, 0.12, 0, 0.12, 0.25, 0.08, 0.25),
-        _poly("dark", -0.5, 0.62, -0.22, 0.34, -0.12, 0.6),
-        _poly("beak", 0.36, 0.84, 0.5, 0.72, 0.36, 0.66),
-        _oval("body", -0.32, 0.14, 0.28, 0.74),
-        _oval("body", 0.08, 0.5, 0.42, 1),
-        _oval("dark", -0.24, 0.28, 0.1, 0.58),
-        _oval("eye", 0.25, 0.74, 0.34, 0.86),
-    ),
-    "flying bird": (
-        _poly("dark", -0.5, 0.3, -0.18, 0.2, -0.1, 0.5),
-        _poly("beak", 0.38, 0.5, 0.5, 0.38, 0.38, 0.34),
-        _oval("body", -0.28, 0.1, 0.26, 0.52),
-        _oval("body", 0.14, 0.2, 0.42, 0.62),
-        _poly("dark", -0.14, 0.42, -0.34, 1, 0.14, 0.4),
-        _oval("eye", 0.28, 0.42, 0.35, 0.52),
-    ),
-    "car": (
-        _poly("body", -0.5, 0.22, 0.5, 0.22, 0.5, 0.5, 0.34, 0.6, -0.5, 0.62),
+        _poly("cork", -0.26, 0.9, 0.26, 0.9, 0.26, 1, -0.26, 1)),
+    "lamp": (_oval("metal", -0.34, 0, 0.34, 0.1), _poly("metal", -0.06, 0.05, 0.06, 0.05, 0.06, 0.6, -0.06, 0.6),
+        _poly("body", -0.5, 0.52, 0.5, 0.52, 0.26, 1, -0.26, 1)),
+    "balloon": (_poly("string", -0.03, 0, 0.03, 0, 0.03, 0.36, -0.03, 0.36),
+        _poly("dark", -0.12, 0.28, 0.12, 0.28, 0, 0.38), _oval("body", -0.5, 0.33, 0.5, 1)),
+    "cat": (Part("dark", "arc", (0.08, 0.04, 0.5, 0.66, -80, 100)), _oval("body", -0.36, 0, 0.28, 0.66),
+        _poly("body", -0.46, 0.72, -0.46, 1, -0.26, 0.84), _poly("body", 0.06, 0.72, 0.06, 1, -0.14, 0.84),
+        _oval("body", -0.5, 0.44, 0.1, 0.92), _oval("eye", -0.38, 0.64, -0.29, 0.75),
+        _oval("eye", -0.12, 0.64, -0.03, 0.75)),
+    "bird": (_poly("metal", -0.06, 0, -0.02, 0, -0.02, 0.25, -0.06, 0.25),
+        _poly("metal", 0.08, 0, 0.12, 0, 0.12, 0.25, 0.08, 0.25), _poly("dark", -0.5, 0.62, -0.22, 0.34, -0.12, 0.6),
+        _poly("beak", 0.36, 0.84, 0.5, 0.72, 0.36, 0.66), _oval("body", -0.32, 0.14, 0.28, 0.74),
+        _oval("body", 0.08, 0.5, 0.42, 1), _oval("dark", -0.24, 0.28, 0.1, 0.58), _oval("eye", 0.25, 0.74, 0.34, 0.86)),
+    "flying bird": (_poly("dark", -0.5, 0.3, -0.18, 0.2, -0.1, 0.5), _poly("beak", 0.38, 0.5, 0.5, 0.38, 0.38, 0.34),
+        _oval("body", -0.28, 0.1, 0.26, 0.52), _oval("body", 0.14, 0.2, 0.42, 0.62),
+        _poly("dark", -0.14, 0.42, -0.34, 1, 0.14, 0.4), _oval("eye", 0.28, 0.42, 0.35, 0.52)),
+    "car": (_poly("body", -0.5, 0.22, 0.5, 0.22, 0.5, 0.5, 0.34, 0.6, -0.5, 0.62),
         _poly("dark", -0.38, 0.58, -0.24, 1, 0.14, 1, 0.32, 0.58),
         _poly("glass", -0.3, 0.62, -0.2, 0.92, -0.05, 0.92, -0.05, 0.62),
-        _poly("glass", 0, 0.62, 0, 0.92, 0.11, 0.92, 0.23, 0.62),
-        _oval("wheel", -0.38, 0, -0.14, 0.44),
-        _oval("wheel", 0.16, 0, 0.4, 0.44),
-        _oval("hub", -0.31, 0.13, -0.21, 0.31),
-        _oval("hub", 0.23, 0.13, 0.33, 0.31),
-    ),
-    "table": (
-        _poly("wood", -0.4, 0, -0.32, 0, -0.32, 0.7, -0.4, 0.7),
+        _poly("glass", 0, 0.62, 0, 0.92, 0.11, 0.92, 0.23, 0.62), _oval("wheel", -0.38, 0, -0.14, 0.44),
+        _oval("wheel", 0.16, 0, 0.4, 0.44), _oval("hub", -0.31, 0.13, -0.21, 0.31),
+        _oval("hub", 0.23, 0.13, 0.33, 0.31)),
+    "table": (_poly("wood", -0.4, 0, -0.32, 0, -0.32, 0.7, -0.4, 0.7),
         _poly("wood", 0.32, 0, 0.4, 0, 0.4, 0.7, 0.32, 0.7),
         _poly("wood", -0.28, 0.16, -0.22, 0.16, -0.22, 0.7, -0.28, 0.7),
         _poly("wood", 0.22, 0.16, 0.28, 0.16, 0.28, 0.7, 0.22, 0.7),
         _poly("body", -0.5, 0.74, 0.5, 0.74, 0.4, 1, -0.4, 1),
-        _poly("dark", -0.5, 0.64, 0.5, 0.64, 0.5, 0.75, -0.5, 0.75),
-    ),
-    "tree": (
-        _poly("bark", -0.1, 0, 0.1, 0, 0.07, 0.5, -0.07, 0.5),
-        _oval("body", -0.5, 0.3, 0.1, 0.72),
-        _oval("body", -0.1, 0.3, 0.5, 0.72),
-        _oval("body", -0.34, 0.5, 0.34, 1),
-    ),
+        _poly("dark", -0.5, 0.64, 0.5, 0.64, 0.5, 0.75, -0.5, 0.75)),
+    "tree": (_poly("bark", -0.1, 0, 0.1, 0, 0.07, 0.5, -0.07, 0.5), _oval("body", -0.5, 0.3, 0.1, 0.72),
+        _oval("body", -0.1, 0.3, 0.5, 0.72), _oval("body", -0.34, 0.5, 0.34, 1)),
 }  # fmt: skip
 
 
@@ -170,28 +130,21 @@ def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Arr
 def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     side = canvas.width
     rim = max(1, round(side / 140))
-    box = (
-        int((thing.x - thing.width / 2) * side) - 2 * rim,
-        int((thing.base - thing.height) * side) - 2 * rim,
-        int((thing.x + thing.width / 2) * side) + 2 * rim,
-        int(thing.base * side) + 2 * rim,
-    )
+    left, top = int((thing.x - thing.width / 2) * side), int((thing.base - thing.height) * side)
+    right, bottom = int((thing.x + thing.width / 2) * side), int(thing.base * side)
+    box = left - 2 * rim, top - 2 * rim, right + 2 * rim, bottom + 2 * rim
     if not thing.flying:
         _cast_shadow(canvas, thing, box)
     colour: Colour = tuple(int(np.clip(c + s, 0, 255)) for c, s in zip(COLOURS[thing.colour], shade, strict=True))  # type: ignore[assignment]
     shapes = _SHAPES["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
     extent = (box[2] - box[0], box[3] - box[1])
-    start = 0
-    while start < len(shapes):  # adjacent body parts form one piece
-        stop = start + 1
-        while stop < len(shapes) and shapes[stop].paint == shapes[start].paint == "body":
-            stop += 1
+    # Adjacent body parts form one piece.
+    for _, piece in groupby(enumerate(shapes), key=lambda item: "body" if item[1].paint == "body" else item[0]):
         mask = Image.new("L", extent)
         pen = ImageDraw.Draw(mask)
-        for part in shapes[start:stop]:
+        for _, part in piece:
             _draw_part(pen, part, thing, side, box)
-        _fill(canvas, mask, box, shapes[start].paint, colour, thing, rim)
-        start = stop
+        _fill(canvas, mask, box, part.paint, colour, thing, rim)
 
 
 def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, box: Box) -> None:
@@ -264,8 +217,5 @@ _HALF = [value // 2 for value in range(256)]
 
 
 def _mix(a: Colour, b: Colour, share: float) -> Colour:
-    return (
-        round(a[0] + share * (b[0] - a[0])),
-        round(a[1] + share * (b[1] - a[1])),
-        round(a[2] + share * (b[2] - a[2])),
-    )
+    red, green, blue = (round(x + share * (y - x)) for x, y in zip(a, b, strict=True))
+    return red, green, blue

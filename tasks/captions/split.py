@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 
 from contml import InputError
 from contml._support.validation import check_at_least, check_choice
-from contml.data import ImageFile, ImageSource, Split, Task, draw_queries, query_split
+from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
 from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Vectors
 from contml.labels import CaptionLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.splits import refuse_shared
+from .._readers.splits import kept_split, refuse_shared
 from .._readers.word_vectors import Captions, word_vectors
 
 
@@ -159,19 +159,10 @@ def make_split(
         raise InputError(names[first], found, hint="give vectors for their words, or set empty=drop to omit them")
     counts = {**(excluded or {}), "without a word that has a vector": unknown}
     chosen = draw_queries(queries, len(kept), seed) if isinstance(queries, int) else _kept_queries(queries, kept)
-    query_rows, gallery = query_split(chosen, len(kept))
-    kept_names = [names[row] for row in kept]
     kept_captions = [list(captions[row]) for row in kept]
-    return Split(
-        images=[images[row] for row in kept],
-        names=kept_names,
-        labels=labels,
-        queries=query_rows,
-        gallery=gallery,
-        excluded={reason: count for reason, count in counts.items() if count},
-        renderer=CaptionRenderer(kept_captions),
-        explainer=CaptionExplainer(kept_captions, kept_names, vectors, normalize),
-    )
+    explainer = CaptionExplainer(kept_captions, [names[row] for row in kept], vectors, normalize)
+    drawn = {"renderer": CaptionRenderer(kept_captions), "explainer": explainer}
+    return kept_split(images, names, labels, kept, chosen, counts, **drawn)
 
 
 def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:

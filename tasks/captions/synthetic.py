@@ -8,14 +8,12 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
 from contml.data import Pixels, Task
 
+from .._readers.splits import FIRST_TEST
 from .._readers.word_vectors import word_vectors
 from .grammar import write_captions
 from .painting import Array, paint_scene
 from .scenes import choose_scene
 from .split import make_split
-
-#: The number of the first test scene: training sets of any size never reach it.
-_FIRST_TEST = 10_000_000
 
 
 def synthetic(
@@ -48,7 +46,7 @@ def synthetic(
     check_at_least(16, size=size)
     check_at_least(1, captions=captions, dim=dim)
     check_at_least(0, seed=seed)
-    numbers = [*range(train), *range(_FIRST_TEST, _FIRST_TEST + test)]
+    numbers = [*range(train), *range(FIRST_TEST, FIRST_TEST + test)]
     images, texts = [], []
     with progress_bar(len(numbers), "drawing scenes") as progress:
         for number in numbers:

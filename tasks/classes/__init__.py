@@ -5,8 +5,5 @@ from contml._support.imports import LazyTable
 #: Every task of this package by its name in a config, `classes/NAME`: imported when it is used.
 TASKS = LazyTable(
     __name__,
-    {
-        **{name: f"{name}:{name}" for name in ("synthetic", "cub", "cars", "sop", "inshop", "folder")},
-        "csv": "table:csv",
-    },
+    {name: f"{name}:{name}" for name in ("synthetic", "cub", "cars", "sop", "inshop", "folder")} | {"csv": "table:csv"},
 )

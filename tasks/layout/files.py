@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import IMAGE_SUFFIXES, Files, data_folder, image_folders
-from .._readers.label_maps import check_shape, read_groups, read_image_map, to_classes
+from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import add_once, read_csv, read_lines
 from .split import make_split
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _MAPS = (".png", ".tif", ".tiff", ".bmp", ".gif")
 
@@ -84,15 +82,16 @@ def files(
     parts = with_queries(source, parts)
     every = [*parts.train, *parts.queries, *parts.gallery]
     grouping = None if names is None else read_groups(folder / names, str(column), groups)
-    numbers = to_classes([str(pair.label) for pair in every], _read_maps(every, side), classes, ignore, grouping)
+    given = [str(pair.label) for pair in every], _read_maps(every, side)
+    maps, count, ignored = to_classes(*given, classes, ignore, grouping)
 
     def make(rows: slice, queries: int) -> Split:
         return make_split(
             [ImageFile(pair.image) for pair in every[rows]],
             [str(pair.image) for pair in every[rows]],
-            numbers.maps[rows],
-            classes=numbers.classes,
-            ignore=numbers.ignore,
+            maps[rows],
+            classes=count,
+            ignore=ignored,
             queries=queries,
         )
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from .materials import Colour, choose_colour, choose_wood
-from .views import WALL_PLANES, View
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .views import WALL_PLANES, Array, View
 
 #: The largest share of the picture that one piece may cover, and all pieces together.
 _LARGEST, _COVERED = 0.5, 1.1

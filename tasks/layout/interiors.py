@@ -18,9 +18,8 @@ from contml._support.validation import check_at_least
 
 from .furniture import Box, furnish, windows
 from .materials import Colour, ceiling, choose_colour, choose_wood, floor, mix, recolour, wall
-from .views import CEILING_PLANE, FLOOR_PLANE, View, cast, choose_view, meet, surface_map
+from .views import CEILING_PLANE, FLOOR_PLANE, Array, View, cast, choose_view, meet, surface_map
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 #: Axes of a plane: the one perpendicular to it, and two along it, the upright one last.

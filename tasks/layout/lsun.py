@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,13 +15,11 @@ from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import Files, Missing, data_folder, refuse_absent
-from .._readers.label_maps import as_whole, check_shape, image_size, read_matlab_map
+from .._readers.label_maps import Array, as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
 from .._readers.splits import check_queries
 from .split import make_split
 from .surfaces import TYPES, draw_surfaces, name_components
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 class _Part(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import colorsys
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 
-from .views import View
+from .views import Array, View
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
 
 

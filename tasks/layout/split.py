@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from contml import InputError
-from contml.data import ImageSource, Split, query_split
+from contml.data import ImageSource, Split
 from contml.data.renderers.label_maps import LabelMapRenderer
 from contml.labels import SegmentationLabels
+
+from .._readers.splits import kept_split
 
 
 def make_split(
@@ -48,14 +50,6 @@ def make_split(
         hint = "check ignore, or choose other queries" if kept else "check ignore"
         raise InputError(names[0], got, f"one {'query' if kept else 'item'} must have more than 50%", hint)
     counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept)}
-    query_rows, gallery_rows = query_split(range(kept_queries), len(kept))
     labels = SegmentationLabels(maps[kept], classes, ignore, side=None)
-    return Split(
-        [images[row] for row in kept],
-        [names[row] for row in kept],
-        labels,
-        query_rows,
-        gallery_rows,
-        excluded={reason: count for reason, count in counts.items() if count},
-        renderer=LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2])),
-    )
+    renderer = LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2]))
+    return kept_split(images, names, labels, kept, range(kept_queries), counts, renderer=renderer)

@@ -7,13 +7,11 @@ the picture at both ends; the remaining surface is all other pixels.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, Array
 
 #: A component smaller than this share of the picture is a speck that a line cut off.
 _SPECK = 0.002
@@ -34,15 +32,9 @@ class LayoutType(NamedTuple):
 
 #: Every layout type by its number.
 TYPES = {
-    0: LayoutType(
-        8, FRONTAL, {LEFT: (2, 1, 3, 4), RIGHT: (8, 7, 5, 6), FLOOR: (4, 3, 5, 6), CEILING: (2, 1, 7, 8)}
-    ),
-    1: LayoutType(
-        6, FRONTAL, {LEFT: (2, 1, 3), RIGHT: (5, 4, 6), FLOOR: (3, 1, 4, 6)}, ((2, 3), (5, 6))
-    ),
-    2: LayoutType(
-        6, FRONTAL, {LEFT: (2, 1, 3), RIGHT: (5, 4, 6), CEILING: (2, 1, 4, 5)}, ((2, 3), (5, 6))
-    ),
+    0: LayoutType(8, FRONTAL, {LEFT: (2, 1, 3, 4), RIGHT: (8, 7, 5, 6), FLOOR: (4, 3, 5, 6), CEILING: (2, 1, 7, 8)}),
+    1: LayoutType(6, FRONTAL, {LEFT: (2, 1, 3), RIGHT: (5, 4, 6), FLOOR: (3, 1, 4, 6)}, ((2, 3), (5, 6))),
+    2: LayoutType(6, FRONTAL, {LEFT: (2, 1, 3), RIGHT: (5, 4, 6), CEILING: (2, 1, 4, 5)}, ((2, 3), (5, 6))),
     3: LayoutType(4, RIGHT, {LEFT: (2, 1, 3), CEILING: (2, 1, 4)}),
     4: LayoutType(4, RIGHT, {LEFT: (3, 1, 2), FLOOR: (2, 1, 4)}),
     5: LayoutType(6, RIGHT, {LEFT: (2, 1, 4, 5), FLOOR: (5, 4, 6), CEILING: (2, 1, 3)}),

@@ -8,12 +8,10 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
 from contml.data import Pixels, Split, Task
 
-from .._readers.splits import check_queries
+from .._readers.splits import FIRST_TEST, check_queries
 from .interiors import draw_room
 from .split import make_split
 
-#: Number of the first test room: a larger training set never reaches it.
-_FIRST_TEST = 10_000_000
 #: Surface ids are 1 to 5; no pixel has id 0.
 _CLASSES, _UNKNOWN = 6, 0
 
@@ -51,4 +49,4 @@ def synthetic(train: int = 3000, test: int = 1000, queries: int = 200, size: int
             queries=queries,
         )
 
-    return Task(train=draw(0, train, 0), test=draw(_FIRST_TEST, test, queries))
+    return Task(train=draw(0, train, 0), test=draw(FIRST_TEST, test, queries))

@@ -187,16 +187,9 @@ def _person(
         allowed = f"must be in its image {image['file_name']} of {size[0]:g} x {size[1]:g} pixels"
         raise InputError(where, got, allowed, "check whether the images were resized")
     file = on_disk.locate(images, image["file_name"])
-    return Person(
-        f"{file}, annotation {annotation['id']}",
-        file,
-        joints,
-        marked,
-        values[:, 2] > 1,
-        str(image["file_name"]),
-        _place(where, annotation),
-        (int(size[0]), int(size[1])),
-    )
+    name, group = f"{file}, annotation {annotation['id']}", str(image["file_name"])
+    image_size = int(size[0]), int(size[1])
+    return Person(name, file, joints, marked, values[:, 2] > 1, group, _place(where, annotation), image_size)
 
 
 def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from .._readers.folders import Files, data_folder, image_folders, no_such_file, 
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import read_json
 from .bodies import LSP, Body
-from .people import make_split
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .people import Array, make_split
 
 
 def files(

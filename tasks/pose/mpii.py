@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from contml.data import Task
 from .._readers.folders import Files, data_folder, image_folders, no_such_file
 from .._readers.mat import read_variable
 from .bodies import MPII
-from .people import Options, Person, draw, exclude_unusable, kept, make_crop_split, shuffled
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .people import Array, Options, Person, draw, exclude_unusable, kept, make_crop_split, shuffled
 
 _PUBLISHED = "mpii_human_pose_v1_u12_1.mat"
 _JOINTS = len(MPII.names)

@@ -13,12 +13,12 @@ import numpy as np
 
 from contml import InputError
 from contml._support.validation import check_at_least
-from contml.data import ImageSource, Split, Square, SquareCrop, query_split
+from contml.data import ImageSource, Split, Square, SquareCrop
 from contml.data.renderers.poses import PoseRenderer
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.splits import check_queries
+from .._readers.splits import check_queries, kept_split
 from .bodies import Body
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -162,16 +162,9 @@ def make_split(
     if queries and not kept_queries:
         got = f"all {queries} have at most half of their joints visible"
         raise InputError("queries", got, hint="choose other queries")
-    query_rows, gallery_rows = query_split(range(kept_queries), len(kept))
-    return Split(
-        [images[row] for row in kept],
-        [names[row] for row in kept],
-        labels,
-        query_rows,
-        gallery_rows,
-        excluded={"with too few visible joints": int(few.sum())} if few.any() else {},
-        renderer=PoseRenderer(joints[kept], None if visible is None else visible[kept], body.skeleton, body.names),
-    )
+    excluded = {"with too few visible joints": int(few.sum())}
+    renderer = PoseRenderer(joints[kept], None if visible is None else visible[kept], body.skeleton, body.names)
+    return kept_split(images, names, labels, kept, range(kept_queries), excluded, renderer=renderer)
 
 
 def make_crop_split(

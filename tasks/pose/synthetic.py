@@ -7,13 +7,10 @@ import numpy as np
 from contml._support.validation import check_at_least
 from contml.data import Pixels, Split, Task
 
-from .._readers.splits import check_queries
+from .._readers.splits import FIRST_TEST, check_queries
 from .bodies import LSP
 from .people import make_split
 from .persons import draw_person
-
-#: Number of the first test person: a larger training set never reaches it.
-_FIRST_TEST = 10_000_000
 
 
 def synthetic(
@@ -55,4 +52,4 @@ def synthetic(
             normalize=normalize,
         )
 
-    return Task(train=draw(0, train, 0), test=draw(_FIRST_TEST, test, queries))
+    return Task(train=draw(0, train, 0), test=draw(FIRST_TEST, test, queries))

@@ -17,7 +17,6 @@ from .._readers.splits import part_of
 from .cells import (
     SEPARATORS,
     CellFiles,
-    Decimal,
     date_in_days,
     decimal_comma,
     is_missing,
@@ -27,7 +26,7 @@ from .cells import (
     numbers,
     texts,
 )
-from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, OrdinalLabel, TagsLabel
+from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, Options, OrdinalLabel, TagsLabel
 from .number_labels import LATITUDE, LONGITUDE, DateLabel, GeoLabel, LogNumberLabel, NumberLabel, VectorLabel
 from .reading import Table
 
@@ -82,8 +81,7 @@ class Spec(NamedTuple):
 
 def choose_columns(
     table: Table,
-    files: CellFiles,
-    decimal: Decimal,
+    options: Options,
     labels: dict[str, str] | None,
     image: str | None,
     split: str | None,
@@ -104,7 +102,7 @@ def choose_columns(
     for column, use in ((image, "images"), (split, "the split")):
         if column in taken:
             raise InputError("labels", f"'{column}' is the column of {use}")
-    roles = guess_roles(table, files, decimal, image=image, split=split, taken=taken)
+    roles = guess_roles(table, options, image=image, split=split, taken=taken)
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
@@ -174,16 +172,16 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
 
 
 def guess_roles(
-    table: Table, files: CellFiles, decimal: Decimal, *, image: str | None, split: str | None, taken: Collection[str]
+    table: Table, options: Options, *, image: str | None, split: str | None, taken: Collection[str]
 ) -> Roles:
     """The role of every column. `image` and `split` are the columns that were given, `taken` are those of labels."""
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
     sample = {name: [cells[row].strip() for row in rows] for name, cells in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
-    maps = [name for name in paths if looks_like_maps(_existing(files, sample[name]))]
+    maps = [name for name in paths if looks_like_maps(_existing(options.files, sample[name]))]
     if image is None:
         free = [name for name in paths if name not in taken]
-        image = _choose_image(free, maps, lambda name: bool(_existing(files, sample[name])))
+        image = _choose_image(free, maps, lambda name: bool(_existing(options.files, sample[name])))
     guesses: dict[str, Guess] = {}
     for name, cells in sample.items():
         if name in (image, split):
@@ -196,7 +194,7 @@ def guess_roles(
         elif name in paths:
             guesses[name] = Guess("", "its cells name images")
         else:
-            guesses[name] = guess_cells(name, filled, decimal_comma(cells, decimal, table.delimiter))
+            guesses[name] = guess_cells(name, filled, decimal_comma(cells, options.decimal, table.delimiter))
     return Roles(image, split, guesses)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
@@ -14,9 +13,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from contml._support.text import number as number_of
 from contml.data.renderers.label_maps import class_colours
 
-from .labels import Label, MapLabel
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .labels import Array, Label, MapLabel
 
 #: Text in smaller pictures is not readable, so it is omitted and the picture fills the square.
 _READABLE = 120

@@ -95,7 +95,7 @@ def file(
     for name in order:
         table.column(name, "levels")
     options = Options(*(files, scale, decimal, separator, order, classes, ignore, side, vectors, normalize, dim, seed))
-    roles, specs = choose_columns(table, files, decimal, labels, image, split, group)
+    roles, specs = choose_columns(table, options, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
     parts = items.parts
     train_split = make_split(items, parts.train, parts.train[:0], items.excluded["train"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from .._readers.folders import Missing
 from .._readers.splits import part_of
 from .cells import CellFiles
 from .columns import KINDS, Roles, Spec
-from .labels import CaptionsLabel, Label, MapLabel, Options
+from .labels import Array, CaptionsLabel, Label, MapLabel, Options
 from .reading import Table
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: The mean label distance of a label is estimated on this many training rows.
 _SAMPLE = 300

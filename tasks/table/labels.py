@@ -286,9 +286,8 @@ class MapLabel(Label):
             if maps[-1].shape != maps[0].shape:
                 found = f"{list(maps[-1].shape)} pixels, but {paths[0]} has {list(maps[0].shape)}"
                 raise InputError(path, found, hint="set side to compare maps of several sizes")
-        checked = to_classes(paths, np.stack(maps), self.options.classes, self.options.ignore, None)
-        self.classes, self.ignore = checked.classes, checked.ignore
-        self.maps = checked.maps  # [T,H,W]
+        as_given = self.options.classes, self.options.ignore
+        self.maps, self.classes, self.ignore = to_classes(paths, np.stack(maps), *as_given, None)  # [T,H,W]
         self.position = {int(row): place for place, row in enumerate(rows)}
         shares = [1.0 if self.ignore is None else float(np.mean(one != self.ignore)) for one in self.maps]
         enough = self.present.copy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,9 +18,7 @@ from contml.labels import ClassLabels, LabelSpace, SegmentationLabels, WeightedL
 
 from .drawing import TableExplainer, TableRenderer
 from .items import Items
-from .labels import CaptionsLabel, MapLabel
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+from .labels import Array, CaptionsLabel, MapLabel
 
 
 def make_split(

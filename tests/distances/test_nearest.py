@@ -166,13 +166,19 @@ class Clock:
         return self.now
 
 
-def test_a_long_search_prints_its_progress_when_piped(capsys, monkeypatch):
+def shown_by_a_long_search(capsys, monkeypatch):
+    """What a search of 60 rows shows on stderr, one minute of it in steps of 6 seconds; stdout stays empty."""
     monkeypatch.setattr(progress, "time", Clock(6.0))
     with progress_bar(60, "neighbours") as report:
         for finished in range(10, 61, 10):
             report(finished)
     out, err = capsys.readouterr()
     assert out == ""
+    return err
+
+
+def test_a_long_search_prints_its_progress_when_piped(capsys, monkeypatch):
+    err = shown_by_a_long_search(capsys, monkeypatch)
     assert err == (
         "neighbours: 40 of 60, 0.2 min left\n"  # 24 seconds later, so 12 to go
         "neighbours: all 60 after 0.6 min\n"
@@ -203,12 +209,7 @@ def test_a_short_search_shows_nothing(capsys, monkeypatch, piped):
 
 def test_a_long_search_has_a_bar_at_a_terminal(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(progress, "time", Clock(6.0))
-    with progress_bar(60, "neighbours") as report:
-        for finished in range(10, 61, 10):
-            report(finished)
-    out, err = capsys.readouterr()
-    assert out == ""
+    err = shown_by_a_long_search(capsys, monkeypatch)
     assert "neighbours" in err
     assert "60/60" in err
     assert "min left" not in err

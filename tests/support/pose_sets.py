@@ -22,6 +22,12 @@ COCO_SKELETON = [
     [2, 3], [1, 2], [1, 3], [2, 4], [3, 5], [4, 6], [5, 7],
 ]  # fmt: skip
 EMPTY = np.zeros((0, 0))
+#: Changes to a config for one short training.
+SHORT = [
+    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    "training.epochs=1",
+]
 
 
 def scene(index, people=2, seed=0):

@@ -7,7 +7,7 @@ import pytest
 from contml.tasks.pose.coco import coco
 from PIL import Image
 from support.paths import DATA_ROOT
-from support.pose_sets import COCO_NAMES, COCO_SKELETON, write_keypoints
+from support.pose_sets import COCO_NAMES, COCO_SKELETON, SHORT, write_keypoints
 from support.refusals import refuses
 
 from contml import InputError
@@ -17,11 +17,6 @@ DATA = DATA_ROOT / "coco_mini_2017"
 needs_pack = pytest.mark.skipif(not DATA.is_dir(), reason="no pack coco_mini_2017: set CONTML_DATA to its folder")
 SMALL = {"min_size": 20, "side": 64}
 TRAIN = "annotations/person_keypoints_train2017.json"
-SHORT = [
-    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
-    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
-    "training.epochs=1",
-]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from contml.tasks.pose.lsp import _people, lsp
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
-from support.pose_sets import write_lsp
+from support.pose_sets import SHORT, write_lsp
 from support.refusals import refuses
 
 from contml import InputError
@@ -17,11 +17,6 @@ DATA = DATA_ROOT
 LAYOUT = DATA / "pose_lspet" / "official_layout"
 needs_pack = pytest.mark.skipif(not LAYOUT.is_dir(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
 SMALL = {"side": 64, "min_joints": 9}
-SHORT = [
-    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
-    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
-    "training.epochs=1",
-]
 
 
 @pytest.fixture(scope="module")
