@@ -55,8 +55,8 @@ class Entry(NamedTuple):
     cause: str
 
 
-#: The file state of each row; None for a file that cannot be found.
-States: TypeAlias = "list[FileState | None]"
+#: The file state of each row, or why its file cannot be found.
+States: TypeAlias = "list[FileState | str]"
 Index: TypeAlias = dict[FileState, Entry]
 
 
@@ -125,7 +125,7 @@ class Cache:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
-        states, absent = _file_states(split)
+        states = _file_states(split)
         index, _ = self._load()
         added = 0
         if _missing(states, index):
@@ -138,7 +138,7 @@ class Cache:
                 if rows:
                     self._add(split, rows, states, decode(rows), causes)
             index, _ = self._load()
-        entries = [index[state] if state else Entry(_NOWHERE, absent[row]) for row, state in enumerate(states)]
+        entries = [Entry(_NOWHERE, state) if isinstance(state, str) else index[state] for state in states]
         positions = np.array([entry.position for entry in entries], np.int64)
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
         broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
@@ -217,7 +217,7 @@ class Cache:
                     chunk = rows[start : start + CHUNK]
                     for row in chunk:
                         cause = "" if row in positions else causes[split.name(row)]
-                        lines.append((*(states[row] or ()), positions.get(row, _NOWHERE), cause))
+                        lines.append((*states[row], positions.get(row, _NOWHERE), cause))
                     progress(start + len(chunk))
                     if time.monotonic() - saved > _SECONDS:
                         self._save_lines(pixels, lines)
@@ -238,10 +238,9 @@ class Cache:
         lines.clear()
 
 
-def _file_states(split: Split) -> tuple[States, dict[int, str]]:
-    """Returns the file state of every row, and by row why a file cannot be found."""
+def _file_states(split: Split) -> States:
+    """Returns the file state of every row, or why its file cannot be found."""
     states: States = []
-    absent: dict[int, str] = {}
     for row in range(len(split)):
         stamp = split.stamp(row)
         if stamp is None:
@@ -251,14 +250,14 @@ def _file_states(split: Split) -> tuple[States, dict[int, str]]:
             found = stamp.file.stat()
             states.append(FileState(str(stamp.file.absolute()), stamp.how, found.st_size, found.st_mtime_ns))
         except OSError as error:
-            states.append(None)
-            absent[row] = error.strerror or str(error)
-    return states, absent
+            states.append(error.strerror or str(error))
+    return states
 
 
 def _missing(states: States, index: Index) -> list[int]:
     """Returns the rows that are not in the index with their present file state; one row per image."""
-    return sorted({state: row for row, state in enumerate(states) if state and state not in index}.values())
+    rows = {state: row for row, state in enumerate(states) if not isinstance(state, str) and state not in index}
+    return sorted(rows.values())
 
 
 def _write(file: RawIOBase, content: bytes | memoryview) -> None:
