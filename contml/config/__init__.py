@@ -133,7 +133,9 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     given, name, constructor = dict(given or {}), "", section.parts
     if table is not None:
         name, constructor = _choose(document, key, section, table, given.pop("name", None))
-        if _renamed(document, key, section, name):  # the options in the file belong to another part
+        written = document.file.get(key)
+        before = (written.get("name") if isinstance(written, dict) else written) or section.default
+        if document.lines.get((key, "name")) == COMMAND_LINE and name != before:  # its options in the file do not fit
             given = {option: v for option, v in given.items() if document.lines.get((key, option)) == COMMAND_LINE}
     assert callable(constructor)
     try:
@@ -159,13 +161,6 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     origin = document.where((key,)) + (" and command line" if mixed else "")
     origins = {option: document.where((key, option)) for option in given}
     return Part(key, name, constructor, {o.name: o.default for o in takes.values()} | given, origin, origins)
-
-
-def _renamed(document: Document, key: str, section: Section, name: str) -> bool:
-    """Whether the command line chose another part than the file."""
-    written = document.file.get(key)
-    before = written.get("name") if isinstance(written, dict) else written
-    return document.lines.get((key, "name")) == COMMAND_LINE and name != (before or section.default)
 
 
 def _choose(

@@ -90,7 +90,7 @@ class Document:
 
     def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
         """The error of a key, with its origin."""
-        return InputError(".".join(key), got, allowed, hint, self.where(key))
+        return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.where(key))
 
 
 def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, trusted: bool = True) -> Document:

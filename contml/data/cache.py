@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
-from rich.console import Console
 
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
@@ -96,8 +96,7 @@ class CachedImages:
             shape = (int(self.positions.max()) + 1, self.side, self.side, 3)
             # Copy on write, since torch needs a writable array; nothing is written.
             self._map = np.asarray(np.memmap(self.pixels, np.uint8, "c", shape=shape))
-        pixels: PixelArray = self._map[position]
-        return pixels
+        return np.asarray(self._map[position])
 
 
 class Cache:
@@ -179,7 +178,7 @@ class Cache:
             try:
                 acquired = lock.acquire(timeout=0)
             except Timeout:
-                _print(f"waiting for another process that adds images to {self.folder}")
+                sys.stderr.write(f"waiting for another process that adds images to {self.folder}\n")
                 acquired = lock.acquire()
             with acquired:
                 yield
@@ -195,7 +194,7 @@ class Cache:
             got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
             raise InputError(f"cache {self.folder}", got, hint="make room there, or name another folder")
         if count:
-            _print(f"decoding {images} into {self.folder} ({_gigabytes(needed)})")
+            sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
 
     def _cut_unfinished(self, count: int) -> None:
         """Removes what a crash left: part of a line, and pixels without a line."""
@@ -264,10 +263,6 @@ def _write(file: RawIOBase, content: bytes | memoryview) -> None:
     left = memoryview(content)
     while left:
         left = left[file.write(left) or 0 :]
-
-
-def _print(text: str) -> None:
-    Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
 
 
 def _gigabytes(size: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.resources import files
-from operator import getitem
 from pathlib import Path
 
 from contml._support.errors import InputError, did_you_mean
@@ -18,7 +17,7 @@ def task_table() -> LazyTable:
     entries = sorted(entry_points(group="contml.tasks"), key=lambda entry: entry.name)
     packages = {entry.name: entry.load() for entry in entries}
     names = [(folder, name) for folder, tasks in packages.items() for name in tasks]
-    return LazyTable({f"{folder}/{name}": partial(getitem, packages[folder], name) for folder, name in names})
+    return LazyTable({f"{folder}/{name}": partial(packages[folder].__getitem__, name) for folder, name in names})
 
 
 def data_task() -> str:

@@ -34,5 +34,5 @@ def gather_rows(x: Tensor) -> Tensor:
     rows = [part[:count] for part, count in zip(parts, counts, strict=True)]
     if x.requires_grad:
         rows[rank] = x.view_as(x)
-        rows[rank].register_hook(lambda gradient: gradient * processes)
+        rows[rank].register_hook(lambda gradient: gradient * processes)  # type: ignore[no-untyped-call]
     return torch.cat(rows)

@@ -114,10 +114,8 @@ class CaptionExplainer:
             picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
             canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
         total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
-        counts = f"{len(bags[0])} + {len(bags[1])}"
-        headline = (
-            f"Label distance {total}: sum over {counts} captions of the distance to the nearest of the other image"
-        )
+        counts = f"{len(bags[0])} + {len(bags[1])} captions"
+        headline = f"Label distance {total}: sum over {counts} of the distance to the nearest of the other image"
         write(left, title // 2, headline, width - left, _INK)
         write(left, canvas.height - title // 2, _LEGEND, width - left, _SUBDUED)
         block = (canvas.height - 2 * title) // _SHOWN
@@ -166,7 +164,8 @@ def _draw_pair(
     for match in sorted(plan, key=lambda match: match.share):
         far = match.distance / farthest if farthest > 0 else 0.0
         ends = (above[str(match.source)], upper + 0.75 * points, below[str(match.target)], lower - 0.8 * points)
-        _draw_curve(pen, ends, _blend(far), max(2, round(0.16 * height * match.share)))
+        red, green, blue = (round(same + far * (other - same)) for same, other in zip(_SAME, _FAR, strict=True))
+        _draw_curve(pen, ends, (red, green, blue), max(2, round(0.16 * height * match.share)))
 
 
 def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) -> dict[str, float]:
@@ -191,11 +190,6 @@ def _draw_curve(pen: Pen, ends: tuple[float, float, float, float], colour: Colou
     eased = along * along * (3 - 2 * along)
     points = [(float(x0 + e * (x1 - x0)), float(y0 + t * (y1 - y0))) for t, e in zip(along, eased, strict=True)]
     pen.line(points, fill=colour, width=width, joint="curve")
-
-
-def _blend(far: float) -> Colour:
-    red, green, blue = (round(a + far * (b - a)) for a, b in zip(_SAME, _FAR, strict=True))
-    return red, green, blue
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -> list[str]:

@@ -45,7 +45,7 @@ class PoseRenderer:
         joints = np.asarray(self.joints[row], np.float64)
         if joints.ndim != 2 or joints.shape[1] != 2:
             raise InputError("joints", f"shape {joints.shape}", "must be x and y of each joint, [J, 2]")
-        shown = np.isfinite(joints).all(axis=1)
+        shown = np.asarray(np.isfinite(joints).all(axis=1))
         if self.visible is not None:
             visible = self.visible[row]
             if np.shape(visible) != (len(joints),):
