@@ -6,6 +6,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,17 @@ def lazy_names(
 
 
 class LazyTable(Mapping[str, Callable[..., Any]]):
-    """A table of classes and functions by name, each imported when it is looked up.
+    """A table of classes and functions by name, each loaded when it is looked up.
 
     Args:
-        package: the package that contains the modules.
-        parts: `{name: "module:Name"}`, modules relative to the package.
+        parts: a function for each name that returns its class or function.
     """
 
-    def __init__(self, package: str, parts: Mapping[str, str]) -> None:
-        self._parts = {name: f"{package}.{part}" for name, part in parts.items()}
+    def __init__(self, parts: Mapping[str, Callable[[], Callable[..., Any]]]) -> None:
+        self._parts = parts
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        found: Callable[..., Any] = import_by_name(self._parts[name])
-        return found
+        return self._parts[name]()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -73,3 +72,13 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._parts
+
+
+def lazy_table(package: str, parts: Mapping[str, str]) -> LazyTable:
+    """Returns a table of parts that are imported when they are looked up.
+
+    Args:
+        package: the package that contains the modules.
+        parts: `{name: "module:Name"}`, modules relative to the package.
+    """
+    return LazyTable({name: partial(import_by_name, f"{package}.{part}") for name, part in parts.items()})

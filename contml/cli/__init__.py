@@ -1,5 +1,3 @@
 """The command line: `contml`, or `python -m contml.cli`."""
 
-from contml.cli.commands import main
-
-__all__ = ["main"]
+from contml.cli.commands import main as main

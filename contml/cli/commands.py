@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import echo
 
+from contml import experiment
 from contml._support.errors import InputError
 from contml.cli import listing
 from contml.cli.options import (
@@ -90,7 +91,6 @@ def train(
 
     Your own table needs no config: contml train --data items.csv --label age=number
     """
-    from contml import experiment
     from contml.runs import Run, open_run
 
     # Mistyped names are reported before torch is imported.
@@ -134,8 +134,6 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's weights on its test split, beside a random ranking and the oracle."""
-    from contml import experiment
-
     experiment.evaluate_run(run, checkpoint=checkpoint, trust=trust)
     print_evaluation(run, as_json=as_json)
 
@@ -154,8 +152,6 @@ def report(
     trust: Trust = False,
 ) -> None:
     """Write the report.html of a run again, with its pictures."""
-    from contml import experiment
-
     echo(experiment.report_run(run, trust=trust, pair=pair))
 
 
@@ -230,8 +226,6 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Read the data, build everything and run one batch, without training."""
-    from contml import experiment
-
     columns: list[Sequence[str]] = []
     chosen = load_experiment(config, overrides, data, label, image)
     facts = experiment.check(chosen, on_columns=columns.extend)
@@ -262,7 +256,6 @@ def features(
 
     If it is interrupted, the same command continues.
     """
-    from contml import experiment
     from contml._support.progress import progress_bar
 
     chosen = load_experiment(config, overrides, data, label, image)
@@ -344,8 +337,6 @@ def copy(
     config: BundledConfig, file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
 ) -> None:
     """Copy a config that comes with contml, to edit it."""
-    from contml import experiment
-
     text = experiment.config_text(config)
     if file.is_dir():
         file = file / f"{config.split('/')[-1]}.yaml"

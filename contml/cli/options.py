@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from contml import experiment
 from contml._support.errors import InputError
-
-if TYPE_CHECKING:
-    from contml.experiment import Experiment
 
 
 def complete_config(incomplete: str) -> list[str]:
     """The bundled configs whose names start with `incomplete`, for shell completion."""
-    from contml.experiment import config_names
-
-    return [name for name in config_names() if name.startswith(incomplete)]
+    return [name for name in experiment.config_names() if name.startswith(incomplete)]
 
 
 def complete_task(incomplete: str) -> list[str]:
     """The tasks whose names start with `incomplete`, for shell completion."""
-    from contml.experiment import task_table
-
-    return [name for name in task_table() if name.startswith(incomplete)]
+    return [name for name in experiment.task_table() if name.startswith(incomplete)]
 
 
 Config = Annotated[
@@ -64,10 +58,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def load_experiment(
     config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
-) -> Experiment:
+) -> experiment.Experiment:
     """Load the experiment that the arguments of a command name."""
-    from contml import experiment
-
     changes = overrides or []
     if data is not None:
         if config is not None and "=" in config:  # without a config the first argument is an override

@@ -89,7 +89,6 @@ class Comparison:
     """One table per test set; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
 
     tables: tuple[Table, ...]
-    by: str | None
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -137,7 +136,7 @@ def compare(
         published = [name for run in kept for name in run.published]
         shown = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
         tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), shown, by))
-    return Comparison(tuple(tables), by, tuple(left_out), tuple(notes))
+    return Comparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
 def is_normalized(metric: str) -> bool:

@@ -46,7 +46,7 @@ def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figu
     for axes, (table, metric) in zip(panels(figure, len(chosen), columns), chosen, strict=True):
         task = f"{table.title.partition(':')[0]}\n" if len(comparison.tables) > 1 else ""
         _draw_panel(axes, table, metric, styles, task)
-        axes.set_xlabel(plain(comparison.by or ""))
+        axes.set_xlabel(plain(table.axis or ""))
         artists, texts = axes.get_legend_handles_labels()
         handles |= zip(texts, artists, strict=True)
     order = [*(plain(label) for label in labels), "published", "random", "oracle"]

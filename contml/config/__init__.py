@@ -1,7 +1,7 @@
 """The config: the signature of a part's constructor is its schema. An error names the file and the line.
 
 `read` returns a `Document`: plain values and the line of every key. `validate` checks them against a schema (top-level
-key -> `Section` or `Scalar`) and returns a `Config`, whose parts are built when the data are known. The positional
+key -> `Section` or `Option`) and returns a `Config`, whose parts are built when the data are known. The positional
 arguments of a constructor are its options. Keyword-only arguments are filled from the data; a config cannot set them.
 """
 
@@ -26,12 +26,10 @@ from contml.config.document import (
     dump as dump,
     flat as flat,
     from_overrides as from_overrides,
-    one_line,
     read as read,
     show,
 )
 from contml.config.schema import (
-    EMPTY,
     Constructor,
     Option as Option,
     check,
@@ -60,15 +58,6 @@ class Section:
     default: str | None = None
     required: bool = True
     others: Callable[[str], Constructor | None] | None = None
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A top-level value such as `seed: 0`; required if it has no default."""
-
-    type: Any
-    default: Any = EMPTY
-    help: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ class Config:
     values: dict[str, Any]
 
 
-def validate(document: Document, schema: Mapping[str, Section | Scalar]) -> Config:
+def validate(document: Document, schema: Mapping[str, Section | Option]) -> Config:
     """Check a document against a schema: the first error in file order is raised, then what is missing."""
     parts: dict[str, Part] = {}
     values: dict[str, Any] = {}
@@ -123,9 +112,8 @@ def validate(document: Document, schema: Mapping[str, Section | Scalar]) -> Conf
             if part is not None:
                 parts[key] = part
         elif key in document.values:
-            option = Option(key, entry.type, entry.default, entry.default is EMPTY, entry.help)
-            values[key] = _checked(document, (key,), option, document.values[key])
-        elif entry.default is EMPTY:
+            values[key] = _checked(document, (key,), entry, document.values[key])
+        elif entry.required:
             raise document.error((key,), "missing", f"must be {words(entry.type)}")
         else:
             values[key] = entry.default
@@ -145,14 +133,16 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     given, name, constructor = dict(given or {}), "", section.parts
     if table is not None:
         name, constructor = _choose(document, key, section, table, given.pop("name", None))
-        if _renamed(document, key, section, name):  # the options in the file belong to another part
+        written = document.file.get(key)
+        before = (written.get("name") if isinstance(written, dict) else written) or section.default
+        if document.lines.get((key, "name")) == COMMAND_LINE and name != before:  # its options in the file do not fit
             given = {option: v for option, v in given.items() if document.lines.get((key, option)) == COMMAND_LINE}
     assert callable(constructor)
     try:
         known_options = {option.name: option for option in options(constructor)}
         data, further = data_arguments(constructor), further_option(constructor)
     except (NameError, TypeError, ValueError) as error:
-        raise document.error((key, "name"), f"the signature of {name} cannot be read ({one_line(error)})") from None
+        raise document.error((key, "name"), f"the signature of {name} cannot be read ({error})") from None
     if table is not None and "name" in known_options:
         raise document.error(
             (key, "name"), f"{name} has an argument 'name', which a config cannot set", "", "rename it"
@@ -171,13 +161,6 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     origin = document.where((key,)) + (" and command line" if mixed else "")
     origins = {option: document.where((key, option)) for option in given}
     return Part(key, name, constructor, {o.name: o.default for o in known_options.values()} | given, origin, origins)
-
-
-def _renamed(document: Document, key: str, section: Section, name: str) -> bool:
-    """Whether the command line chose another part than the file."""
-    written = document.file.get(key)
-    before = written.get("name") if isinstance(written, dict) else written
-    return document.lines.get((key, "name")) == COMMAND_LINE and name != (before or section.default)
 
 
 def _choose(
@@ -236,8 +219,7 @@ def _import(document: Document, key: Key, name: str) -> Constructor:
     try:
         found = import_by_name(name)
     except Exception as error:  # whatever the user's module raises when it is imported
-        problem = f"{type(error).__name__}: {error}"
-        raise document.error(key, f"{name} cannot be imported ({one_line(problem)})") from None
+        raise document.error(key, f"{name} cannot be imported ({type(error).__name__}: {error})") from None
     if not callable(found):
         raise document.error(key, f"{name} is of type {type(found).__name__}", "must be a class or a function")
     constructor: Constructor = found

@@ -90,7 +90,7 @@ class Document:
 
     def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
         """The error of a key, with its origin."""
-        return InputError(_dotted(key), got, allowed, hint, self.where(key))
+        return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.where(key))
 
 
 def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, trusted: bool = True) -> Document:
@@ -150,7 +150,7 @@ def _value(
     node: yaml.Node, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None, seen: set[int]
 ) -> Any:
     """The value of a node: built here, not by a YAML constructor, so that only plain values can result."""
-    subject, at = _dotted(key), where(node.start_mark.line + 1)
+    subject, at = ".".join(key), where(node.start_mark.line + 1)
     if id(node) in seen:
         raise InputError(subject, "an alias (*)", hint="write the value out", origin=at)
     seen.add(id(node))
@@ -165,7 +165,7 @@ def _value(
             inner = (*key, name.value)
             if name.value in mapping:
                 got = f"appears twice, first in line {first[name.value]}"
-                raise InputError(_dotted(inner), got, hint="remove one", origin=where(key_line))
+                raise InputError(".".join(inner), got, hint="remove one", origin=where(key_line))
             first[name.value] = key_line
             lines[inner] = key_line if line is None else line
             mapping[name.value] = _value(value, where, inner, lines, line, seen)
@@ -204,7 +204,7 @@ def _split(override: str) -> tuple[Key, str]:
 
 def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str) -> None:
     new = {key: COMMAND_LINE}
-    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {_dotted(key)}={one_line(text)}", key, new, COMMAND_LINE)
+    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {'.'.join(key)}={text}", key, new, COMMAND_LINE)
     place = values
     for n, step in enumerate(key[:-1], start=1):
         inner = place.get(step)
@@ -215,8 +215,8 @@ def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str
             inner = {}
             lines.setdefault(key[:n], COMMAND_LINE)
         if not isinstance(inner, dict):
-            got = f"{_dotted(key[:n])} is {show(inner)}, which has no options"
-            raise InputError(_dotted(key), got, origin=COMMAND_LINE_NAME)
+            got = f"{'.'.join(key[:n])} is {show(inner)}, which has no options"
+            raise InputError(".".join(key), got, origin=COMMAND_LINE_NAME)
         place[step] = inner
         place = inner
     for old in [old for old in lines if old[: len(key)] == key]:
@@ -225,23 +225,10 @@ def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str
     lines.update(new)
 
 
-def _dotted(key: Key) -> str:
-    return one_line(".".join(key))
-
-
-def one_line(text: object) -> str:
-    """A text on one line."""
-    return " ".join(str(text).splitlines())
-
-
 def show(value: Any) -> str:
     """A value as errors show it."""
-    text = repr(value) if isinstance(value, str) else _text(value)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -251,7 +238,10 @@ def dump(values: Mapping[str, Any]) -> str:
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """The differences from config `a` to config `b`, one line per key: `loss.margin: 0.1 -> 0.2`."""
-    old, new = ({key: _text(to_jsonable_python(value)) for key, value in flat(values).items()} for values in (a, b))
+    old, new = (
+        {key: json.dumps(to_jsonable_python(value), ensure_ascii=False) for key, value in flat(values).items()}
+        for values in (a, b)
+    )
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys]
 

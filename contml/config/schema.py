@@ -20,13 +20,16 @@ EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Option:
-    """An argument of a constructor that a config may set. `default` is None where it is `required`."""
+    """An argument of a constructor that a config may set, or a top-level value such as `seed: 0`.
+
+    `default` is None where it is `required`.
+    """
 
     name: str
     type: Any
-    default: Any
-    required: bool
-    help: str
+    default: Any = None
+    required: bool = True
+    help: str = ""
 
 
 def options(part: Constructor) -> list[Option]:
@@ -47,11 +50,9 @@ def options(part: Constructor) -> list[Option]:
 
 def further_option(part: Constructor) -> Option | None:
     """The type of options with arbitrary names, as in `**metrics: float`; None if the constructor takes none."""
-    help_of = _help(part)
-    for p in inspect.signature(part, eval_str=True).parameters.values():
-        if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any):
-            return Option(p.name, p.annotation, None, False, help_of.get(p.name, ""))
-    return None
+    parameters = inspect.signature(part, eval_str=True).parameters.values()
+    further = [p for p in parameters if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any)]
+    return Option(further[0].name, further[0].annotation, required=False) if further else None
 
 
 def data_arguments(part: Constructor) -> dict[str, bool]:

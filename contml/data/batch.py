@@ -94,7 +94,9 @@ class Decoder(data.Dataset["Result | InputError"]):
         broken: list[tuple[str, str]] = []
         for position, row in enumerate(request.rows):
             try:
-                image = self._resized(row)
+                image = None if self.cached is None else self.cached.get(row)
+                if image is None:
+                    image = resized(self.split.image(row), self.split.name(row), self.resize)
             except (BrokenError, OSError) as error:  # OSError: image sources read files too
                 broken.append((self.split.name(row), cause(error)))
                 continue
@@ -110,10 +112,6 @@ class Decoder(data.Dataset["Result | InputError"]):
         if self.flip == "batch" and request.seed and _is_flipped(*request.seed):
             images = images[..., ::-1].copy()  # torch takes no negative strides
         return Result(request.batch(images, positions), broken)
-
-    def _resized(self, row: int) -> PixelArray:
-        image = None if self.cached is None else self.cached.get(row)
-        return resized(self.split.image(row), self.split.name(row), self.resize) if image is None else image
 
 
 def _is_flipped(*seed: int) -> bool:

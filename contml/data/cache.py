@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
-from rich.console import Console
 
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
@@ -55,8 +55,8 @@ class Entry(NamedTuple):
     cause: str
 
 
-#: The file state of each row; None for a file that cannot be found.
-States: TypeAlias = "list[FileState | None]"
+#: The file state of each row, or why its file cannot be found.
+States: TypeAlias = "list[FileState | str]"
 Index: TypeAlias = dict[FileState, Entry]
 
 
@@ -96,8 +96,7 @@ class CachedImages:
             shape = (int(self.positions.max()) + 1, self.side, self.side, 3)
             # Copy on write, since torch needs a writable array; nothing is written.
             self._map = np.asarray(np.memmap(self.pixels, np.uint8, "c", shape=shape))
-        pixels: PixelArray = self._map[position]
-        return pixels
+        return np.asarray(self._map[position])
 
 
 class Cache:
@@ -125,7 +124,7 @@ class Cache:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
-        states, absent = _file_states(split)
+        states = _file_states(split)
         index, _ = self._load()
         added = 0
         if _missing(states, index):
@@ -138,7 +137,7 @@ class Cache:
                 if rows:
                     self._add(split, rows, states, decode(rows), causes)
             index, _ = self._load()
-        entries = [index[state] if state else Entry(_NO_POSITION, absent[row]) for row, state in enumerate(states)]
+        entries = [Entry(_NO_POSITION, state) if isinstance(state, str) else index[state] for state in states]
         positions = np.array([entry.position for entry in entries], np.int64)
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
         broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
@@ -179,7 +178,7 @@ class Cache:
             try:
                 acquired = lock.acquire(timeout=0)
             except Timeout:
-                _print(f"waiting for another process that adds images to {self.folder}")
+                sys.stderr.write(f"waiting for another process that adds images to {self.folder}\n")
                 acquired = lock.acquire()
             with acquired:
                 yield
@@ -195,7 +194,7 @@ class Cache:
             got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
             raise InputError(f"cache {self.folder}", got, hint="free some space, or name another folder")
         if count:
-            _print(f"decoding {images} into {self.folder} ({_gigabytes(needed)})")
+            sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
 
     def _cut_unfinished(self, count: int) -> None:
         """Removes what a crash left: part of a line, and pixels without a line."""
@@ -217,7 +216,7 @@ class Cache:
                     chunk = rows[start : start + CHUNK]
                     for row in chunk:
                         cause = "" if row in positions else causes[split.name(row)]
-                        lines.append((*(states[row] or ()), positions.get(row, _NO_POSITION), cause))
+                        lines.append((*states[row], positions.get(row, _NO_POSITION), cause))
                     progress(start + len(chunk))
                     if time.monotonic() - saved > _INDEX_INTERVAL:
                         self._save_lines(pixels, lines)
@@ -238,10 +237,9 @@ class Cache:
         lines.clear()
 
 
-def _file_states(split: Split) -> tuple[States, dict[int, str]]:
-    """Returns the file state of every row, and for each missing file the reason, by row."""
+def _file_states(split: Split) -> States:
+    """Returns the file state of every row, or why its file cannot be found."""
     states: States = []
-    absent: dict[int, str] = {}
     for row in range(len(split)):
         stamp = split.stamp(row)
         if stamp is None:
@@ -251,24 +249,20 @@ def _file_states(split: Split) -> tuple[States, dict[int, str]]:
             found = stamp.file.stat()
             states.append(FileState(str(stamp.file.absolute()), stamp.how, found.st_size, found.st_mtime_ns))
         except OSError as error:
-            states.append(None)
-            absent[row] = error.strerror or str(error)
-    return states, absent
+            states.append(error.strerror or str(error))
+    return states
 
 
 def _missing(states: States, index: Index) -> list[int]:
     """Returns the rows that are not in the index with their present file state; one row per image."""
-    return sorted({state: row for row, state in enumerate(states) if state and state not in index}.values())
+    rows = {state: row for row, state in enumerate(states) if not isinstance(state, str) and state not in index}
+    return sorted(rows.values())
 
 
 def _write(file: RawIOBase, content: bytes | memoryview) -> None:
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[file.write(remaining) or 0 :]
-
-
-def _print(text: str) -> None:
-    Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
 
 
 def _gigabytes(size: int) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic
 from contml.data.sources import Vector
-from contml.data.split import Split, Task
+from contml.data.split import Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
@@ -115,7 +115,8 @@ def with_features(task: Task, path: Path) -> Task:
         got = f"{len(values):,} vectors for {len(item_names):,} items"
         raise InputError(str(path), got, hint="give one vector per item")
     ends = np.cumsum([len(split) for split in splits])
-    train, test, *val = (_with_vectors(*pair) for pair in zip(splits, np.split(values, ends[:-1]), strict=True))
+    parts = zip(splits, np.split(values, ends[:-1]), strict=True)
+    train, test, *val = (replace(split, images=[*map(Vector, part, split.images)]) for split, part in parts)
     return replace(task, train=train, test=test, val=val[0] if val else None)
 
 
@@ -136,11 +137,6 @@ def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
         got = f"no features of {missing[0]} ({len(missing):,} of {len(item_names):,} items are missing)"
         raise InputError(str(path), got, hint="write the file again with 'contml features'")
     return [rows[key] for key in wanted]
-
-
-def _with_vectors(split: Split, values: Floats) -> Split:
-    vectors = [Vector(vector, picture=source) for vector, source in zip(values, split.images, strict=True)]
-    return replace(split, images=vectors)
 
 
 def _below_shared_folder(names: Sequence[str]) -> list[str]:

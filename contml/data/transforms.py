@@ -102,11 +102,8 @@ def torchvision_transform(name: str) -> type[TorchvisionTransform] | None:
         return None
     from torchvision.transforms import v2  # here: it takes a second to import
 
-    known = {
-        key: found
-        for key, found in vars(v2).items()
-        if inspect.isclass(found) and issubclass(found, v2.Transform) and found is not v2.Transform
-    }
+    known = dict(inspect.getmembers(v2, lambda found: inspect.isclass(found) and issubclass(found, v2.Transform)))
+    del known["Transform"]
     key = name.removeprefix(_PREFIX)
     if key not in known:
         hint = did_you_mean(name, [_PREFIX + key for key in known], f"choose one of {', '.join(sorted(known))}")

@@ -14,7 +14,6 @@ import torch
 
 from contml._support.errors import InputError
 from contml._support.files import write
-from contml.data import Images
 from contml.data.features import Floats, check_format, write_features
 from contml.data.split import Split
 from contml.evaluation.embed import embed
@@ -66,7 +65,11 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
                     values.append(np.load(path))
                     resumed += len(rows)
                 else:
-                    values.append(_features(model, split, images, rows, device))
+                    features, missing = embed(model, split, images, rows, device=device)
+                    if len(missing):
+                        got = f"cannot be decoded ({len(missing)} such images)"
+                        raise InputError(split.name(int(missing[0])), got, hint="replace or remove it")
+                    values.append(features[list(rows)].numpy())
                     write(path, lambda temporary, part=values[-1]: np.save(temporary, part))  # type: ignore[misc]
                 finished += len(rows)
                 progress(finished)
@@ -74,19 +77,10 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
         images.close()
     names = [name for split in splits.values() for name in split.names]
     of_split = [name for name, split in splits.items() for _ in range(len(split))]
-    features = np.concatenate(values)
-    write_features(out, names, of_split, features)
+    found = np.concatenate(values)
+    write_features(out, names, of_split, found)
     shutil.rmtree(parts.parent, ignore_errors=True)
-    return Extracted(len(features), features.shape[1], resumed)
-
-
-def _features(model: torch.nn.Module, split: Split, images: Images, rows: range, device: torch.device) -> Floats:
-    features, missing = embed(model, split, images, rows, device=device)
-    if len(missing):
-        name = split.name(int(missing[0]))
-        raise InputError(name, f"cannot be decoded ({len(missing)} such images)", hint="replace or remove it")
-    values: Floats = features[list(rows)].numpy()
-    return values
+    return Extracted(len(found), found.shape[1], resumed)
 
 
 def _key(experiment: Experiment, splits: dict[str, Split]) -> str:

@@ -56,13 +56,11 @@ def load_table(
     """
     given = [f"task.data={_quoted(str(data))}"]
     if labels:
-        named = [label.rpartition("=") if "=" in label else (label, "", "auto") for label in labels]
-        kinds = {name.strip(): kind for name, _, kind in named}
-        if len(kinds) < len(named):
-            names = [name.strip() for name, *_ in named]
-            repeated = next(name for name in names if names.count(name) > 1)
-            raise InputError("--label", f"{repeated} appears twice", hint="give each label once")
-        given.append(f"task.labels={_quoted(kinds)}")
+        named = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in labels]
+        names = [name.strip() for name, *_ in named]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise InputError("--label", f"{repeated[0]} appears twice", hint="give each label once")
+        given.append(f"task.labels={_quoted({name.strip(): kind for name, _, kind in named})}")
     if image is not None:
         given.append(f"task.image={_quoted(image)}")
     if config is None:

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from contml._support.errors import InputError, did_you_mean
-
-
-class TaskTable(Mapping[str, Callable[..., Any]]):
-    """Every installed task by its name `folder/name`; a task is imported when it is looked up.
-
-    Args:
-        packages: the table of each task package, by folder.
-    """
-
-    def __init__(self, packages: Mapping[str, Mapping[str, Callable[..., Any]]]) -> None:
-        self._packages = packages
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        folder, _, task = name.partition("/")
-        return self._packages[folder][task]
-
-    def __iter__(self) -> Iterator[str]:
-        return (f"{folder}/{task}" for folder, tasks in self._packages.items() for task in tasks)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._packages.values()))
+from contml._support.imports import LazyTable
 
 
 @cache
-def task_table() -> TaskTable:
-    """Every installed task, from the entry-point group `contml.tasks`."""
+def task_table() -> LazyTable:
+    """Every installed task by its name `folder/name`, from the entry-point group `contml.tasks`."""
     entries = sorted(entry_points(group="contml.tasks"), key=lambda entry: entry.name)
-    return TaskTable({entry.name: entry.load() for entry in entries})
+    packages = {entry.name: entry.load() for entry in entries}
+    names = [(folder, name) for folder, tasks in packages.items() for name in tasks]
+    return LazyTable({f"{folder}/{name}": partial(packages[folder].__getitem__, name) for folder, name in names})
 
 
 def data_task() -> str:
@@ -54,14 +34,7 @@ def data_task() -> str:
 
 def config_names() -> list[str]:
     """The configs that come with contml, as `folder/name`."""
-    root = files("contml.configs")
-    folders = sorted((f for f in root.iterdir() if f.is_dir()), key=lambda f: f.name)
-    return [
-        f"{folder.name}/{Path(file.name).stem}"
-        for folder in folders
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".yaml")
-    ]
+    return sorted(f"{file.parent.name}/{file.stem}" for file in Path(str(files("contml.configs"))).glob("*/*.yaml"))
 
 
 def config_path(name: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contml.config import Scalar, Section
+from contml.config import Option, Section
 from contml.data import TRANSFORMS, Images
 from contml.data.transforms import torchvision_transform
 from contml.evaluation.metrics import Published
@@ -17,7 +17,7 @@ from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training
 
 
-def schema() -> dict[str, Section | Scalar]:
+def schema() -> dict[str, Section | Option]:
     """The sections and values of a config, in order."""
     return {
         "task": Section(task_table()),
@@ -33,6 +33,6 @@ def schema() -> dict[str, Section | Scalar]:
         "optimizer": Section(OPTIMIZERS, default="sgd"),
         "schedule": Section(SCHEDULES, default="inverse"),
         "training": Section(Training),
-        "seed": Scalar(int, 0, "seed of the weights, the batches and the augmentation"),
+        "seed": Option("seed", int, 0, required=False, help="seed of the weights, the batches and the augmentation"),
         "published": Section(Published, required=False),
     }

@@ -140,7 +140,11 @@ def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int,
     paste(query, 0, HEADING, QUERY)
     name, classes = printable(split.name(query)), split.labels.kind == "classes"
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
-    for line_number, text in enumerate(_quality(model, oracle, classes)):
+    quality = [f"{model.count(0.0)} of the top {len(model)} have the same class"]
+    if not classes:
+        means = [number(float(_finite_mean(np.array(values)))) for values in (model, oracle)]
+        quality = [f"mean label distance {means[0]}", f"oracle {means[1]}"]
+    for line_number, text in enumerate(quality):
         _write(pen, (0, HEADING + QUERY + 40 + 30 * line_number), text, 22, INK, QUERY)
 
     for top, heading, rows, distances in (
@@ -156,14 +160,6 @@ def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int,
             left += THUMB + GAP
     description = f"label distances of the retrieved items {_list(model)}; of the oracle's {_list(oracle)}"
     return Strip(canvas, f"query {name}: {description}")
-
-
-def _quality(model: list[float], oracle: list[float], classes: bool) -> list[str]:
-    """How good the retrieval of a query is, in lines of text."""
-    if classes:
-        return [f"{model.count(0.0)} of the top {len(model)} have the same class"]
-    model_mean, oracle_mean = (float(_finite_mean(np.array(values))) for values in (model, oracle))
-    return [f"mean label distance {number(model_mean)}", f"oracle {number(oracle_mean)}"]
 
 
 def _caption(distance: float, classes: bool) -> tuple[str, str]:

@@ -250,8 +250,7 @@ def _marker(values: Sized) -> str | None:
 
 def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Array, Array]:
     """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
-    pairs = [(row.get("step"), row.get(key)) for row in rows]
-    valid = [pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair)]
-    found: dict[Any, Any] = dict(valid)
+    pairs: list[tuple[Any, Any]] = [(row.get("step"), row.get(key)) for row in rows]
+    found = dict(pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair))
     steps = sorted(found)
     return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)

@@ -11,7 +11,6 @@ import copy
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import matplotlib
@@ -27,7 +26,6 @@ from contml._support.errors import InputError
 from contml.config import Part, Section, data_arguments, from_overrides, options, validate
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, PairLoss
-from contml.losses.driver import Comparison
 from contml.losses.pair_weights import block_weights
 from contml.mining import MINERS
 from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain
@@ -65,11 +63,7 @@ class Curves:
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         lines = {"similarity": self.similarity, "positive": self.positive, "negative": self.negative}
-        return {
-            "loss": self.loss,
-            "options": self.options,
-            **{name: [float(f"{value:.6g}") for value in line] for name, line in lines.items()},
-        }
+        return vars(self) | {name: [float(f"{value:.6g}") for value in line] for name, line in lines.items()}
 
 
 def curves(arguments: Sequence[str]) -> list[Curves]:
@@ -143,7 +137,19 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
         for row, positives, negatives in zip(fixed, positive, negative, strict=True):
             row[positives] = _spaced_similarities(int(positives.sum()), *POSITIVES)
             row[negatives] = _spaced_similarities(int(negatives.sum()), *NEGATIVES)
-    weigh = partial(_weights_of_a_varied_pair, loss, comparison, part, fixed)
+
+    def weigh(pairs: Tensor) -> Array:
+        """The weight `[S]` of the first of the anchor's pairs (bool `[B]`) at each similarity."""
+        column = int(pairs.nonzero()[0])
+        weights = []
+        for value in SIMILARITIES:
+            scores = fixed.clone()
+            scores[0, column] = value
+            if loss.distance not in ("cosine", "dot"):
+                scores = 2 - 2 * scores if loss.distance == "squared_euclidean" else (2 - 2 * scores).sqrt()
+            weights.append(block_weights(loss, comparison, scores, part, on_sphere=True)[0, column])
+        return np.asarray(torch.stack(weights).numpy(), dtype=np.float64)
+
     return weigh(positive[0]), weigh(negative[0])
 
 
@@ -151,21 +157,6 @@ def _spaced_similarities(count: int, low: float, high: float) -> Tensor:
     """Similarities `[count]`: the first, which will vary, in the middle, and the others evenly spread."""
     middle = torch.tensor([(low + high) / 2], dtype=torch.float64)
     return torch.cat((middle, torch.linspace(low, high, count - 1, dtype=torch.float64)))[:count]
-
-
-def _weights_of_a_varied_pair(
-    loss: PairLoss, comparison: Comparison, part: slice, fixed: Tensor, pairs: Tensor
-) -> Array:
-    """The weight `[S]` of the first of the anchor's pairs (bool `[B]`) at each similarity."""
-    column = int(pairs.nonzero()[0])
-    weights = []
-    for value in SIMILARITIES:
-        scores = fixed.clone()
-        scores[0, column] = value
-        if loss.distance not in ("cosine", "dot"):
-            scores = 2 - 2 * scores if loss.distance == "squared_euclidean" else (2 - 2 * scores).sqrt()
-        weights.append(block_weights(loss, comparison, scores, part, on_sphere=True)[0, column])
-    return np.asarray(torch.stack(weights).numpy(), dtype=np.float64)
 
 
 @matplotlib.rc_context(STYLE)

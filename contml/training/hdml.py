@@ -143,7 +143,10 @@ class HDML(TrainingStep):
         check_requirement("HDML", self.requires, labels.kind)
         assert labels.class_ids is not None
         classes = labels.class_ids.to(z.device)
-        a, positives, items, target = select_tuples(self.loss, classes, anchors)
+        tuples = n_pairs(classes) if isinstance(self.loss, NPairsLoss) else triplets(classes)
+        if anchors is not None:
+            tuples = Tuples(*(part[torch.isin(tuples.anchors, anchors)] for part in tuples))
+        a, positives, items, target = tuples
 
         real = tuple_loss(self.loss, z[a], z[items], target)  # J_m
         pulled = pull(z[a][:, None], z[positives][:, None], z[items], self.alpha, self.means[0])  # [T,K,d]
@@ -280,15 +283,6 @@ def tuple_loss(loss: PairLoss, anchors: Tensor, items: Tensor, target: Tensor) -
     if isinstance(loss, NPairsLoss):
         total = total + loss.l2 * (x.square().sum(1).mean() + y.square().sum(2).mean()) / 2
     return total
-
-
-def select_tuples(loss: PairLoss, classes: Tensor, anchors: Tensor | None = None) -> Tuples:
-    """The tuples of a batch of classes `[B]` for a metric loss; anchors `[A]`: the positions that may be anchors."""
-    tuples = n_pairs(classes) if isinstance(loss, NPairsLoss) else triplets(classes)
-    if anchors is None:
-        return tuples
-    kept = torch.isin(tuples.anchors, anchors)
-    return Tuples(*(part[kept] for part in tuples))
 
 
 def _generator(embedding_dim: int, hidden: int, feature_dim: int) -> nn.Sequential:

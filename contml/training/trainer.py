@@ -76,8 +76,8 @@ class Trainer:
         images: Images,
         options: Training | None = None,
         *,
-        optimizer: Callable[[ParameterGroups], optim.Optimizer] | None = None,
-        schedule: Callable[[optim.Optimizer, int, int], LRScheduler] | None = None,
+        optimizer: Callable[[ParameterGroups], optim.Optimizer] = lambda groups: sgd(groups=groups),
+        schedule: Callable[[optim.Optimizer, int, int], LRScheduler] = lambda bare, *_: inverse(optimizer=bare),
         test: Split | None = None,
         run: Run | None = None,
         labels: LabelSpace | None = None,
@@ -94,13 +94,11 @@ class Trainer:
         groups = [*model_groups(model), *step.parameter_groups()]
         for group in groups:
             group["params"] = [p for p in group["params"] if p.requires_grad]
-        bare_optimizer = optimizer(groups) if optimizer else sgd(groups=groups)
+        bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)
         self.total = self.options.epochs * self.steps
-        self.schedule = (
-            schedule(bare_optimizer, self.steps, self.total) if schedule else inverse(optimizer=bare_optimizer)
-        )
+        self.schedule = schedule(bare_optimizer, self.steps, self.total)
         self.parameters = [p for group in groups if "lr" not in group for p in group["params"]]
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0

@@ -1,6 +1,6 @@
 """Captioned images: the label distance compares their captions by the Word Mover's Distance."""
 
-from contml._support.imports import LazyTable
+from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `captions/NAME`: imported when it is used.
-TASKS = LazyTable(__name__, {name: f"{name}:{name}" for name in ("synthetic", "coco", "flickr", "files")})
+TASKS = lazy_table(__name__, {name: f"{name}:{name}" for name in ("synthetic", "coco", "flickr", "files")})

@@ -1,9 +1,9 @@
 """Class tasks: images of many classes; the test classes are never trained on."""
 
-from contml._support.imports import LazyTable
+from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `classes/NAME`: imported when it is used.
-TASKS = LazyTable(
+TASKS = lazy_table(
     __name__,
     {name: f"{name}:{name}" for name in ("synthetic", "cub", "cars", "sop", "inshop", "folder")} | {"csv": "table:csv"},
 )

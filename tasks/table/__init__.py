@@ -1,6 +1,6 @@
 """Your own table: a CSV or Parquet file of image paths and labels of any kind, as a task without code."""
 
-from contml._support.imports import LazyTable
+from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `table/NAME`: imported when it is used.
-TASKS = LazyTable(__name__, {"file": "file:file"})
+TASKS = lazy_table(__name__, {"file": "file:file"})

@@ -14,7 +14,7 @@ from contml import InputError
 from contml.config import (
     Config,
     Document,
-    Scalar,
+    Option,
     Section,
     data_arguments,
     difference,
@@ -100,8 +100,8 @@ def named(name: str) -> str:
 
 NOT_CALLABLE = 3
 LOSSES = {"log_ratio": LogRatio, "triplet_margin": Triplet, "harder": Harder}
-SCHEMA: dict[str, Section | Scalar] = {
-    "seed": Scalar(int, 0),
+SCHEMA: dict[str, Section | Option] = {
+    "seed": Option("seed", int, 0, required=False),
     "loss": Section(LOSSES),
     "sampler": Section({"dense": dense}, default="dense"),
     "miner": Section({"named": named, "log": LogRatio}, required=False),
@@ -363,8 +363,8 @@ def test_the_whole_line(check):
 
 
 def test_required_scalar(fails, check):
-    fails("{}", NAME, "seed", "missing", "a whole number", schema={"seed": Scalar(int)})
-    assert check("out: a/b", schema={"out": Scalar(Path | None, None)}).values == {"out": Path("a/b")}
+    fails("{}", NAME, "seed", "missing", "a whole number", schema={"seed": Option("seed", int)})
+    assert check("out: a/b", schema={"out": Option("out", Path | None, required=False)}).values == {"out": Path("a/b")}
 
 
 def test_defaults_short_forms_and_optional_sections(check):

@@ -42,8 +42,27 @@ class CaptionRenderer:
     captions: Sequence[Sequence[str]]
 
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """The picture with its captions, `size` pixels square."""
-        return draw_captions(picture, self.captions[row], size)
+        """The picture with its captions, `size` pixels square; as many as fit, the last one cut short."""
+        if size < _MIN_SIZE:
+            return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
+        canvas = Image.new("RGB", (size, size), _PAPER)
+        height = round(0.6 * size)
+        shown = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
+        canvas.paste(shown, ((size - shown.width) // 2, (height - shown.height) // 2))
+        points = round(8.6 + 0.021 * size)
+        font, line, left = load_font(points), round(1.2 * points), round(0.55 * points)
+        pen, y = ImageDraw.Draw(canvas), height + round(0.35 * points)
+        for caption in self.captions[row]:
+            room = (size - y) // line
+            if room < 1:
+                break
+            lines = _wrapped(_SPACED.sub("", " ".join(caption.split())), font, size - 2.2 * left, room)
+            pen.line((left // 3, y + 2, left // 3, y + len(lines) * line - 2), fill=_SAME, width=max(1, size // 130))
+            for text in lines:
+                pen.text((left, y), text, fill=_INK, font=font)
+                y += line
+            y += round(0.3 * points)
+        return canvas
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,87 +82,50 @@ class CaptionExplainer:
     normalize: bool = False
 
     def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
-        """The picture of the match, `size` pixels wide."""
+        """The pictures one above the other, and beside them their nearest captions with lines between the words.
+
+        A line connects two matched words. Its width is the weight that is moved between them; its colour goes from blue
+        (the same word) to orange (the largest distance). Words that count are bold; others (stop words, words without a
+        vector) are pale. `size` is the width in pixels.
+        """
         words = {word for row in rows for text in self.captions[row] for word in tokens(text) if word in self.vectors}
         vectors = {word: np.asarray(self.vectors[word], np.float64) for word in words}
         if self.normalize:
             vectors = {word: vector / (np.linalg.norm(vector) or 1.0) for word, vector in vectors.items()}
-        first, second = rows
-        names = (Path(self.names[first]).name, Path(self.names[second]).name)
-        return draw_match(pictures, names, (self.captions[first], self.captions[second]), vectors, size)
+        bags = [_bags(self.captions[row], vectors) for row in rows]
+        moved = word_movers_distance([b.words for b in bags[0]], [b.words for b in bags[1]], vectors).numpy()
+        pairs = _nearest_pairs(moved)
+        plans = [word_movers_plan(bags[0][a].words, bags[1][b].words, vectors) for a, b in pairs]
+        farthest = max(match.distance for plan in plans for match in plan)
 
+        unit = _SUPERSAMPLING * size / 1500
+        width, side, gap, title = (round(unit * length) for length in (1500, 330, 26, 40))
+        left, font = side + 2 * gap, load_font(20 * unit)
+        canvas = Image.new("RGB", (width, 2 * (side + title) + gap), "white")
+        pen = ImageDraw.Draw(canvas)
 
-def draw_captions(image: Image.Image, captions: Sequence[str], size: int) -> Image.Image:
-    """The image with its captions under it, `size` pixels square; as many captions as fit, the last one cut short."""
-    if size < _MIN_SIZE:
-        return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
-    canvas = Image.new("RGB", (size, size), _PAPER)
-    height = round(0.6 * size)
-    picture = ImageOps.contain(image, (size, height), Image.Resampling.BICUBIC)
-    canvas.paste(picture, ((size - picture.width) // 2, (height - picture.height) // 2))
-    points = round(8.6 + 0.021 * size)
-    font, line, left = load_font(points), round(1.2 * points), round(0.55 * points)
-    pen, y = ImageDraw.Draw(canvas), height + round(0.35 * points)
-    for caption in captions:
-        room = (size - y) // line
-        if room < 1:
-            break
-        lines = _wrapped(_SPACED.sub("", " ".join(caption.split())), font, size - 2.2 * left, room)
-        pen.line((left // 3, y + 2, left // 3, y + len(lines) * line - 2), fill=_SAME, width=max(1, size // 130))
-        for text in lines:
-            pen.text((left, y), text, fill=_INK, font=font)
-            y += line
-        y += round(0.3 * points)
-    return canvas
+        def write(x: float, y: float, text: str, room: float, fill: str) -> None:
+            pen.text((x, y), shorten(text, font, room), fill=fill, font=font, anchor="lm")
 
-
-def draw_match(
-    images: tuple[Image.Image, Image.Image],
-    names: tuple[str, str],
-    captions: tuple[Sequence[str], Sequence[str]],
-    vectors: Vectors,
-    size: int,
-) -> Image.Image:
-    """Two images one above the other, and beside them their nearest captions with lines between the words.
-
-    A line connects two matched words. Its width is the weight that is moved between them; its colour goes from blue
-    (the same word) to orange (the largest distance). Words that count are bold; others (stop words, words without a
-    vector) are pale. `size` is the width in pixels; `vectors` are those of the label space.
-    """
-    bags = (_bags(captions[0], vectors), _bags(captions[1], vectors))
-    moved = word_movers_distance([b.words for b in bags[0]], [b.words for b in bags[1]], vectors).numpy()
-    pairs = _nearest_pairs(moved)
-    plans = [word_movers_plan(bags[0][a].words, bags[1][b].words, vectors) for a, b in pairs]
-    farthest = max(match.distance for plan in plans for match in plan)
-
-    unit = _SUPERSAMPLING * size / 1500
-    width, side, gap, title = (round(unit * length) for length in (1500, 330, 26, 40))
-    left, font = side + 2 * gap, load_font(20 * unit)
-    canvas = Image.new("RGB", (width, 2 * (side + title) + gap), "white")
-    pen = ImageDraw.Draw(canvas)
-
-    def write(x: float, y: float, text: str, room: float, fill: str) -> None:
-        pen.text((x, y), shorten(text, font, room), fill=fill, font=font, anchor="lm")
-
-    for number, (image, name) in enumerate(zip(images, names, strict=True)):
-        top = number * (side + title + gap)
-        write(0, top + title // 2, name, side, _SUBDUED)
-        canvas.paste(_PAPER, (0, top + title, side, top + title + side))
-        picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
-        canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
-    total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
-    counts = f"{len(bags[0])} + {len(bags[1])}"
-    headline = f"Label distance {total}: sum over {counts} captions of the distance to the nearest of the other image"
-    write(left, title // 2, headline, width - left, _INK)
-    write(left, canvas.height - title // 2, _LEGEND, width - left, _SUBDUED)
-    block = (canvas.height - 2 * title) // _SHOWN
-    for place, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
-        top = title + place * block
-        pen.line((left, top, width, top), fill=_RULE, width=round(1.5 * unit))
-        distance = number_of(float(moved[a, b]))
-        write(left, top + 0.13 * block, f"Word Mover's Distance {distance}", width - left, _INK)
-        _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
-    return canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
+        for number, (row, image) in enumerate(zip(rows, pictures, strict=True)):
+            top = number * (side + title + gap)
+            write(0, top + title // 2, Path(self.names[row]).name, side, _SUBDUED)
+            canvas.paste(_PAPER, (0, top + title, side, top + title + side))
+            picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
+            canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
+        total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
+        counts = f"{len(bags[0])} + {len(bags[1])} captions"
+        headline = f"Label distance {total}: sum over {counts} of the distance to the nearest of the other image"
+        write(left, title // 2, headline, width - left, _INK)
+        write(left, canvas.height - title // 2, _LEGEND, width - left, _SUBDUED)
+        block = (canvas.height - 2 * title) // _SHOWN
+        for place, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
+            top = title + place * block
+            pen.line((left, top, width, top), fill=_RULE, width=round(1.5 * unit))
+            distance = number_of(float(moved[a, b]))
+            write(left, top + 0.13 * block, f"Word Mover's Distance {distance}", width - left, _INK)
+            _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
+        return canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
 
 
 class _Bag(NamedTuple):
@@ -182,7 +164,8 @@ def _draw_pair(
     for match in sorted(plan, key=lambda match: match.share):
         far = match.distance / farthest if farthest > 0 else 0.0
         ends = (above[str(match.source)], upper + 0.75 * points, below[str(match.target)], lower - 0.8 * points)
-        _draw_curve(pen, ends, _blend(far), max(2, round(0.16 * height * match.share)))
+        red, green, blue = (round(same + far * (other - same)) for same, other in zip(_SAME, _FAR, strict=True))
+        _draw_curve(pen, ends, (red, green, blue), max(2, round(0.16 * height * match.share)))
 
 
 def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) -> dict[str, float]:
@@ -207,11 +190,6 @@ def _draw_curve(pen: Pen, ends: tuple[float, float, float, float], colour: Colou
     eased = along * along * (3 - 2 * along)
     points = [(float(x0 + e * (x1 - x0)), float(y0 + t * (y1 - y0))) for t, e in zip(along, eased, strict=True)]
     pen.line(points, fill=colour, width=width, joint="curve")
-
-
-def _blend(far: float) -> Colour:
-    red, green, blue = (round(a + far * (b - a)) for a, b in zip(_SAME, _FAR, strict=True))
-    return red, green, blue
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:

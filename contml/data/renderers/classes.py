@@ -28,9 +28,19 @@ class ClassRenderer:
     class_names: Sequence[str]
 
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """The picture in its frame, `size` pixels square."""
-        number = int(self.class_ids[row])
-        return draw_class(picture, self.class_names[number], class_colour(number), size)
+        """The picture in RGB in its frame, `size` pixels square; where there is room, with the name at the bottom."""
+        number, drawn = int(self.class_ids[row]), picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        pen = ImageDraw.Draw(drawn, "RGBA")
+        width = max(2, size // 56)
+        if size >= _READABLE:
+            height = size // 8
+            font = ImageFont.load_default(0.72 * height)
+            assert isinstance(font, ImageFont.FreeTypeFont)
+            pen.rectangle((0, size - height - width, size, size), fill=(16, 16, 22, 200))
+            text = shorten(self.class_names[number], font, size - 4 * width)
+            pen.text((2 * width, size - width - height / 2), text, fill="white", font=font, anchor="lm")
+        pen.rectangle((0, 0, size - 1, size - 1), outline=class_colour(number), width=width)
+        return drawn
 
 
 def class_colour(number: int) -> tuple[int, int, int]:
@@ -38,19 +48,3 @@ def class_colour(number: int) -> tuple[int, int, int]:
     # Golden-ratio steps give each number a hue far from those of the previous numbers.
     red, green, blue = colorsys.hsv_to_rgb(0.618034 * number % 1, 0.85 - 0.3 * (number % 2), 0.95 - 0.25 * (number % 3))
     return round(255 * red), round(255 * green), round(255 * blue)
-
-
-def draw_class(image: Image.Image, name: str, colour: tuple[int, int, int], size: int) -> Image.Image:
-    """The image in RGB, `size` pixels square, in a coloured frame; where there is room, with a name at the bottom."""
-    picture = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-    pen = ImageDraw.Draw(picture, "RGBA")
-    width = max(2, size // 56)
-    if size >= _READABLE:
-        height = size // 8
-        font = ImageFont.load_default(0.72 * height)
-        assert isinstance(font, ImageFont.FreeTypeFont)
-        pen.rectangle((0, size - height - width, size, size), fill=(16, 16, 22, 200))
-        text = shorten(name, font, size - 4 * width)
-        pen.text((2 * width, size - width - height / 2), text, fill="white", font=font, anchor="lm")
-    pen.rectangle((0, 0, size - 1, size - 1), outline=colour, width=width)
-    return picture

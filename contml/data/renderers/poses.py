@@ -24,10 +24,11 @@ class PoseRenderer:
     """Draws the skeleton of a row on its picture.
 
     Args:
-        joints: `[N, J, 2]` in pixels of the images.
-        visible: `[N, J]`; None: all.
+        joints: `[N, J, 2]` x, y in pixels of the images, centres at integers.
+        visible: `[N, J]`; None: all. Joints that are hidden or not finite, and the limbs that end there, are not drawn.
         skeleton: pairs of joints that a limb connects.
-        joint_names: names of the joints; "right_..." and "left_..." are drawn in different colours.
+        joint_names: names of the joints; "right_..." and "left_..." are drawn in different colours. Without one name
+            per joint, everything is drawn in one colour.
     """
 
     joints: Array
@@ -36,53 +37,33 @@ class PoseRenderer:
     joint_names: Sequence[str]
 
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """The picture with its skeleton, `size` pixels square."""
-        visible = None if self.visible is None else self.visible[row]
-        return draw_pose(picture, self.joints[row], visible, size, self.skeleton, self.joint_names)
+        """The picture in RGB, `size` pixels square, with the skeleton drawn on it.
 
-
-def draw_pose(
-    image: Image.Image,
-    joints: Array,
-    visible: Array | None,
-    size: int,
-    skeleton: Sequence[tuple[int, int]],
-    names: Sequence[str] = (),
-) -> Image.Image:
-    """The image in RGB, resized to `size` pixels square, with a skeleton drawn on it.
-
-    Args:
-        image: the image of the person.
-        joints: `[J, 2]` x, y in pixels of the image, centres at integers.
-        visible: `[J]`; None: all. Joints that are hidden or not finite, and the limbs that end there, are not drawn.
-        size: side of the result in pixels.
-        skeleton: pairs of joints that a limb connects.
-        names: names of the joints; a name that begins with "right_" or "left_" sets the colour. Without one name per
-            joint, everything is drawn in one colour.
-
-    Raises:
-        InputError: the joints have another shape, or the skeleton refers to a joint that does not exist.
-    """
-    joints = np.asarray(joints, np.float64)
-    if joints.ndim != 2 or joints.shape[1] != 2:
-        raise InputError("joints", f"shape {joints.shape}", "must be x and y of each joint, [J, 2]")
-    shown = np.isfinite(joints).all(axis=1)
-    if visible is not None:
-        if np.shape(visible) != (len(joints),):
-            raise InputError("visible", f"shape {np.shape(visible)}", f"must be a boolean per joint, [{len(joints)}]")
-        shown &= np.asarray(visible, bool)
-    unknown = [pair for pair in skeleton if not all(0 <= joint < len(joints) for joint in pair)]
-    if unknown:
-        raise InputError("skeleton", f"joints {unknown[0]}", f"must be from 0 to {len(joints) - 1}")
-    picture = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-    if not shown.any():
-        return picture
-    # Pixel centres are integers, so x + 0.5 is scaled. Pillow truncates coordinates, so they are rounded first.
-    points = (joints + 0.5) * (size / image.width, size / image.height) * _SUPERSAMPLING - 0.5
-    points = np.rint(np.where(shown[:, None], points, 0.0))
-    overlay = _skeleton_layer(points, shown, size * _SUPERSAMPLING, skeleton, names)
-    picture.paste(overlay.convert("RGB"), mask=overlay.getchannel("A"))
-    return picture
+        Raises:
+            InputError: the joints have another shape, or the skeleton refers to a joint that does not exist.
+        """
+        joints = np.asarray(self.joints[row], np.float64)
+        if joints.ndim != 2 or joints.shape[1] != 2:
+            raise InputError("joints", f"shape {joints.shape}", "must be x and y of each joint, [J, 2]")
+        shown = np.asarray(np.isfinite(joints).all(axis=1))
+        if self.visible is not None:
+            visible = self.visible[row]
+            if np.shape(visible) != (len(joints),):
+                allowed = f"must be a boolean per joint, [{len(joints)}]"
+                raise InputError("visible", f"shape {np.shape(visible)}", allowed)
+            shown &= np.asarray(visible, bool)
+        unknown = [pair for pair in self.skeleton if not all(0 <= joint < len(joints) for joint in pair)]
+        if unknown:
+            raise InputError("skeleton", f"joints {unknown[0]}", f"must be from 0 to {len(joints) - 1}")
+        drawn = picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        if not shown.any():
+            return drawn
+        # Pixel centres are integers, so x + 0.5 is scaled. Pillow truncates coordinates, so they are rounded first.
+        points = (joints + 0.5) * (size / picture.width, size / picture.height) * _SUPERSAMPLING - 0.5
+        points = np.rint(np.where(shown[:, None], points, 0.0))
+        overlay = _skeleton_layer(points, shown, size * _SUPERSAMPLING, self.skeleton, self.joint_names)
+        drawn.paste(overlay.convert("RGB"), mask=overlay.getchannel("A"))
+        return drawn
 
 
 def _skeleton_layer(

@@ -22,7 +22,7 @@ from support.refusals import refuses
 from contml.cli import main
 from contml.data import Pixels, Split, Task
 from contml.data.renderers import captions as renderer
-from contml.data.renderers.captions import draw_captions, draw_match
+from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer
 from contml.experiment import load, train
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
@@ -318,13 +318,14 @@ def test_captions_are_under_the_image(task):
 @pytest.mark.parametrize("shape", [(10, 400), (400, 10), (1, 1)])
 def test_any_image_and_any_caption_is_drawn(size, shape):
     captions = ["", "x" * 300, "words " * 200, "漢字 \u2028 \U0001f600", "a\nb\tc"]
-    assert draw_captions(Image.new("RGB", shape), captions, size).size == (size, size)
-    assert draw_captions(Image.new("RGB", shape), [], size).size == (size, size)
+    assert CaptionRenderer([captions])(Image.new("RGB", shape), 0, size).size == (size, size)
+    assert CaptionRenderer([[]])(Image.new("RGB", shape), 0, size).size == (size, size)
 
 
 def test_punctuation_of_token_files_follows_its_word():
     image = Image.new("RGB", (40, 40))
-    spaced, plain = (draw_captions(image, [text], 240) for text in ("a woman 's hat , red .", "a woman's hat, red."))
+    texts = ("a woman 's hat , red .", "a woman's hat, red.")
+    spaced, plain = (CaptionRenderer([[text]])(image, 0, 240) for text in texts)
     assert spaced.tobytes() == plain.tobytes()
 
 
@@ -376,7 +377,7 @@ def test_lines_go_where_the_plan_says(monkeypatch):
         lambda pen, ends, colour, width: curves.append((ends, colour, width)),
     )
     image = Image.new("RGB", (8, 8))
-    draw_match((image, image), ("a", "b"), (["red cat"], ["red dog"]), VECTORS, 600)
+    CaptionExplainer([["red cat"], ["red dog"]], ["a", "b"], VECTORS)((0, 1), (image, image), 600)
     assert len(curves) == 2
     by_colour = {colour: ends for ends, colour, _ in curves}
     same, far = by_colour[(0, 114, 178)], by_colour[(213, 94, 0)]

@@ -14,7 +14,7 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.data import ImageFile, Split, Task
-from contml.data.renderers.classes import class_colour, draw_class
+from contml.data.renderers.classes import ClassRenderer, class_colour
 from contml.evaluation.retrieval import evaluate
 from contml.experiment import check, load
 from contml.losses import LOSSES
@@ -121,11 +121,12 @@ def test_a_drawn_label_is_framed_and_named(task):
         assert (picture.size, picture.mode) == ((size, size), "RGB")
         assert picture.getpixel((0, size // 2)) == class_colour(int(task.test.labels.class_ids[4]))
     plain = Image.new("RGB", (40, 40), "white")
-    named = np.asarray(draw_class(plain, "Ulfeger ulpifer", (9, 9, 9), 200))
+    draw = ClassRenderer(torch.arange(3), ["Ulfeger ulpifer", "x" * 500, ""])
+    named = np.asarray(draw(plain, 0, 200))
     assert named[175:196, 8:-8].mean() < 100  # the band of the name
     assert named[50:100, 50:100].min() == 255
-    assert draw_class(plain, "x" * 500, (9, 9, 9), 200).size == (200, 200)
-    assert np.asarray(draw_class(plain, "", (9, 9, 9), 100))[80:95, 20:80].min() == 255  # no room for a name
+    assert draw(plain, 1, 200).size == (200, 200)
+    assert np.asarray(draw(plain, 2, 100))[80:95, 20:80].min() == 255  # no room for a name
 
 
 def test_class_colours_are_apart():

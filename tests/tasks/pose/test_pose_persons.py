@@ -7,7 +7,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml.data.renderers import poses as rendering
-from contml.data.renderers.poses import draw_pose
+from contml.data.renderers.poses import PoseRenderer
 
 #: Joints that change places when an image is flipped left to right.
 LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
@@ -18,6 +18,11 @@ PARTS = {
     5: "left_leg_lower", 6: "right_arm_lower", 7: "right_arm_upper", 8: "right_arm_upper", 9: "left_arm_upper",
     10: "left_arm_upper", 11: "left_arm_lower", 12: "neck", 13: "head",
 }  # fmt: skip
+
+
+def draw_pose(image, joints, visible, size, skeleton, names=()):
+    """A picture with one pose."""
+    return PoseRenderer(joints[None], None if visible is None else visible[None], skeleton, names)(image, 0, size)
 
 
 @pytest.fixture(scope="module")
