@@ -13,7 +13,7 @@ Lifted Structured Feature Embedding", CVPR 2016; Musgrave, Belongie, Lim: "A Met
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -72,30 +72,38 @@ def recall_at_k(
     return {each: curve[min(each, len(curve)) - 1] for each in k}
 
 
-class _Gallery(TypedDict, total=False):
-    """The options of `recall_at_k` about the gallery."""
+def mean_average_precision_at_r(
+    embeddings: Tensor,
+    classes: Tensor,
+    *,
+    gallery: Tensor | None = None,
+    gallery_classes: Tensor | None = None,
+    exclude_singletons: bool = False,
+) -> float:
+    """MAP@R, with R the number of items of a query's class in the gallery. Arguments as for `recall_at_k`."""
+    data = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
+    return ClassRetrieval(*data, k=1).scores()["map_at_r"].model
 
-    gallery: Tensor | None
-    gallery_classes: Tensor | None
-    exclude_singletons: bool
 
-
-def mean_average_precision_at_r(embeddings: Tensor, classes: Tensor, **gallery: Unpack[_Gallery]) -> float:
-    """MAP@R, with R the number of items of a query's class in the gallery; arguments as of `recall_at_k`."""
-    return ClassRetrieval(*_check(embeddings, classes, **gallery), k=1).scores()["map_at_r"].model
-
-
-def r_precision(embeddings: Tensor, classes: Tensor, **gallery: Unpack[_Gallery]) -> float:
-    """R-precision: the mean share of the R nearest that are of the query's class; arguments as of `recall_at_k`."""
-    return ClassRetrieval(*_check(embeddings, classes, **gallery), k=1).scores()["r_precision"].model
+def r_precision(
+    embeddings: Tensor,
+    classes: Tensor,
+    *,
+    gallery: Tensor | None = None,
+    gallery_classes: Tensor | None = None,
+    exclude_singletons: bool = False,
+) -> float:
+    """R-precision: the mean share of the R nearest that are of the query's class. Arguments as for `recall_at_k`."""
+    data = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
+    return ClassRetrieval(*data, k=1).scores()["r_precision"].model
 
 
 def _check(
     queries: Tensor,
     classes: Tensor,
-    gallery: Tensor | None = None,
-    gallery_classes: Tensor | None = None,
-    exclude_singletons: bool = False,
+    gallery: Tensor | None,
+    gallery_classes: Tensor | None,
+    exclude_singletons: bool,
 ) -> tuple[QueryGallery, Tensor, Tensor]:
     """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
     if (gallery is None) != (gallery_classes is None):
