@@ -20,7 +20,7 @@ def order_by_distance(distances: Array, values: Array, nearest: Array, ordered: 
     """
     places, items = ordered.shape[1], distances.shape[1]
     placed, kept_distances = np.empty(places, np.int64), np.empty(places, nearest.dtype)
-    # Unsigned: numba then need not handle negative indices, and loops become vector instructions.
+    # Unsigned, so that numba need not handle negative indices and can vectorize the loops.
     candidates, first_place = np.empty(items, np.uint32), np.empty(items, np.uint32)
     distance_of = np.empty(items, distances.dtype)
     beyond[:] = 0

@@ -29,7 +29,7 @@ from contml.evaluation.ties import Ties
 _ROWS = 1 << 9
 #: Pairs of a query and an item of its class at a time.
 _PAIRS = 1 << 20
-#: In larger classes the nearest item is found by a search, in smaller ones by comparing all items.
+#: In larger classes the nearest item is found by a search, in others by comparing all items.
 _LARGE = 512
 
 
@@ -142,14 +142,14 @@ class ClassRetrieval:
         data: queries and gallery.
         query_class: class ids of the queries `[Q]`.
         gallery_class: class ids of the gallery `[G]`.
-        k: places of the rankings that are needed at least.
+        k: the least number of places in a ranking.
     """
 
     def __init__(self, data: QueryGallery, query_class: Tensor, gallery_class: Tensor, k: int) -> None:
         self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
         self.relevant = relevant_items(query_class, gallery_class, data.self_index)
         self.others = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
-        self._possible = float((self.relevant > 0).double().mean())
+        self._oracle = float((self.relevant > 0).double().mean())
         self.depth = max(k, int(self.relevant.max()))
         places = min(self.depth + 1, len(gallery_class))
         blocks = [self._block(part, places) for part in data.parts(places)]
@@ -178,20 +178,21 @@ class ClassRetrieval:
         """Recall@K for K = 1 ... largest; beyond the last place of the rankings, nearer items are counted."""
         data, first = self.data, self._first
         if largest > self.depth:
-            late = ((first.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
-            vectors = data.queries[late].to(data.device), data.gallery.to(data.device)
-            counted = nearest_of_class(*vectors, data.self_index[late], self.query_class[late], self.gallery_class)
+            unranked = ((first.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
+            vectors = data.queries[unranked].to(data.device), data.gallery.to(data.device)
+            query_class = self.query_class[unranked]
+            counted = nearest_of_class(*vectors, data.self_index[unranked], query_class, self.gallery_class)
             for values, new in zip(first, counted, strict=True):
-                values[late] = new
+                values[unranked] = new
         random = recall_by_chance(self.relevant, self.others, largest)
-        return curve_of("recall", first.recall(largest), random, torch.full_like(random, self._possible))
+        return curve_of("recall", first.recall(largest), random, torch.full_like(random, self._oracle))
 
     def scores(self) -> dict[str, Score]:
         """MAP@R and R-precision."""
         average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.others)
         precision = self._precision, self.relevant.double() / (self.relevant + self.others).clamp(min=1)
         return {
-            name: score_of(name, float(model.mean()), float(random.mean()), self._possible)
+            name: score_of(name, float(model.mean()), float(random.mean()), self._oracle)
             for name, (model, random) in {"map_at_r": average, "r_precision": precision}.items()
         }
 
@@ -205,11 +206,11 @@ class ClassRetrieval:
         place, more = torch.arange(self.k), self.k + 1  # one more: the query itself may be among them
         queries = torch.split(self.query_class.argsort(stable=True), counts.tolist())
         for number, rows, start, end in zip(numbers.tolist(), queries, first, stop, strict=True):
-            # The first `more + size of the class` items hold enough of other classes.
+            # The first `more + size of the class` items include enough items of other classes.
             others = (self.gallery_class[: end - start + more] != number).nonzero()[:, 0]
             order = torch.cat((by_class[start:end][:more], others))[:more]
-            passed = (order == self.data.self_index[rows, None]).cummax(1).values[:, : self.k]
-            out[rows] = order[(place + passed.long()).clamp(max=len(order) - 1)]
+            after_query = (order == self.data.self_index[rows, None]).cummax(1).values[:, : self.k]
+            out[rows] = order[(place + after_query.long()).clamp(max=len(order) - 1)]
         return out
 
 
@@ -223,8 +224,8 @@ def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tenso
 def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
     """R-precision and average precision at R `[q]` of rankings, 0 where R is 0: expectations over the orders of ties.
 
-    Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; given one,
-    the j places of the group before it hold j (p - 1)/(t - 1) others on average.
+    Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; if so,
+    the j places of the group before it hold j (p - 1)/(t - 1) relevant items on average.
 
     Args:
         same: which items are of the query's class, bool `[q, D]`, D at least the largest R.
@@ -245,7 +246,7 @@ def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ti
 def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor:
     """Average precision at R expected of a random ranking, `[Q]`.
 
-    With n items to rank, the i-th is relevant with probability R/n, and each before it then with (R - 1)/(n - 1).
+    With n items to rank, the i-th is relevant with probability R/n; then each item before it with (R - 1)/(n - 1).
     """
     r, n = relevant.double(), (relevant + others).double().clamp(min=1)
     inverse = 1 / torch.arange(1, int(relevant.max()) + 1, dtype=torch.float64)
@@ -259,11 +260,11 @@ def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor
 
 
 class FirstRelevant(NamedTuple):
-    """Where the nearest item of its own class is in the ranking of each query: all that Recall@K needs."""
+    """The place of the nearest item of the same class in the ranking of each query: Recall@K needs no more."""
 
-    nearer: Tensor  # [Q] items that are nearer
-    tied: Tensor  # [Q] items at the same distance, with the item itself
-    relevant: Tensor  # [Q] those of them of the query's class; 0: the gallery has none of its class
+    nearer: Tensor  # [Q] number of items that are nearer
+    tied: Tensor  # [Q] number of items at the same distance, with the item itself
+    relevant: Tensor  # [Q] number of these of the query's class; 0: the gallery has no item of this class
 
     def recall(self, k: int) -> Tensor:
         """Recall@K `[k]` for K = 1 ... k."""
@@ -285,7 +286,7 @@ def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> 
 
 
 def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
-    """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`. Without one, D are nearer."""
+    """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`; without one, `nearer` is D."""
     found, first = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
     nearer, tied, tied_relevant = (
         x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
@@ -311,7 +312,7 @@ def recall_by_chance(relevant: Tensor, others: Tensor, k: int) -> Tensor:
 def nearest_of_class(
     queries: Tensor, gallery: Tensor, self_index: Tensor, query_class: Tensor, gallery_class: Tensor
 ) -> FirstRelevant:
-    """Where the nearest item of each query's class is in the gallery, exactly, by counting nearer items.
+    """The place of the nearest item of each query's class in its ranking of the gallery, by counting.
 
     Args:
         queries: embeddings `[Q, d]`, finite.
@@ -336,8 +337,8 @@ def _nearest_of_class(
     ids = gallery_class[order]
     first, stop = torch.searchsorted(ids, query_class), torch.searchsorted(ids, query_class, right=True)
     size = stop - first
-    few = ((size > 0) & (size <= _LARGE)).nonzero()[:, 0]
-    for part in torch.split(few, _PAIRS // _LARGE):
+    small = ((size > 0) & (size <= _LARGE)).nonzero()[:, 0]
+    for part in torch.split(small, _PAIRS // _LARGE):
         rows = part.repeat_interleave(size[part])
         begin = (size[part].cumsum(0) - size[part]).repeat_interleave(size[part])
         cols = order[first[rows] + torch.arange(len(rows), device=q.device) - begin]

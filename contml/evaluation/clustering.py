@@ -1,8 +1,8 @@
 """Clusters of embeddings compared with classes: k-means, normalized mutual information and pairwise F1.
 
     NMI = 2 I(clusters; classes) / (H(clusters) + H(classes))
-    F1  = 2 P R / (P + R) over pairs of items: P = pairs of a cluster that are of one class, R = pairs of a class that
-          are in one cluster, each as a share
+    F1  = 2 P R / (P + R) over pairs of items: P = share of the pairs in one cluster that are of one class, R = share of
+          the pairs of one class that are in one cluster
 
 with k = the number of classes. Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via Lifted Structured Feature
 Embedding", CVPR 2016, Section 5; Manning, Raghavan, Schuetze: "Introduction to Information Retrieval", 16.3.
@@ -50,7 +50,7 @@ def cluster(embeddings: Tensor, k: int, *, seed: int = 0) -> Tensor:
 
 
 def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Generator) -> Tensor:
-    """Points `[k, d]`, drawn with probability proportional to the squared distance to the nearest drawn before."""
+    """Points `[k, d]`, drawn with probability proportional to the squared distance to the nearest centre so far."""
     chance = weights.double()
     nearest = torch.full((len(points),), torch.inf, device=points.device)
     chosen: list[int] = []
@@ -64,7 +64,7 @@ def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Ge
         nearest = torch.minimum(nearest, _assign(points, new)[1])
         nearest[torch.tensor(chosen, device=points.device)] = 0
         chance = weights * nearest.double()
-        if not bool(chance.sum() > 0):  # all others are too near for float32
+        if not bool(chance.sum() > 0):  # in float32 all other points are at distance 0
             chance = weights.double()
             chance[torch.tensor(chosen, device=points.device)] = 0
     return points[torch.tensor(chosen, device=points.device)]
@@ -73,15 +73,15 @@ def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Ge
 def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the nearest centre of each point `[N]` and its squared distance, without an N x k matrix."""
     squared = centres.square().sum(1)
-    at = torch.empty(len(points), dtype=torch.int64, device=points.device)
+    nearest = torch.empty(len(points), dtype=torch.int64, device=points.device)
     distance = torch.empty(len(points), device=points.device)
     step = max(1, _ENTRIES // len(centres))
     for start in range(0, len(points), step):
         part = slice(start, start + step)
         score = torch.addmm(squared, points[part], centres.T, alpha=-2)
-        distance[part], at[part] = score.min(1)
+        distance[part], nearest[part] = score.min(1)
         distance[part] += points[part].square().sum(1)
-    return at, distance.clamp_(min=0)
+    return nearest, distance.clamp_(min=0)
 
 
 def _kmeans_faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
@@ -98,10 +98,10 @@ def _kmeans_faiss(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
 def _kmeans_torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
     weight = weights.double()
     for _ in range(ITERATIONS):
-        at = _assign(points, centres)[0]
+        assigned = _assign(points, centres)[0]
         # Sorted by cluster, sums are differences of running sums: deterministic, unlike atomic adds.
-        order = at.argsort(stable=True)
-        ends = torch.searchsorted(at[order], torch.arange(len(centres), device=at.device), right=True)
+        order = assigned.argsort(stable=True)
+        ends = torch.searchsorted(assigned[order], torch.arange(len(centres), device=points.device), right=True)
         running = torch.nn.functional.pad((points[order].double() * weight[order, None]).cumsum(0), (0, 0, 1, 0))
         mass = torch.nn.functional.pad(weight[order].cumsum(0), (1, 0))
         sums = running[ends].diff(dim=0, prepend=running[:1])
@@ -125,29 +125,29 @@ def cluster_scores(embeddings: Tensor, classes: Tensor, seed: int = 0) -> dict[s
 def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Sizes of the groups of x `[N]`, of y `[N]`, and of the intersections that are not empty, each in float64."""
     x, y = (torch.unique(ids, return_inverse=True)[1].cpu() for ids in (x, y))
-    both = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
-    return x.bincount().double(), y.bincount().double(), both.double()
+    intersections = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
+    return x.bincount().double(), y.bincount().double(), intersections.double()
 
 
 def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
-    """NMI of two integer labellings `[N]`, normalized by the mean of the entropies; 1 where both are one group.
+    """NMI of two integer labellings `[N]`, normalized by the mean of the entropies; 1 if each has only one group.
 
     It is the arithmetic mean, as in scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI".
     """
-    a, b, both = contingency(classes, clusters)
+    a, b, intersections = contingency(classes, clusters)
     h = _entropy(a) + _entropy(b)
-    return 2 * (h - _entropy(both)) / h if h > 0 else 1.0
+    return 2 * (h - _entropy(intersections)) / h if h > 0 else 1.0
 
 
 def pairwise_f1(classes: Tensor, clusters: Tensor) -> float:
     """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if there is no such pair."""
-    a, b, both = contingency(classes, clusters)
+    a, b, intersections = contingency(classes, clusters)
     total = _pairs(a) + _pairs(b)
-    return 2 * _pairs(both) / total if total > 0 else 1.0
+    return 2 * _pairs(intersections) / total if total > 0 else 1.0
 
 
 def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
-    """The expected NMI of clusters of the same sizes with items drawn at random.
+    """The expected NMI of random clusters of the same sizes.
 
     (NMI - this) / (1 - this) is the adjusted mutual information of Vinh, Epps, Bailey: "Information Theoretic Measures
     for Clusterings Comparison", JMLR 2010, whose equation 24a gives the sum.
@@ -158,7 +158,7 @@ def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
 
 
 def f1_by_chance(classes: Tensor, clusters: Tensor) -> float:
-    """The expected pairwise F1 of clusters of the same sizes with items drawn at random."""
+    """The expected pairwise F1 of random clusters of the same sizes."""
     a, b, _ = contingency(classes, clusters)
     n = float(a.sum())
     total = _pairs(a) + _pairs(b)

@@ -93,7 +93,7 @@ def mean_label_distance_at(label_distances: Tensor) -> Tensor:
 
 
 def gains(label_distances: Tensor) -> Tensor:
-    """`1 / (1 + D_y)`: depends on the unit of the label distance."""
+    """`1 / (1 + D_y)`: it depends on the unit of the label distance."""
     return 1 / (1 + label_distances.double())
 
 
@@ -109,7 +109,7 @@ def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
 
 
 def spearman(x: Tensor, y: Tensor) -> float:
-    """Spearman's rank correlation of x `[P]` and y `[P]`, ties by mean rank; NaN where one of them is constant."""
+    """Spearman's rank correlation of x `[P]` and y `[P]`, ties get their mean rank; NaN if x or y is constant."""
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return float("nan")
     from scipy.stats import spearmanr  # here: it takes a while to import

@@ -16,7 +16,7 @@ _ENTRIES = 1 << 23
 
 
 def search_device(device: torch.device | str) -> torch.device:
-    """Where to search if data are on `device`: there if it is CUDA, else on the CPU (others have no float64)."""
+    """The device that searches data on `device`: the same if it is CUDA, else the CPU (others have no float64)."""
     return torch.device(device if torch.device(device).type == "cuda" else "cpu")
 
 
@@ -92,10 +92,10 @@ class QueryGallery:
         Yields rows `[n]` of `found` and which items tie, bool `[n, G]`; nothing if there are no such ties.
         """
         queries = torch.arange(len(self.queries))[part]
-        cut_off = (found.values[:, -1] == found.values[:, -2]).nonzero()[:, 0]
+        tied_at_end = (found.values[:, -1] == found.values[:, -2]).nonzero()[:, 0]
         step = max(1, _ENTRIES // len(self.gallery))
-        for start in range(0, len(cut_off), step):
-            rows = cut_off[start : start + step]
+        for start in range(0, len(tied_at_end), step):
+            rows = tied_at_end[start : start + step]
             vectors, last = self.queries[queries[rows]], found.values[rows, -1].tolist()
             tied = torch.stack([(self._exact.of(x) == d).cpu() for x, d in zip(vectors, last, strict=True)])
             tied.scatter_(1, found.positions[rows], False)

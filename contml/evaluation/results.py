@@ -21,7 +21,7 @@ FORMS = ("random", "normalized")
 class Score:
     """The value of one metric for the model, at random (its expectation), and for the oracle.
 
-    Random is a random ranking, or clusters of the same sizes with items drawn at random.
+    "At random" means a random ranking, or random clusters of the same sizes.
     """
 
     title: str
@@ -70,7 +70,7 @@ def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Sco
 class Evaluation:
     """The metrics of one evaluation, as they are written to `evaluation.json`.
 
-    `curves` are by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
+    `curves`: by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
     value at K. `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"). `recall_at`
     are the K at which tables show Recall@K. `skipped` is the number of images that could not be read.
     `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of them,

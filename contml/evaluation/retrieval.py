@@ -204,7 +204,7 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
     """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
 
     Args:
-        distances: of each query to the items of its list `[Q, C]`, which are ranked by them; any increasing function.
+        distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
         label_distances: of the same pairs `[Q, C]`, at least 0.
         k: one K or more, each 1 to C.
 

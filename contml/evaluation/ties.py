@@ -6,7 +6,7 @@
     size:       1    3    3    3    1    2          items of the group
 
 A metric of one order of tied items, such as the order of files, would be arbitrary, and so would the score of a
-collapsed embedding. The expectation does not depend on the order of the items, and is the usual metric without ties.
+collapsed embedding. The expectation does not depend on this order; without ties it is the usual metric.
 McSherry, Najork: "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores",
 ECIR 2008. Items tie when their float64 distances are equal (`contml.distances.exact`).
 """

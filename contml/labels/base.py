@@ -26,8 +26,8 @@ class LabelSpace(ABC):
     """Packed labels of some items, one row per item, and the label distances between any two of them.
 
     `labels[rows]` is a batch or a subset of the items, and a label space too, which can be indexed again; `rows` are
-    row numbers in the *root*, the space that was built from the labels of a data set. A new label space packs its
-    labels in the constructor and writes one method, `distances`.
+    row numbers in the *root*, the space that was built from the labels of a data set. A subclass packs its
+    labels in the constructor and implements one method, `distances`.
 
     Args:
         packed: the labels by name, one row per item: tensors `[N, ...]`, or label spaces. They become attributes
@@ -60,7 +60,7 @@ class LabelSpace(ABC):
 
     @abstractmethod
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Exact label distances `[X, Y]` of the items of x to those of y: the method that a new label space writes.
+        """Exact label distances `[X, Y]` of the items of x to those of y: the one method that a subclass implements.
 
         x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype.
         """

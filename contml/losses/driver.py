@@ -40,7 +40,7 @@ class Block:
     Attributes:
         scores: similarities or distances `[A, B]`, as the loss declares in `distance`.
         label_distances: `[A, B]`; 0 for positives.
-        weights: `[A, B]`: how much a pair counts; 0 for an anchor with itself, with the same image in a memory, and for
+        weights: `[A, B]`: how much a pair counts; 0 for an anchor with itself, with its own image in a memory, and for
             pairs that a miner leaves out.
         self_index: the position of each anchor among the items `[A]`; None where anchors are not items (proxies).
         anchor_class: class ids `[A]`, where labels are classes.
@@ -108,7 +108,7 @@ class Comparison:
 
 
 class PairLoss(nn.Module):
-    """Base of the pair losses: a subclass declares what it compares and writes its formula, `values`.
+    """Base of the pair losses: a subclass declares what it compares and implements its formula, `values`.
 
     Class attributes that a subclass sets:
 
@@ -214,7 +214,7 @@ class PairLoss(nn.Module):
         return self.block_rows or max(1, entries // max(len(comparison.y), 1))
 
     def sums(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """Sums of values and of counts over the anchors, `[T]` each; values carry the gradient."""
+        """Sums of values and of counts over the anchors, `[T]` each; only the values have a gradient."""
         x, y = comparison.x, comparison.y
         step = self.rows_of_a_block(comparison)
         if len(x) <= step:
@@ -257,7 +257,7 @@ class PairLoss(nn.Module):
 
 
 class _Blocked(torch.autograd.Function):
-    """`PairLoss.sums` over blocks of rows; computes the gradients of each block at once and adds them up."""
+    """`PairLoss.sums` over blocks of rows; computes the gradients of each block in forward and adds them up."""
 
     @staticmethod
     def forward(

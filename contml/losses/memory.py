@@ -3,7 +3,7 @@
     L = loss of the anchors of the batch against (batch, memory);   then the batch replaces the oldest embeddings
 
 Wang, Zhang, Huang, Scott: "Cross-Batch Memory for Embedding Learning", CVPR 2020. Embeddings drift slowly, so those of
-a few steps ago are close to what the model would give now. With each embedding the memory keeps the row number of its
+a few steps ago are close to those of the current model. With each embedding the memory keeps the row number of its
 label in the label space of the data set, so that it works with labels of any kind.
 """
 
@@ -90,8 +90,8 @@ class CrossBatchMemory(nn.Module):
         check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)
         batch = as_labels("CrossBatchMemory", self.requires, labels, embeddings, positions)
-        rows, items = self._rows_of(batch)
-        self._check(embeddings, items)
+        rows, space_length = self._rows_of(batch)
+        self._check(embeddings, space_length)
         rows = rows.to(embeddings.device, torch.int64)
         if len(self):
             value = self._with_memory(embeddings, batch, rows, positions)
@@ -99,7 +99,7 @@ class CrossBatchMemory(nn.Module):
             value = self.loss(embeddings, batch, anchors=positions)
         if self.training:
             if self.steps >= self.start:
-                self._write(embeddings.detach(), rows, items)
+                self._write(embeddings.detach(), rows, space_length)
             self.steps += 1
         return value
 
@@ -137,22 +137,22 @@ class CrossBatchMemory(nn.Module):
             )
         return batch.class_ids, _CLASS_IDS
 
-    def _check(self, embeddings: Tensor, items: int) -> None:
-        if self._space_length not in (_EMPTY, items):
+    def _check(self, embeddings: Tensor, space_length: int) -> None:
+        if self._space_length not in (_EMPTY, space_length):
             allowed = f"must be {_describe(self._space_length)}, as in the memory"
-            raise InputError("labels", _describe(items), allowed, "use one label space, or call reset()")
+            raise InputError("labels", _describe(space_length), allowed, "use one label space, or call reset()")
         dim = self.embeddings.shape[1]
         if dim not in (0, embeddings.shape[1]):
             allowed = f"must have {dim}, as in the memory"
             raise InputError("embeddings", f"{embeddings.shape[1]} dimensions", allowed)
 
     @torch.no_grad()
-    def _write(self, embeddings: Tensor, rows: Tensor, items: int) -> None:
+    def _write(self, embeddings: Tensor, rows: Tensor, space_length: int) -> None:
         x = full_precision(embeddings)
         if self.written == 0:
             self.embeddings = x.new_zeros(self.size, x.shape[1])
         self.embeddings, self.rows = self.embeddings.to(x.device), self.rows.to(x.device)
-        self._space_length = items
+        self._space_length = space_length
         kept = min(len(x), self.size)
         first = self.written + len(x) - kept
         positions = torch.arange(first, first + kept, device=x.device) % self.size
@@ -185,5 +185,5 @@ def _check_loss(loss: nn.Module) -> PairLoss:
     return loss
 
 
-def _describe(items: int) -> str:
-    return "integer classes" if items == _CLASS_IDS else f"rows of a label space of {items} items"
+def _describe(space_length: int) -> str:
+    return "integer classes" if space_length == _CLASS_IDS else f"rows of a label space of {space_length} items"

@@ -20,7 +20,7 @@ from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
-#: Length of the runs whose pairs are compared one by one; longer runs are merged.
+#: Within runs of this length all pairs are compared; longer runs are merged as in a merge sort.
 _RUN_LENGTH = 16
 
 
@@ -122,13 +122,13 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
     """Counts of active dense triplets with each item as the nearer and as the farther `[A, B]`; all triplets `[A]`.
 
     Items are sorted by label distance and counted as in a merge sort: O(B log^2 B) per row. Items at equal label
-    distances are in descending order of d, so that each of their pairs counts as active, and this known number is
-    subtracted.
+    distances are in descending order of d, so that each of their pairs is counted as active; the number of
+    these pairs is then subtracted.
     """
     order = d.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True)
     label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
-    label_distances, second = label_distances.sort(dim=1, stable=True)
-    order = order.gather(1, second)
+    label_distances, by_label = label_distances.sort(dim=1, stable=True)
+    order = order.gather(1, by_label)
     rank, size = _rank_in_ties(label_distances)
     is_member = member.gather(1, order)
     x = d.gather(1, order).masked_fill(~is_member, torch.inf)

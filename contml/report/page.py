@@ -33,7 +33,7 @@ def write_report(
 ) -> Path:
     """Write `report.html` into the folder, and its plots beside it as PNG; returns the path of the page.
 
-    Where the split has an explainer, it also draws `match.png`: how the label distance of a pair is made up.
+    Where the split has an explainer, it also draws `match.png`: the parts of the label distance of a pair.
 
     Args:
         folder: where to write; made if it does not exist. Every file is replaced as a whole or not at all.

@@ -193,7 +193,7 @@ class Trainer:
         return loss.detach()
 
     def evaluate(self) -> tuple[Evaluation, Ranking]:
-        """Embed the test split, each process its share, and evaluate the ranking."""
+        """Embed the test split, divided between the processes, and evaluate the ranking."""
         if self.test is None:
             raise InputError("test", "missing", hint="give the trainer a test split")
         rank, processes = world()
@@ -249,7 +249,7 @@ class Trainer:
             self.epoch, self.step, self.best = numbers["epoch"], numbers["step"], numbers["best"]
             self._started = True
         if self.accelerator.is_main_process:
-            # If the state was saved before the evaluation at the end of an epoch, that row will be written again.
+            # If the state was saved before the evaluation at the end of an epoch, its row will be written again.
             self.run.rewind(self.done if path.exists() else -1, evaluated=self.step < self.steps)
 
     def _train_epoch(self, progress: TrainingProgress) -> None:

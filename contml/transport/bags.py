@@ -12,7 +12,7 @@ from contml.distances._compiled import Floats, Ints
 
 
 class Bags(NamedTuple):
-    """Packed caption sets. Set s has captions sets[s] to sets[s + 1], caption c entries starts[c] to starts[c + 1]."""
+    """Packed caption sets. Set s has captions sets[s]:sets[s + 1], caption c has entries starts[c]:starts[c + 1]."""
 
     words: Ints  # [E] int64, word numbers, ascending within a caption
     counts: Ints  # [E] int64, how often the word occurs in the caption
@@ -78,7 +78,7 @@ def split_sets(sizes: Ints, most: int) -> list[Ints]:
 
 
 def _members(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """The members of the chosen ranges edges[r] to edges[r + 1], one range after the other, and the new edges."""
+    """The members of the chosen ranges edges[r]:edges[r + 1], range after range, and the new edges."""
     lengths = edges[chosen + 1] - edges[chosen]
     new = np.concatenate(([0], np.cumsum(lengths)))
     return np.repeat(edges[chosen] - new[:-1], lengths) + np.arange(new[-1]), new

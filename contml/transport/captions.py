@@ -68,7 +68,7 @@ def caption_distance(
 
 
 def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vectors) -> list[Match]:
-    """An optimal plan from caption a to caption b, by POT: which words move to which, and how much. For plots.
+    """An optimal plan from caption a to caption b: which words move to which, and how much. For plots; solved by POT.
 
     Shares sum to 1, and share * distance to W(a, b). Sorted by contribution to W, then by share, largest first.
 
@@ -82,7 +82,7 @@ def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vect
     common = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
     rest_x, rest_y = x.counts / x.totals[0], y.counts / y.totals[0]
-    for word in common:  # words of both captions are not moved: the solver might choose another plan of equal cost
+    for word in common:  # words of both captions stay: the solver might choose another plan of equal cost
         i, j = int(np.searchsorted(x.words, word)), int(np.searchsorted(y.words, word))
         plan[i, j] = min(rest_x[i], rest_y[j])
         rest_x[i] -= plan[i, j]

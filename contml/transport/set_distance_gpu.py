@@ -100,7 +100,7 @@ def _to_device(device: torch.device, array: Floats | Ints) -> Tensor:
 
 
 def _keys(bags: Bags) -> Ints:
-    """A hash of each caption, equal for equal captions; in a pair, the caption with the smaller hash is in the rows."""
+    """A hash of each caption, equal for equal captions; the caption with the smaller hash becomes the rows."""
     mixed = bags.words.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + bags.counts.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.add.reduceat(mixed ^ (mixed >> np.uint64(32)), bags.starts[:-1]).view(np.int64)

@@ -35,7 +35,7 @@ class PackedPairs(NamedTuple):
     places: Tensor  # [E] int64: the distance of a word of x and a word of y is costs[sum of their places]
     starts: Tensor  # [K+1] int64
     totals: Tensor  # [K] int32
-    keys: Tensor  # [K] int64: the caption of the smaller key is in the rows, whether it is of x or of y
+    keys: Tensor  # [K] int64: the caption with the smaller key becomes the rows, whether it is of x or of y
     costs: Tensor  # [any] float32
 
 
@@ -171,8 +171,8 @@ def _send_on_tight_arcs(reduced, supply, demand, i, j, tile: tl.constexpr):
 def _search(reduced, flow, unsent, unmet):
     """Find shortest paths from all rows with unsent supply to the nearest column with unmet demand.
 
-    Returns the distances of rows [T,1] and the columns they were reached through (-1: unsent supply), the distances of
-    columns [1,T] and the rows they were reached from, and the nearest distance. Distances beyond the nearest are only
+    Returns the distances of rows [T,1] and the columns before them on the path (-1: unsent supply), the distances of
+    columns [1,T] and the rows before them, and the nearest distance. Distances beyond the nearest are only
     upper bounds. A path is replaced only by a strictly shorter one, so ties cannot close a loop.
     """
     row_distance = tl.where(unsent > 0, 0.0, float("inf")).to(tl.float64)

@@ -15,7 +15,7 @@ from contml.distances.euclidean import recompute
 
 #: Vocabularies of at most this many words keep all distances: at most 900 MB.
 WHOLE = 15_000
-#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction, so equal vectors are at 0.
+#: Squared distances below this share of |x|^2 + |y|^2 are recomputed by subtraction: equal vectors have distance 0.
 _CANCELS = 1e-6
 _BLOCK = 1024
 
@@ -47,7 +47,7 @@ class WordCosts:
         return self._whole is not None
 
     def on(self, device: torch.device) -> Tensor:
-        """What is kept, on a device: all distances `[V, V]` in float32, or else the vectors `[V, d]` in float64."""
+        """All distances `[V, V]` in float32 on a device, if they are kept, else the vectors `[V, d]` in float64."""
         if device not in self._by_device:
             self._by_device[device] = torch.from_numpy(self.vectors if self._whole is None else self._whole).to(device)
         return self._by_device[device]

@@ -30,7 +30,7 @@ _FIXED: dict[str, Colour] = {
     "bark": (98, 68, 44), "beak": (240, 160, 40), "eye": (24, 24, 28), "cork": (150, 110, 66),
     "string": (70, 70, 76), "wood": (116, 82, 52),
 }  # fmt: skip
-#: Colours from top to horizon, and from horizon to bottom.
+#: Colours at the top, just above the horizon, just below it, and at the bottom.
 _BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
     "grass": ((150, 196, 236), (206, 228, 242), (128, 178, 84), (92, 148, 62)),
     "beach": ((120, 190, 232), (96, 164, 204), (236, 214, 160), (222, 194, 134)),
@@ -41,7 +41,7 @@ _BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
 
 
 class Part(NamedTuple):
-    """One shape of a thing. paint: "body" has the pattern, "dark" and "light" are shades of it, others are fixed."""
+    """One shape of a thing. paint: "body" has the pattern, "dark" and "light" are shades, others are in `_FIXED`."""
 
     paint: str
     shape: str  # polygon, ellipse, arc
@@ -207,12 +207,13 @@ def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image
 
 
 def _cast_shadow(canvas: Image.Image, thing: Thing, box: Box) -> None:
-    width, flat = box[2] - box[0], max(3, (box[2] - box[0]) // 5)
-    mask = Image.new("L", (width, flat))
-    ImageDraw.Draw(mask).ellipse((width // 12, 0, width - 1, flat - 1), fill=95)
-    canvas.paste((20, 20, 30), (box[0] + width // 14, round(thing.base * canvas.width) - flat * 2 // 3), mask)
+    width, height = box[2] - box[0], max(3, (box[2] - box[0]) // 5)
+    mask = Image.new("L", (width, height))
+    ImageDraw.Draw(mask).ellipse((width // 12, 0, width - 1, height - 1), fill=95)
+    canvas.paste((20, 20, 30), (box[0] + width // 14, round(thing.base * canvas.width) - height * 2 // 3), mask)
 
 
+#: A lookup table that halves the values of a mask.
 _HALF = [value // 2 for value in range(256)]
 
 

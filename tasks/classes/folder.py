@@ -22,15 +22,15 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
     """Folders of images: `ROOT/train/CLASS/a.jpg`, or `ROOT/CLASS/a.jpg` and a rule for the split.
 
     All images in the folder of a class, and in folders inside it, are of that class. Hidden files and folders, and the
-    `._` files of a Mac, are skipped. For a query set and a gallery, name the folders `train`, `query` and `gallery`;
+    `._` files of macOS, are skipped. For a query set and a gallery, name the folders `train`, `query` and `gallery`;
     otherwise every test image is a query against all other test images.
 
     Args:
-        root: the folder.
+        root: the folder of the data set.
         split: "folders": the folder has train and test (or query and gallery) with the classes in them; "half": the
             first half of the classes, in the order of their names, is for training, the rest for testing; or the name
             of a CSV file in the folder with columns "class" and "split" ("train", "test", or empty: not used).
-        depth: how many nested folders name a class: 2 for `ROOT/train/Greek/alpha/a.png`, class "Greek/alpha".
+        depth: the number of nested folders that name a class: 2 for `ROOT/train/Greek/alpha/a.png`, "Greek/alpha".
     """
     path = data_folder(root, "your folders of images")
     check_at_least(1, depth=depth)
@@ -98,7 +98,7 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
 
 
 def _is_skipped(place: Path, name: str) -> bool:
-    """Whether a folder is hidden, a Mac's, or a link back to a folder that contains it."""
+    """Whether a folder is hidden, `__MACOSX`, or a link to a folder that contains it."""
     if name.startswith(".") or name == "__MACOSX":
         return True
     return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())

@@ -40,26 +40,26 @@ def files(
 
     Label maps are PNG files, grey (1 to 16 bits) or with a palette. An image and its map have the same name
     (`images/a.jpg` and `labels/a.png`), or a CSV file names them in its columns `image` and `label` (paths in the
-    folder). Its column `split`, if there is one, holds "train", "test", "query" (a test image that is a query) or
+    folder). Its optional column `split` holds "train", "test", "query" (a test image that is a query) or
     nothing (the image is not used). A map may have another size than its image, but not another aspect ratio. If no
     queries are named, the first fifth of the test images are the queries and the rest the gallery. Images with at most
     half of their map labelled are excluded and counted.
 
     Args:
         root: the folder of the data set.
-        pairs: the CSV file in it that names images and maps; default: they are found by name.
-        images: the folder of images in it, or a list of folders, where there is no CSV file.
-        labels: the folder of label maps in it, if there is no CSV file.
+        pairs: the CSV file in `root` that names images and maps; default: they are found by name.
+        images: the folder of images in `root`, or a list of folders, if there is no CSV file.
+        labels: the folder of label maps in `root`, if there is no CSV file.
         split: lists of image names, with or without folder and suffix: a JSON file with "train", "test" and perhaps
             "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and perhaps
             query.txt. Default: the column "split" of the CSV file.
         classes: the number of classes; default: the highest class number plus one.
         ignore: the class number of ignored pixels, such as 255.
         names: a CSV file in the folder that describes the class numbers in its first column.
-        column: the column of that file by which class numbers are grouped: equal texts become one class.
-        groups: which texts of the column are classes, in order; texts joined by "+" are one class, all others are
-            ignored. Default: every text is a class.
-        side: maps are resized to this many pixels square; null: not resized, so all must have one size.
+        column: the column of that file by which class numbers are grouped: equal values become one class.
+        groups: which values of the column are classes, in order; values joined by "+" are one class, all others are
+            ignored. Default: every value is a class.
+        side: maps are resized to this many pixels square; null: maps are not resized and must all have one size.
     """
     folder = data_folder(root, "your images and label maps")
     if (names is None) != (column is None) or (groups is not None and column is None):
@@ -80,15 +80,15 @@ def files(
     else:
         parts = split_by_column(source, "split", ((pair, pair.split) for pair in found), left_out=("",))
     parts = with_queries(source, parts)
-    every = [*parts.train, *parts.queries, *parts.gallery]
+    all_pairs = [*parts.train, *parts.queries, *parts.gallery]
     grouping = None if names is None else read_groups(folder / names, str(column), groups)
-    given = [str(pair.label) for pair in every], _read_maps(every, side)
-    maps, count, ignored = to_classes(*given, classes, ignore, grouping)
+    map_names = [str(pair.label) for pair in all_pairs]
+    maps, count, ignored = to_classes(map_names, _read_maps(all_pairs, side), classes, ignore, grouping)
 
     def make(rows: slice, queries: int) -> Split:
         return make_split(
-            [ImageFile(pair.image) for pair in every[rows]],
-            [str(pair.image) for pair in every[rows]],
+            [ImageFile(pair.image) for pair in all_pairs[rows]],
+            [str(pair.image) for pair in all_pairs[rows]],
             maps[rows],
             classes=count,
             ignore=ignored,
@@ -135,7 +135,7 @@ class _Pair(NamedTuple):
 
 
 def _pairs_by_name(images: Sequence[Path], labels: Path) -> list[_Pair]:
-    """The images of folders with the maps of the same names in another; nested folders are the same in all.
+    """The images in folders, each with the map of the same name in `labels`; subfolders have the same names in all.
 
     Raises:
         InputError: no such folder, no images, or two files of one name.
@@ -175,7 +175,7 @@ def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
     """The split by lists of image names: a JSON file, or a folder of text files.
 
     Raises:
-        InputError: no such file, not such lists, a name that no image or more than one image has, or an image twice in
+        InputError: no such file, other content, a name of no image or of more than one image, or an image twice in
             a list or in train and test.
     """
     pairs_of: dict[str, list[_Pair]] = {}
@@ -197,7 +197,7 @@ def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
 
 
 def _by_stem(folders: Sequence[Path], suffixes: tuple[str, ...]) -> dict[str, tuple[Path, Path]]:
-    """The files in folders, and in folders in these, by their names without suffix; with the folder of each."""
+    """(folder, path) of the files in folders and their subfolders, by relative path without suffix."""
     files: dict[str, tuple[Path, Path]] = {}
     for folder in folders:
         before = set(files)  # of two folders that have a file of this name, the first is used

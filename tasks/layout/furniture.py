@@ -10,7 +10,7 @@ import numpy as np
 from .materials import Colour, choose_colour, choose_wood
 from .views import WALL_PLANES, Array, View
 
-#: The largest share of the picture that one piece may cover, and all pieces together.
+#: The largest share of the picture that one piece may cover, and the largest sum over all pieces, which may overlap.
 _LARGEST, _COVERED = 0.5, 1.1
 #: The eight corners of a box: low or high in each direction.
 _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
@@ -26,7 +26,7 @@ class Box(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A box of a piece of furniture: its extent along the wall, away from it and up, and the number of its colour."""
+    """A box of a piece of furniture: its extents along the wall, away from it and up, and the number of its colour."""
 
     along: tuple[float, float]
     out: tuple[float, float]
@@ -53,10 +53,10 @@ def furnish(rng: np.random.Generator, view: View) -> list[Box]:
     return boxes
 
 
-def windows(view: View, boxes: list[Box]) -> Array:
-    """Left, top, right, bottom `[N, 4]`, in image widths, of the part of the picture that each box can cover.
+def picture_boxes(view: View, boxes: list[Box]) -> Array:
+    """Bounding boxes `[N, 4]` in the picture: left, top, right, bottom of each box, in image widths.
 
-    The whole picture where a box reaches behind the camera; left >= right or top >= bottom where it is not visible.
+    The whole picture if a box reaches behind the camera; left >= right or top >= bottom if it is not visible.
     """
     corners = np.array([(box.low, box.high) for box in boxes])[:, _CORNERS, (0, 1, 2)]  # [N,8,3]
     x, y, z = np.moveaxis((corners - view.eye) @ view.turn, 2, 0)
@@ -70,7 +70,7 @@ def windows(view: View, boxes: list[Box]) -> Array:
 
 def _share(view: View, box: Box) -> float:
     """The share of the picture that a box can cover."""
-    left, top, right, bottom = windows(view, [box])[0].tolist()
+    left, top, right, bottom = picture_boxes(view, [box])[0].tolist()
     return float(max(right - left, 0) * max(bottom - top, 0))
 
 
@@ -86,23 +86,23 @@ def _overlap(a: Box, b: Box) -> bool:
 
 
 def _piece(rng: np.random.Generator, view: View) -> list[Box]:
-    """One piece of furniture against a wall, or at a distance from it; nothing where it does not fit."""
+    """One piece of furniture at a wall or at a distance from it; no box if it does not fit."""
     kind, wall, along, out, free = rng.random(5).tolist()
     length, parts = _KINDS[int(kind * len(_KINDS))](rng.random(4).tolist())
     colours = [choose_colour(rng, 0.75), choose_colour(rng, 0.5), choose_wood(rng)]
     walls = [plane for plane in WALL_PLANES if view.surfaces[plane]]
     plane = walls[int(len(walls) * wall)]
     across = 2 if plane < 2 else 0
-    spare = view.room[across] - length
-    spare_out = view.room[2 - across] - max(part.out[1] for part in parts)
-    if spare < 0 or spare_out < 0:
+    space_along = view.room[across] - length
+    space_out = view.room[2 - across] - max(part.out[1] for part in parts)
+    if space_along < 0 or space_out < 0:
         return []
-    start, gap = spare * along, spare_out * out if free < 0.25 else 0.0
+    start, gap = space_along * along, space_out * out if free < 0.25 else 0.0
     return [_placed(part, plane, across, start, gap, view, colours[part.colour]) for part in parts]
 
 
 def _placed(part: Part, plane: int, across: int, start: float, gap: float, view: View, colour: Colour) -> Box:
-    """A part in the room's axes."""
+    """A part as a box in the room's axes."""
     low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
     low[across], high[across] = start + part.along[0], start + part.along[1]
     near, far = gap + part.out[0], gap + part.out[1]

@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from contml._support.validation import check_at_least
 
-from .furniture import Box, furnish, windows
+from .furniture import Box, furnish, picture_boxes
 from .materials import Colour, ceiling, choose_colour, choose_wood, floor, mix, recolour, wall
 from .views import CEILING_PLANE, FLOOR_PLANE, Array, View, cast, choose_view, meet, surface_map
 
@@ -159,7 +159,7 @@ def _paint_boxes(rng: Generator, view: View, picture: Array, rays: Array, length
     """Paint furniture over the surfaces, nearest in front; only pixels that a box can cover are tested."""
     depth = lengths.copy()
     gloom = 0.7 + 0.35 * float(rng.random())
-    edges = (windows(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()
+    edges = (picture_boxes(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()
     for box, (left, top, right, bottom) in zip(boxes, edges, strict=True):
         part = slice(int(top), math.ceil(bottom)), slice(int(left), math.ceil(right))
         if part[0].start >= part[0].stop or part[1].start >= part[1].stop:
@@ -169,9 +169,9 @@ def _paint_boxes(rng: Generator, view: View, picture: Array, rays: Array, length
         side = np.zeros(depth[part].shape, np.uint8)
         for axis in range(3):
             ray = rays[axis][part]
-            slow = np.where(np.abs(ray) < 1e-6, np.float32(1e-6), ray)
-            enter = np.float32(box.low[axis] - view.eye[axis]) / slow
-            leave = np.float32(box.high[axis] - view.eye[axis]) / slow
+            direction = np.where(np.abs(ray) < 1e-6, np.float32(1e-6), ray)
+            enter = np.float32(box.low[axis] - view.eye[axis]) / direction
+            leave = np.float32(box.high[axis] - view.eye[axis]) / direction
             first = np.minimum(enter, leave)
             side[first > near] = axis
             np.maximum(near, first, out=near)

@@ -48,7 +48,7 @@ def lsun(
 
     The folder holds `training.mat`, `validation.mat`, `images/NAME.jpg` and `layout_seg/NAME.mat`. The numbers in these
     maps have no meaning; layout type and corner points define the surfaces. Or the folder holds the corrected copy:
-    `surface_relabel/train/NAME.jpg` and `NAME.mat`, the same in `val`, with or without the two record files. Surfaces
+    `surface_relabel/train/NAME.jpg` and `NAME.mat`, the same in `val/`, with or without the two record files. Surfaces
     are 1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling; all else is unknown and ignored. Images of a type
     other than 0 to 10 have no layout: they are excluded and counted, as are annotations whose map and corner points
     disagree. The test images of the challenge have no public layouts. The paper's split of the validation images into
@@ -57,7 +57,7 @@ def lsun(
     Args:
         root: the folder of the data set.
         maps: "surface_relabel" or "layout_seg": the folder of maps; "auto": the first of these that exists; "points":
-            maps are drawn from layout types and corner points, no files of maps are needed.
+            maps are drawn from layout types and corner points, without files of maps.
         side: maps are resized to this many pixels square.
         queries: this many of the first validation images are queries, the others the gallery; default: a fifth; 0:
             every validation image is a query.

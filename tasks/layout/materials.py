@@ -1,4 +1,7 @@
-"""Colours, and the materials of walls, floors and ceilings: colours of points on a plane, in metres."""
+"""Colours, and the materials of walls, floors and ceilings: colours `[3, n]` of points (a, b) on a plane, in metres.
+
+`a` is along the plane, `b` is up on a wall; `blur` is the width of the ray at each point, in metres.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def recolour(colours: Array, where: Array, colour: Colour) -> None:
 
 
 def _fade(share: Array, mean: float, blur: Array, period: float) -> Array:
-    """A pattern that fades to its mean where a ray is wider than half of a period."""
+    """A pattern that fades to its mean as a ray becomes wider than half of a period."""
     strength = np.clip(1.7 - 2.4 * blur / period, 0, 1)
     return np.asarray(mean + (share - mean) * strength)
 
@@ -57,7 +60,7 @@ def _cells(rng: Generator, i: Array, j: Array) -> Array:
 
 
 def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second: Colour, wallpaper: float) -> Array:
-    """Paint or wallpaper: the same kind on all walls, with a pattern of its own on each wall."""
+    """Paint or wallpaper: `wallpaper` chooses the kind, for all walls; sizes and contrast differ by wall."""
     fine, coarse, faint = rng.random(3).tolist()
     if wallpaper < 0.4:  # plain paint
         share = np.zeros_like(a)
@@ -96,7 +99,7 @@ def floor(rng: Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
         colour = choose_wood(rng)
         dark = (0.55 * colour[0], 0.5 * colour[1], 0.45 * colour[2])
         colours = mix(colour, dark, _fade(share, 0.3, blur, wide))
-    elif kind < 0.75:  # tiles, some of them a chessboard
+    elif kind < 0.75:  # tiles, some as a chessboard
         side = 0.25 + 0.4 * coarse
         joints = np.maximum(_wave(a, side, 0.06), _wave(b, side, 0.06))
         board = (np.floor(a / side) + np.floor(b / side)) % 2 * (1.0 if faint < 0.4 else 0.0)
@@ -118,7 +121,7 @@ def floor(rng: Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
 
 
 def ceiling(rng: Generator, a: Array, b: Array, blur: Array) -> Array:
-    """White, with beams, or of panels."""
+    """A plain white ceiling, beams, or panels."""
     kind, coarse, turned = rng.random(3).tolist()
     white = choose_colour(rng, 0.08, 0.8, 1.0)
     if kind < 0.7:

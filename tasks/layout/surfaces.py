@@ -1,8 +1,8 @@
 """Surfaces of the LSUN room-layout types: from corner points to label maps in canonical ids.
 
 A layout type defines which surfaces are visible, and in which order the corner points are listed (RoomLayoutTypes.m of
-the challenge's toolkit). Each surface but one lies on one side of a line through some of the points, extended beyond
-the picture at both ends; the remaining surface is all other pixels.
+the challenge's toolkit). Each surface but one lies on one side of a line through some of the points, which is extended
+beyond the picture at both ends; the last surface is all other pixels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, Array
 
 #: A component smaller than this share of the picture is a speck that a line cut off.
 _SPECK = 0.002
-#: How far outlines are extended, in image sides; and a point far beyond each side of the picture.
+#: How far lines are extended, in image sides. For each surface, a point far outside the picture on its side.
 _FAR = 1000.0
 _SIDES = {LEFT: (-_FAR, 0.5), RIGHT: (_FAR, 0.5), FLOOR: (0.5, _FAR), CEILING: (0.5, -_FAR)}
 
@@ -65,8 +65,8 @@ def draw_surfaces(kind: int, points: Array, height: int, width: int) -> Array:
 def name_components(kind: int, points: Array, components: Array) -> tuple[Array, float]:
     """Canonical ids `[H, W]` for a map of numbered components, 0 = unknown, and the share that agrees with the points.
 
-    The published maps number the regions between the lines in any order. Each gets the surface that the points draw
-    where most of the region lies. Where points are swapped in some annotations, the order that agrees best is taken.
+    The published maps number the regions between the lines in any order. Each gets the surface that
+    covers most of it in the map drawn from the points. For a type with swaps, the order that agrees best is taken.
     """
     shape, known = components.shape, components > 0
     found, numbers, areas = np.unique(components, return_inverse=True, return_counts=True)

@@ -14,13 +14,13 @@ import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Canonical ids of surfaces. A view of two walls shows a left and a right one; a single wall is frontal.
+#: Canonical ids of surfaces. In a view of two walls these are left and right; a single wall is frontal.
 FRONTAL, LEFT, RIGHT, FLOOR, CEILING = 1, 2, 3, 4, 5
-#: Ids of the walls of a view from left to right, by their number.
+#: Ids of the walls of a view from left to right, by the number of walls.
 _WALLS: dict[int, tuple[int, ...]] = {1: (FRONTAL,), 2: (LEFT, RIGHT), 3: (LEFT, FRONTAL, RIGHT)}
-#: Planes by their number.
+#: Numbers of planes.
 FLOOR_PLANE, CEILING_PLANE, WALL_PLANES = 2, 3, (0, 1, 4, 5)
-#: Rays along a side of the grid on which a view is judged: the same whatever the size of the picture.
+#: Rays along a side of the grid by which a view is accepted: the same for any size of the picture.
 _GRID = 32
 #: A surface of less than this share of the picture is a sliver, which nobody would annotate.
 _SLIVER = 0.05
@@ -44,7 +44,7 @@ def choose_view(rng: np.random.Generator) -> View:
         width, height, depth, x, y, z, yaw, pitch, roll, zoom, straight, steep, close = rng.random(13).tolist()
         room = (1.3 + 4.5 * width, 2.2 + 1.6 * height**2, 2.4 + 4.6 * depth)
         eye = (room[0] * (0.12 + 0.76 * x), 0.7 + 1.2 * y, room[2] * (0.04 + 0.5 * z))
-        # Half of the cameras face a wall, some look up or down, some show only a part of the room.
+        # Half of the cameras look nearly straight ahead, some look up or down, some show only a part of the room.
         aside = 40 * (yaw - 0.5) if straight < 0.5 else 130 * (yaw - 0.5)
         tilt = 70 * (pitch - 0.5) if steep < 0.4 else 24 * (pitch - 0.6)
         focal = 0.9 + 1.5 * zoom if close < 0.25 else 0.5 * 2 ** (1.1 * zoom)
@@ -73,10 +73,10 @@ def meet(view: View, rays: Array) -> tuple[Array, Array]:
     nearest = np.full(rays.shape[1:], np.inf, np.float32)
     planes = np.zeros(rays.shape[1:], np.uint8)
     for axis in range(3):
-        slow = np.where(np.abs(rays[axis]) < 1e-6, np.float32(1e-6), rays[axis])
+        direction = np.where(np.abs(rays[axis]) < 1e-6, np.float32(1e-6), rays[axis])
         for plane, place in ((2 * axis, 0.0), (2 * axis + 1, view.room[axis])):
             if view.surfaces[plane]:
-                length = np.float32(place - view.eye[axis]) / slow
+                length = np.float32(place - view.eye[axis]) / direction
                 closer = (length > 0) & (length < nearest)
                 np.copyto(nearest, length, where=closer)
                 planes[closer] = plane

@@ -1,4 +1,4 @@
-"""The joints of each data set and the limbs between them. Left and right are those of the person in the image."""
+"""The joints of the data sets and the limbs between them. Left and right are those of the person in the image."""
 
 from __future__ import annotations
 

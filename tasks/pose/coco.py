@@ -18,7 +18,7 @@ from .._readers.splits import refuse_shared
 from .bodies import Body
 from .people import Options, Person, exclude_unusable, kept, make_crop_split, shuffled
 
-#: A joint may lie outside its image by this share of the image: annotators click beyond borders.
+#: A joint may lie outside its image by this share of the image's size: annotators click beyond borders.
 _SLACK = 0.05
 
 
@@ -52,15 +52,15 @@ def coco(
         root: the folder of the data set.
         train: the file of keypoints of the training images, in the folder.
         test: the file of keypoints of the test images, in the folder.
-        train_images: the folder of the training images in it, or a list of folders, which are searched in
+        train_images: the folder of the training images in `root`, or a list of folders, which are searched in
             order.
-        test_images: the folder of the test images in it, or a list of folders.
+        test_images: the folder of the test images in `root`, or a list of folders.
         min_joints: people with fewer labelled keypoints are excluded; keypoints of the others that are not labelled do
             not count in a label distance.
         min_size: people whose labelled keypoints span fewer pixels are excluded.
         occluded: use keypoints that are labelled but hidden (v = 1); false: only visible ones (v = 2).
         box: what the crop is centred on: "joints", the extent of the keypoints; "bbox", the bounding box.
-        margin: side of the crop, relative to the longer side of that box.
+        margin: side of the crop, relative to the longer side of that extent or box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
         seed: seed of the order of the test images.
@@ -94,7 +94,7 @@ def coco(
 
 
 class Keypoints(NamedTuple):
-    """The content of a file."""
+    """The content of an annotation file."""
 
     body: Body
     people: list[Person]
@@ -193,7 +193,7 @@ def _person(
 
 
 def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float] | None:
-    """Centre and longer side of the bounding box, whose edges lie between pixels."""
+    """Centre and longer side of the bounding box; its edges lie between pixels, joints at pixel centres."""
     if annotation.get("bbox") is None:
         return None
     try:

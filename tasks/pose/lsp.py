@@ -18,9 +18,9 @@ from .people import Options, Person, exclude_unusable, kept, make_crop_split
 
 #: How many images are opened to check that the joints belong to them.
 _SAMPLE = 200
-#: The farthest joint of an image, as a share of its width or height: limits for nearly all images, and for half of
-#: them. Of the first 200 images of LSPET 98 % lie below 0.98, half above 0.77, and none below 0.48.
-_FAR, _NEAR = 1.1, 0.45
+#: The farthest joint of an image, as a share of its width or height: largest 90 % quantile and smallest median over
+#: the images. Of the first 200 images of LSPET 98 % lie below 0.98, half above 0.77, and none below 0.48.
+_MAX_QUANTILE, _MIN_MEDIAN = 1.1, 0.45
 
 
 def lsp(
@@ -47,8 +47,8 @@ def lsp(
 
     Args:
         root: the folder of the data sets.
-        lsp: the folder of LSP in it; null: without LSP.
-        lspet: the folder of LSPET in it; null: without LSPET.
+        lsp: the folder of LSP in `root`; null: without LSP.
+        lspet: the folder of LSPET in `root`; null: without LSPET.
         min_joints: images with fewer joints are excluded; every LSP image has all 14.
         occluded: hidden joints of LSP count too; false: only visible ones. LSPET does not mark hidden joints.
         margin: side of the crop, relative to the extent of the joints.
@@ -60,8 +60,8 @@ def lsp(
     """
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing)
     options.check(len(LSP.names))
-    source = data_folder(root)
-    folders = [(kind, source / name) for kind, name in (("LSPET", lspet), ("LSP", lsp)) if name is not None]
+    root_folder = data_folder(root)
+    folders = [(kind, root_folder / name) for kind, name in (("LSPET", lspet), ("LSP", lsp)) if name is not None]
     if not folders:
         raise InputError("lsp and lspet", "both are null", hint="give the folder of at least one of them")
     train, test, summary = list[Person](), list[Person](), []
@@ -84,7 +84,7 @@ def lsp(
 
 
 def _last_fifth(people: list[Person]) -> int:
-    """Where the last fifth of the people who are kept begins."""
+    """The row at which the last fifth of the kept people begins."""
     rows = [row for row, person in enumerate(people) if not person.excluded]
     fifth = len(rows) // 5
     return rows[-fifth] if fifth else len(people)
@@ -121,7 +121,7 @@ def _people(path: Path, kind: str) -> list[Person]:
 
 
 def _check_scale(path: Path, people: list[Person]) -> None:
-    """Refuse joints of the full-size images with the scaled images, and the other way round."""
+    """Refuse joints of the full-size images together with the scaled images, and the reverse."""
     shares = []
     for person in people[:: max(1, len(people) // _SAMPLE)]:
         try:
@@ -132,8 +132,8 @@ def _check_scale(path: Path, people: list[Person]) -> None:
         shares.append(float(((person.joints[person.marked] + 1) / size).max()))
     if not shares:
         return
-    high, middle = np.quantile(shares, (0.9, 0.5))
-    if high > _FAR or middle < _NEAR:
-        got = f"its joints reach {middle:.0%} of the width or height of half of the images, {high:.0%} of a tenth"
+    high, median = np.quantile(shares, (0.9, 0.5))
+    if high > _MAX_QUANTILE or median < _MIN_MEDIAN:
+        got = f"its farthest joints are at {median:.0%} of the width or height (median; 90 % quantile {high:.0%})"
         hint = "do not mix joints.mat and images of lsp_dataset and lsp_dataset_original"
         raise InputError(str(path), got, "joints must be in the pixels of the images", hint)

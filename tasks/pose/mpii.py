@@ -46,7 +46,7 @@ def mpii(
     The folder holds mpii_human_pose_v1_u12_1.mat (it takes half a minute to read) and images/. The joints of the
     official test images are not public, so both splits come from the 28,883 people of the training images. "Deep
     Metric Learning Beyond Binary Supervision" has 12,366 training and 9,919 test people, of whom 1,919 are queries;
-    which ones is not published. Here a person is kept if all 16 joints are marked, hidden ones included: about 19,700
+    it does not say which people. Here a person is kept if all 16 joints are marked, hidden ones included: about 19,700
     people, since 68 % of Tompson's 2,958 validation people have all 16 (72 % have 15; 82 % have 14, which would be
     23,700). Each video, with all its people, is drawn for the test split with a probability of 44.5 %. The people of
     the first videos drawn are the queries. The draw is the same on every machine. 'contml check' counts the excluded
@@ -55,17 +55,17 @@ def mpii(
     Args:
         root: the folder of the data set.
         annotations: the annotation file, in the folder.
-        images: the folder of images in it, or a list of folders, which are searched in order.
+        images: the folder of images in `root`, or a list of folders, which are searched in order.
         min_joints: people with fewer marked joints are excluded; joints of the others that are not marked do not count
             in a label distance.
         occluded: use hidden joints, whose positions the annotators guessed; false: only visible ones.
-        box: what the crop is centred on: "joints", the extent of the joints; "scale", the person's rough centre and
-            height as annotated; arms may lie outside.
-        margin: side of the crop, relative to the longer side of that box.
+        box: what the crop is centred on: "joints", the extent of the joints; "scale", the annotated rough centre
+            and height of the person; arms may lie outside.
+        margin: side of the crop, relative to the longer side of these joints, or to this height.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         test: probability that a video is drawn for the test split.
         queries: how many test people are queries for the others; 0: each is a query for all others.
-        seed: seed of that draw.
+        seed: seed of the draw of the test split.
         missing: what to do with people whose image does not exist: "refuse", or "drop" them.
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
@@ -80,8 +80,8 @@ def mpii(
         raise no_such_file(path, "annotations")
     if path.stat().st_size > _LONG:
         print(f"reading {path}: the whole file takes half a minute", file=sys.stderr)  # noqa: T201
-    places, on_disk = image_folders(folder, images), Files()
-    release = read_release(path, lambda name: on_disk.locate(places, name))
+    folders, on_disk = image_folders(folder, images), Files()
+    release = read_release(path, lambda name: on_disk.locate(folders, name))
     people = shuffled(exclude_unusable(path, release.people, options), seed)
     train_people = [person for person in people if draw(person.group, seed) >= test]
     test_people = [person for person in people if draw(person.group, seed) < test]
@@ -102,9 +102,9 @@ def mpii(
 class Release(NamedTuple):
     """The content of the file."""
 
-    people: list[Person]  # excluded: a joint appears twice, or an earlier entry has the same image
+    people: list[Person]  # excluded if a joint appears twice, or an earlier entry has the same image
     images: int  # training images with people
-    unmarked: int  # people of training images without joints
+    unmarked: int  # people without joints in training images
     test_images: int  # the official test images, whose joints are not public
 
 
@@ -113,7 +113,7 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
 
     Args:
         path: the file.
-        locate: where the image of a name is.
+        locate: returns the path of an image, given its name.
 
     Raises:
         InputError: no such file, a file of another kind, or an entry without the published form.
@@ -144,11 +144,11 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
             if not points:
                 unmarked += 1
                 continue
-            label, place = f"{where}.annorect({number})", f"{image}, person {number}"
-            person = Person(place, image, *_joints(label, points), group, _place(label, rectangle))
-            twice = repeated or len(points) > person.marked.sum()
-            people.append(person._replace(excluded=_REPEATED if twice else ""))
-            usable = usable or not twice
+            annotation, person_name = f"{where}.annorect({number})", f"{image}, person {number}"
+            person = Person(person_name, image, *_joints(annotation, points), group, _place(annotation, rectangle))
+            appears_twice = repeated or len(points) > person.marked.sum()
+            people.append(person._replace(excluded=_REPEATED if appears_twice else ""))
+            usable = usable or not appears_twice
         if usable:
             images.add(name)
     if not people:
@@ -157,7 +157,7 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
 
 
 def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
-    """Joints `[16, 2]` from 0, NaN where not marked; which are marked; which are not hidden."""
+    """Joints `[16, 2]` in pixels from 0, NaN where not marked; which are marked; which are not hidden."""
     joints = np.full((_JOINTS, 2), np.nan)
     marked, seen = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
     for point in points:
@@ -172,7 +172,7 @@ def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
 
 
 def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:
-    """The rough centre from 0, and the height."""
+    """The rough centre x, y in pixels from 0, and the height."""
     position = _records(_field(rectangle, "objpos"))
     scale = _number(where, rectangle, "scale")
     if not position or not scale or scale < 0:

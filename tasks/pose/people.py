@@ -29,13 +29,13 @@ _NO_IMAGE = "without an image file"
 class Person(NamedTuple):
     """One person in one image."""
 
-    name: str  # the image and which of its people, for errors and galleries
+    name: str  # the image and the number of the person in it, for errors and galleries
     file: Path
     joints: Array  # [J,2] x, y in pixels of the image, centres at integers
     marked: Array  # [J] whether the joint has coordinates
     seen: Array  # [J] whether the joint is not hidden, as far as annotated
     group: str = ""  # people of one group stay together when the test split and the queries are drawn
-    place: tuple[float, float, float] | None = None  # x, y of the centre and size, as annotated
+    place: tuple[float, float, float] | None = None  # annotated x and y of the centre, and size
     image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
     excluded: str = ""  # why the person is excluded; empty for a person who is kept
 
@@ -102,7 +102,7 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
         options: what a person must have.
 
     Raises:
-        InputError: images are missing and missing is refuse, or no person is kept.
+        InputError: images do not exist and `missing` is "refuse", or no person is kept.
     """
     files = Files()
     checked = [person._replace(excluded=person.excluded or _reason(person, options, files)) for person in people]
@@ -157,14 +157,14 @@ def make_split(
         got = f"{counts[row]} of {joints.shape[1]} joints are visible ({few.sum()} such items)"
         raise InputError(names[row], got, "must be more than half", "omit these items, or set hidden=drop")
     labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
-    kept: list[int] = labels.kept.tolist()
-    kept_queries = sum(row < queries for row in kept)
+    rows: list[int] = labels.kept.tolist()
+    kept_queries = sum(row < queries for row in rows)
     if queries and not kept_queries:
         got = f"all {queries} have at most half of their joints visible"
         raise InputError("queries", got, hint="choose other queries")
     excluded = {"with too few visible joints": int(few.sum())}
-    renderer = PoseRenderer(joints[kept], None if visible is None else visible[kept], body.skeleton, body.names)
-    return kept_split(images, names, labels, kept, range(kept_queries), excluded, renderer=renderer)
+    renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], body.skeleton, body.names)
+    return kept_split(images, names, labels, rows, range(kept_queries), excluded, renderer=renderer)
 
 
 def make_crop_split(
@@ -213,12 +213,12 @@ def make_crop_split(
 
 
 def shuffled(people: Sequence[Person], seed: int) -> list[Person]:
-    """The people in an order drawn by seed, groups whole; a group's position depends only on the seed and its name."""
+    """The people, shuffled by seed, with each group together; a group's place depends only on the seed and its name."""
     return sorted(people, key=lambda person: draw(person.group, seed))
 
 
 def draw(group: str, seed: int) -> float:
-    """A number from 0 to 1 for a group: the same on every machine, whatever other groups there are."""
+    """A number from 0 to 1 for a group, the same on every machine and for any other groups."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{group}".encode()).digest()[:8], "big") / 2**64
 
 

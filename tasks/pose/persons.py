@@ -32,7 +32,7 @@ _UNIT = np.cos(_ANGLES) + 1j * np.sin(_ANGLES)  # [K]
 _SKIN = ((246, 214, 190), (228, 182, 148), (196, 146, 108), (150, 102, 70), (96, 62, 42))
 _HAIR = ((28, 22, 20), (62, 42, 28), (110, 74, 42), (190, 150, 90), (150, 146, 142), (120, 52, 30))
 _ARM = frozenset({6, 7, 8, 9, 10, 11})
-_LIT = -0.25 - 0.3j  # light comes from the upper left
+_LIT = -0.25 - 0.3j  # offset of the lit strip of a limb, in radii: light comes from the upper left
 _ROWS = np.linspace(0, 1, 32)[:, None]
 
 
@@ -72,7 +72,7 @@ def draw_person(seed: int, index: int, size: int = 64) -> tuple[Pixels, NDArray[
     person = _dress(body, _choose_clothes(rng))
     backdrop, behind = _choose_scene(rng, body)
     front = [_clutter(rng, 0.03, 0.12)] if rng.random() < 0.2 else []
-    # Nearest and back again: the backdrop is as fine as the final pixels, only the parts are supersampled.
+    # Enlarged by repeating pixels: the backdrop is as fine as the final image, only the parts are supersampled.
     canvas = Image.fromarray(backdrop).resize((size, size), Image.Resampling.BILINEAR)
     canvas = canvas.resize((size * SUPERSAMPLING, size * SUPERSAMPLING), Image.Resampling.NEAREST)
     _paint(canvas, [*behind, *person, *front])
@@ -149,12 +149,12 @@ def _limb_parts(
     skin: Colour,
     cloth: Colour,
 ) -> list[Part]:
-    """A limb along three joints: skin, cloth over it as far as `reach`, and a lit strip on each piece."""
+    """A limb along three joints: skin, cloth over it up to `reach` (as in `Clothes`), a lit strip on each piece."""
     parts = []
     for piece, label in enumerate((f"{name}_upper", f"{name}_lower")):
         a, b = body.xy[chain[piece]], body.xy[chain[piece + 1]]
         ra, rb = radii[piece], radii[piece + 1]
-        depth, light = _limb_depth(body, chain[piece], chain[piece + 1])
+        depth, light = _depth_and_light(body, chain[piece], chain[piece + 1])
         covered = min(max(reach - piece, 0.0), 1.0)
         layers = [(b, ra, rb, skin)] if covered < 1 else []
         if covered > 0:
@@ -167,8 +167,8 @@ def _limb_parts(
     return parts
 
 
-def _limb_depth(body: PosedBody, a: int, b: int) -> tuple[float, float]:
-    """The depth and the light of the piece between two points: limbs behind the body lie in its shade."""
+def _depth_and_light(body: PosedBody, a: int, b: int) -> tuple[float, float]:
+    """The depth and the brightness of the piece between two points: limbs behind the body are in its shadow."""
     z = (body.z[a] + body.z[b]) / 2
     on_top = 0.022 * body.scale if a in _ARM else 0.0  # arms at the side hang before the trunk
     return z + on_top, min(max(0.94 + 0.9 * z / body.scale, 0.74), 1.04)
@@ -182,7 +182,7 @@ def _shoe(body: PosedBody, name: str, ankle: int, toe: int, colour: Colour) -> P
 
 
 def _palm(body: PosedBody, name: str, arm: tuple[int, ...], hand: int, clothes: Clothes) -> Part:
-    depth, light = _limb_depth(body, arm[1], arm[2])
+    depth, light = _depth_and_light(body, arm[1], arm[2])
     discs = _hull((body.xy[arm[2]], 0.019 * body.scale), (body.xy[hand], 0.021 * body.scale))
     return Part(name, depth - 0.001 * body.scale, discs, _shade(clothes.skin, light))
 
@@ -192,7 +192,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
     depth = (body.z[8] + body.z[9] + body.z[2] + body.z[3]) / 4 + 0.01 * scale
     shoulders, hips, neck = (xy[8], xy[9]), (xy[2], xy[3]), xy[12]
     across = shoulders[1] - shoulders[0]
-    chest = (shoulders[0] + 0.12 * across, shoulders[1] - 0.12 * across)  # the discs of the arms round them off
+    chest = (shoulders[0] + 0.12 * across, shoulders[1] - 0.12 * across)  # arm discs round off the shoulders
     inward = 0.04 * (hips[1] - hips[0])
     waist = [c + 0.72 * (h - c) + w for c, h, w in zip(chest, hips, (inward, -inward), strict=True)]
     hem = [c + clothes.hem * (h - c) for c, h in zip(chest, hips, strict=True)]
@@ -243,7 +243,7 @@ def _paint(canvas: Image.Image, parts: Sequence[Part]) -> None:
     furthest = reach.argmax(axis=1)  # [P,K]
     rows = np.arange(len(parts))[:, None]
     corners = centres[rows, furthest] + radii[rows, furthest] * _UNIT  # [P,K]
-    # Pixel n of the canvas covers n .. n + 1, and Pillow fills every pixel that its outline names.
+    # Pixel n of the canvas covers n .. n + 1, and Pillow also fills the pixels of the outline.
     outlines = np.floor(corners.view(np.float64) * canvas.width).astype(np.int64).tolist()
     draw = ImageDraw.Draw(canvas)
     for part, outline in zip(parts, outlines, strict=True):

@@ -1,6 +1,6 @@
 """Random poses for the synthetic data set: a body posed in three dimensions and seen by a camera.
 
-Lengths are in body heights, then in image widths. After the projection, a point of the image plane is a complex number
+Lengths are in body heights, after the projection in image widths. A point of the image plane is then a complex number
 x + iy in plain Python: tiny arrays would take most of the time.
 """
 
@@ -46,7 +46,7 @@ _KEYS = {
     "cartwheel": ((0, 0, 0, 6, 105), (0, 150, 4, 0), (0, 150, 4, 0), (0, 46, 4, 0), (0, 46, 4, 0)),
     "pike": ((65, 0, 0, 0, 120), (110, 10, 6, 0), (110, 10, 6, 0), (62, 5, 4, 0), (62, 5, 4, 0)),
 }
-#: A pose lies anywhere between two key poses of a movement: from, to, how common.
+#: Movements between two key poses: from, to, relative frequency. A pose lies anywhere between the two.
 _MOVES = (
     ("stand", "akimbo", 7), ("stand", "pass", 6), ("stride", "pass", 12), ("stride", "sprint", 6),
     ("sprint", "recover", 10), ("stand", "squat", 5), ("squat", "tuck", 2), ("sit", "lounge", 7),
@@ -59,8 +59,8 @@ _MOVES = (
 )  # fmt: skip
 _FROM = np.array([np.concatenate(_KEYS[a]) for a, _, _ in _MOVES], np.float64)  # [M,21]
 _TO = np.array([np.concatenate(_KEYS[b]) for _, b, _ in _MOVES], np.float64)  # [M,21]
-_COMMON = np.cumsum([w for _, _, w in _MOVES]) / sum(w for _, _, w in _MOVES)
-#: One standard deviation of each angle.
+_CUMULATIVE = np.cumsum([w for _, _, w in _MOVES]) / sum(w for _, _, w in _MOVES)
+#: The standard deviation of each angle around the pose of the movement.
 _SPREAD = np.concatenate([(6, 4, 7, 6, 5), *[(10, 6, 10, 5)] * 2, *[(7, 3, 8, 3)] * 2])
 _MIRRORED = np.array([0, 1, 2, 3, 4, 9, 10, 11, 12, 5, 6, 7, 8, 17, 18, 19, 20, 13, 14, 15, 16])
 _MIRROR_SIGN = np.where(np.isin(np.arange(21), (1, 2, 4)), -1.0, 1.0)
@@ -71,23 +71,23 @@ class PosedBody(NamedTuple):
 
     xy: list[complex]  # 14 joints in LSP order, then right toe, left toe, right hand, left hand
     z: list[float]  # of the same 18 points
-    face: complex  # unit vector to where the face looks, in the image plane
+    face: complex  # direction of view of the face, projected to the image plane
     from_behind: bool
-    up: complex  # unit vector from the pelvis to the neck, in the image plane
+    up: complex  # unit vector from the pelvis to the neck, projected to the image plane
     scale: float  # image widths per body height
-    thickness: float  # of limbs and trunk against the usual one
-    head: float  # head size against the usual one
+    thickness: float  # of limbs and trunk, relative to the average
+    head: float  # head size, relative to the average
     seated: bool
 
 
 def _choose_pose(rng: np.random.Generator) -> Array:
-    """A pose `[21]` in degrees, laid out as in `_KEYS`: between two key poses, with joint angles of its own."""
+    """A pose `[21]` in degrees, laid out as in `_KEYS`: between two key poses, with random changes of each angle."""
     pick, along, other, mix, flip = rng.random(5)
-    move = int(np.searchsorted(_COMMON, pick))
+    move = int(np.searchsorted(_CUMULATIVE, pick))
     pose = _FROM[move] + along * (_TO[move] - _FROM[move])
     if abs(_FROM[move, 4]) < 90 and mix < 0.2:
-        # Arms of another movement: hands and feet are nearly independent.
-        borrowed = int(np.searchsorted(_COMMON, other))
+        # Arms of another movement: people move arms and legs nearly independently.
+        borrowed = int(np.searchsorted(_CUMULATIVE, other))
         pose[5:13] += (0.4 + 2.5 * mix) * (_TO[borrowed, 5:13] - pose[5:13])
     pose += _SPREAD * rng.standard_normal(21)
     pose[[7, 11]] = np.clip(pose[[7, 11]], 0, 140)  # elbows and knees bend one way
@@ -130,7 +130,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     # Most people are seen from the front or a side, few from behind.
     yaw = 150 * turn - 75 + (180 if behind < 0.03 else 0)
 
-    # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns against it, the head against both.
+    # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns in it, the head relative to the chest.
     chest = _rotation(lean, 0, -lateral) @ _rotation(0, twist, 0)
     skull = chest @ _rotation(-nod, 0.6 * twist, 0)
     thigh, shin = _limbs(legs)
@@ -158,8 +158,8 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     camera = _rotation(0, 0, roll) @ _rotation(12 * tilt, yaw, 0)
     points = points @ camera.T * (1, -1, 1)
     low, high = points[:18, :2].min(axis=0), points[:18, :2].max(axis=0)
-    extent = high - low + 0.08  # flesh around the joints
-    # Photographers frame what a person does as much as how tall the person is: half way between the two.
+    extent = high - low + 0.08  # the body reaches beyond its joints
+    # Photographs keep neither the body height nor the extent of the pose constant: a power of -0.5 is between both.
     scale = min(0.88 * zoom * float(extent.max()) ** -0.5, 0.94 / float(extent.max()))
     slack = np.maximum((0.97 - scale * extent) / 2, 0)
     centre = 0.5 + np.minimum(slack, 0.07) * (2 * np.array(shift) - 1)
