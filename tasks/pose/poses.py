@@ -130,7 +130,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     # Most people are seen from the front or a side, few from behind.
     yaw = 150 * turn - 75 + (180 if behind < 0.03 else 0)
 
-    # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns in it, the head relative to the chest.
+    # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns in it, the head in the chest.
     chest = _rotation(lean, 0, -lateral) @ _rotation(0, twist, 0)
     skull = chest @ _rotation(-nod, 0.6 * twist, 0)
     thigh, shin = _limbs(legs)
