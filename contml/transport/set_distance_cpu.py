@@ -30,7 +30,7 @@ from contml.transport.vector_operations import pointer
 from contml.transport.word_costs import WordCosts
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
-DIGEST = "ee3335d2ddce"
+DIGEST = "21ecf42bd4b6"
 #: Captions of queries whose bounds are computed together: one vector register of float32.
 _GROUP = 16
 #: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.
@@ -137,10 +137,10 @@ def _set_distance(
 ) -> float:
     """D of set i of x and set j of y, from the bounds `table` of its caption pairs; infinite once it exceeds `limit`.
 
-    For each row and column of the table, the pair with the least bound is solved until the least entry is a distance.
-    A solve stops at the dual start when another pair of the line has a smaller bound, and later when the pair cannot be
-    a minimum at all. With a limit, the dual starts come first: they are enough to exclude most sets. `state` is
-    scratch, as large as `table`.
+    D needs the minimum of each line (row or column) of the table. Repeat for a line: solve the pair with the smallest
+    bound, until the smallest entry is an exact distance. A solve stops at its dual start when another pair of the line
+    has a smaller bound, and later when the pair cannot be a minimum. With a limit, all dual starts are computed first:
+    they exclude most sets. `state` is scratch memory of the size of `table`.
     """
     a, b = pairs.x.sets[i], pairs.y.sets[j]
     height, width, pitch = pairs.x.sets[i + 1] - a, pairs.y.sets[j + 1] - b, table.shape[1]

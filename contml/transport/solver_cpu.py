@@ -31,7 +31,7 @@ from contml.transport.vector_operations import (
 )
 
 #: Hash of vector_operations.py; see `compiled`.
-DIGEST = "19d52aab44cc"
+DIGEST = "d127c6cdbe40"
 #: A lower bound must exceed a limit by this factor before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
 
@@ -54,9 +54,9 @@ class Problem(NamedTuple):
     demand: Floats  # [width]
     unsent: Floats  # [width] supply not sent yet
     unmet: Floats  # [width] demand not met yet
-    u: Floats  # [width] duals of rows, from the start with columns first
-    v: Floats  # [width] duals of columns, from the start with rows first
-    v2: Floats  # [width] duals of columns, from the start with columns first
+    u: Floats  # [width] duals of rows; the start that sets the columns first
+    v: Floats  # [width] duals of columns; the start that sets the rows first
+    v2: Floats  # [width] duals of columns; the start that sets the columns first
     col_distance: Floats  # [width] from the nearest row with unsent supply to each column
     col_parent: Floats  # [width] the row that a column was reached from
     row_distance: Floats  # [width] the same to each row
@@ -238,7 +238,7 @@ def _relax_columns(problem: Problem, n: int, i: int, row_distance: float) -> Non
 def _search(problem: Problem, m: int, n: int) -> float:
     """Find shortest paths from the rows with unsent supply to all others; returns the increase of the dual value.
 
-    Bellman and Ford: in turn, columns update the rows that send to them, and rows that came nearer update the columns.
+    Bellman-Ford: in turn, columns update the rows that they receive flow from, and rows that came nearer update columns.
     Between captions that takes few rounds (up to n where costs form a long chain), and no round has to search for a
     minimum first, as Dijkstra's algorithm would. A path is replaced only by a strictly shorter one, so ties cannot
     close a loop. The increase is infinite where no path is of finite costs.

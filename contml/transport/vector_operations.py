@@ -57,7 +57,7 @@ def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Calla
             return result(*given), code
 
         typed.__name__, typed.__doc__ = build.__name__, build.__doc__
-        typed.__dict__["__signature__"] = inspect.signature(build)  # numba counts its arguments, but the first
+        typed.__dict__["__signature__"] = inspect.signature(build)  # numba counts these arguments
         return _intrinsic(typed)
 
     return decorate
@@ -67,7 +67,7 @@ def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Calla
 def pointer(_: Any, array: Any, at: Any) -> Any:
     """A C pointer to element `at` of a contiguous array, indexed as a flat array.
 
-    It has no shape, no negative indices and no reference count: their upkeep costs as much as a small problem. The
+    It has no shape, no negative indices and no reference count, which would cost as much as a small problem. The
     caller must keep the array alive.
     """
 
@@ -152,7 +152,7 @@ def _reduce(builder: Any, vector: Any, join: Callable[..., Any]) -> Any:
 
 @_operation(_float, vector_type)
 def reduce_min(builder: Any, vector: Any) -> Any:
-    """The minimum of the eight; any of them if one is NaN."""
+    """The minimum of the eight; undefined (any of the eight) if one is NaN."""
     return _reduce(builder, vector, lambda a, b: _minimum(builder, a, b))
 
 
