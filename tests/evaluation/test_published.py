@@ -98,7 +98,7 @@ def test_a_mistake_in_a_file_is_reported_with_its_line(tmp_path):
 
 
 def test_keys_of_any_name_need_a_type(tmp_path):
-    with pytest.raises(InputError, match=r"loss\.sqared.*squared"):
+    with refuses("loss.sqared", hint="squared"):
         load(str(config(tmp_path)), ["loss.sqared=1.0"])
 
 

@@ -12,7 +12,6 @@ from support.label_spaces import SPACES, captions
 from support.refusals import refuses
 from support.strategies import class_distances, label_distances_of, label_vectors
 
-from contml import InputError
 from contml.labels import (
     BINARY_LABELS,
     LABELS,
@@ -400,7 +399,7 @@ def test_a_bad_block_is_refused_when_it_is_read(saved, bad):
         (5, lambda: nearest(space, 2, [0, 2])),
         (0, lambda: space[[5, 0, 2]].pairwise([1, 2])),
     ):
-        with pytest.raises(InputError, match=f"label distance.*{bad}.*row 1, column {column}"):
+        with refuses("label distance", got=f"{bad} in row 1, column {column}"):
             use()
 
 
@@ -770,7 +769,7 @@ def test_matrices_of_a_batch_of_another_shape(matrix, anchors, allowed):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 def test_matrices_of_a_batch_with_bad_numbers(bad):
-    with pytest.raises(InputError, match=f"label distance.*{bad}.*row 0, column 1"):
+    with refuses("label distance", got=f"{bad} in row 0, column 1"):
         MatrixLabels(torch.tensor([[0.0, bad], [0.0, 0.0]]))
 
 

@@ -319,14 +319,14 @@ def test_training_does_not_change_the_callers_generator():
 def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step(name):
     takes = data_arguments(LOSSES[name])
     loss = LOSSES[name](**{key: 4 for key in ("num_classes", "embedding_dim") if takes.get(key)})
-    with pytest.raises(InputError, match=rf"{type(loss).__name__}.*graded"):
+    with refuses(type(loss).__name__, got="graded"):
         small_trainer(loss=loss)
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires == "graded"])
 def test_a_loss_on_graded_labels_refuses_classes_before_the_first_step(name):
     split = replace(squares(), labels=ClassLabels(torch.arange(30) % 5))
-    with pytest.raises(InputError, match=rf"{LOSSES[name].__name__}.*classes.*graded"):
+    with refuses(LOSSES[name].__name__, got="classes", allowed="graded"):
         small_trainer(split=split, loss=LOSSES[name]())
 
 
@@ -505,7 +505,7 @@ def test_learning_rates_by_group():
         ("loss", 3.0, 0.0),
     ]
     for rate in ("lr", "head_lr", "loss_lr"):
-        with pytest.raises(InputError, match=rf"^{rate}\b.*-1"):
+        with refuses(rate, got="-1"):
             OPTIMIZERS["sgd"](**{rate: -1}, groups=groups_of(trainer))
     with refuses("momentum", got="1"):
         OPTIMIZERS["sgd"](momentum=1, groups=groups_of(trainer))
@@ -527,7 +527,7 @@ def groups_of(trainer):
     ("name", "value"), [("epochs", -1), ("evaluate_every", 0), ("clip_norm", -1.0), ("clip_value", 0.0)]
 )
 def test_bad_options(name, value):
-    with pytest.raises(InputError, match=rf"^{name}\b.*{value}"):
+    with refuses(name, got=str(value)):
         Training(**{name: value})
 
 
