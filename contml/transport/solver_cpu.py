@@ -238,7 +238,7 @@ def _relax_columns(problem: Problem, n: int, i: int, row_distance: float) -> Non
 def _search(problem: Problem, m: int, n: int) -> float:
     """Find shortest paths from the rows with unsent supply to all others; returns the increase of the dual value.
 
-    Bellman-Ford: in turn, columns update the rows that they receive flow from, and rows that came nearer update columns.
+    Bellman-Ford: in turn, columns update the rows that they receive flow from, and rows that came nearer update these.
     Between captions that takes few rounds (up to n where costs form a long chain), and no round has to search for a
     minimum first, as Dijkstra's algorithm would. A path is replaced only by a strictly shorter one, so ties cannot
     close a loop. The increase is infinite where no path is of finite costs.
