@@ -132,19 +132,3 @@ def test_every_task_has_a_config():
 def test_configs_of_the_checkout_are_those_that_are_installed():
     folder = ROOT / "configs"
     assert config_names() == sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.glob("*/*.yaml"))
-
-
-def test_readme_code_runs(tmp_path, monkeypatch):
-    readme = (ROOT / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len(blocks) >= 2
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
-
-
-def test_readme_names_only_configs_that_exist():
-    readme = (ROOT / "README.md").read_text()
-    for name in re.findall(r"contml (?:train|check|copy) (\w+/\w+)", readme):
-        assert name in config_names()
