@@ -155,10 +155,20 @@ class Images:
         # in the table while its batches are read; if reading stops early, the loader and its workers end.
         key = (id(split), training)
         loader = self._loaders.pop(key, None) or _Loader(decoder, self.workers)
-        finished = False
+        finished, errors = False, []
+
+        def valid_requests() -> Iterator[Request]:
+            # An error raised inside of torch's loader while it starts would leave its queues half closed.
+            try:
+                yield from requests
+            except InputError as error:
+                errors.append(error)
+
         try:
-            for result in loader.read(requests):
+            for result in loader.read(valid_requests()):
                 yield self._checked(result)
+            for error in errors:
+                raise error
             finished = True
         finally:
             if finished and key not in self._loaders:
