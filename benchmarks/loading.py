@@ -5,8 +5,8 @@
 
 The bare decoder is a plain loop in one process: Pillow opens a file, converts it to RGB and resizes it. It makes no
 crops and no batches. A pass of the loader yields what training needs: batches of 32 as tensors `[b, 3, crop, crop]`, of
-centre crops ("test") or augmented ("train": scale_jitter, shift, flip). Pixels are checked: with the cache they equal
-those without it, bit for bit; without it they equal those of the bare decoder, unless the file is large enough for a
+centre crops ("test") or augmented ("train": scale_jitter, shift, flip). Pixels are checked: with and without the
+cache they are equal, bit for bit; without it they equal the bare decoder's, unless the file is large enough for a
 JPEG to be decoded at a fraction of its size.
 
 Files are synthetic (spectrum of photographs, quality 90), at the size of CUB-200-2011 photographs and larger; also real

@@ -1,4 +1,4 @@
-"""Class-label losses, forward and backward: ours compared with those of pytorch-metric-learning.
+"""Class-label losses, forward and backward: contml compared with pytorch-metric-learning.
 
     python -m benchmarks.losses [--sizes 128 512 1024 2048] [--large 8192] [--only NAME ...]
 

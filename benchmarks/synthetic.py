@@ -1,7 +1,7 @@
 """Compares methods on a synthetic data set: each config is trained with three seeds; the metrics are one table.
 
 The programs `benchmarks/NAME_synthetic.py` share this module. Options of a baseline are chosen on the test split of the
-first seed, which favours the baseline. Budget, backbone and sampler are those of the configs.
+first seed, which favours the baseline. Budget, backbone and sampler are as in the configs.
 """
 
 from __future__ import annotations

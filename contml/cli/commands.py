@@ -14,7 +14,7 @@ import typer
 from typer import echo
 
 from contml import experiment
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml.cli import listing
 from contml.cli.options import (
     BundledConfig,
@@ -184,7 +184,7 @@ def compare(
     'published', the numbers of the paper are shown too. Runs tested on different data get separate tables. Runs
     without metrics are listed below the tables, with the reason.
 
-    Metrics are those of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
+    Metrics of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
     (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized
     score: 0 = random ranking, 1 = oracle.
 
@@ -319,7 +319,7 @@ def list_(
     """List configs, tasks, losses, samplers, backbones, ..., with their options."""
     kinds = listing.kinds()
     if kind is not None and kind not in kinds:
-        raise InputError(f"'{kind}'", "unknown kind", f"must be one of {', '.join(kinds)}")
+        raise InputError(f"'{kind}'", "unknown kind", f"must be one of {', '.join(kinds)}", did_you_mean(kind, kinds))
     if kind is None and not as_json:
         kinds["backbones"] = listing.own_backbones
     chosen = {name: kinds[name]() for name in ([kind] if kind else kinds)}

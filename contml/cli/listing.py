@@ -31,10 +31,10 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
 
 def own_backbones() -> Mapping[str, Any]:
-    """The backbones of contml, without those of torchvision, which take a second to list."""
+    """The backbones of contml, without torchvision's, which take a second to list."""
     from contml.models import BACKBONES
 
-    return {**dict.fromkeys(BACKBONES), "...": "those of torchvision: 'contml list backbones'"}
+    return {**dict.fromkeys(BACKBONES), "...": "and all of torchvision: 'contml list backbones'"}
 
 
 def _configs() -> Mapping[str, Any]:

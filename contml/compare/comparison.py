@@ -96,11 +96,11 @@ class Comparison:
 def compare(
     paths: Sequence[Path], metrics: Sequence[str] = (), by: str | None = None, group: Sequence[str] = ()
 ) -> Comparison:
-    """Read runs, and put those side by side that were tested on the same data.
+    """Read runs, and compare the runs that were tested on the same data.
 
     Args:
         paths: run folders, and folders that hold some.
-        metrics: by name: "recall@1", "label_distance@10/random"; default those that papers report.
+        metrics: by name: "recall@1", "label_distance@10/random"; default: the metrics that papers report.
         by: a config key for the axis of a plot; it is also the last column.
         group: config keys that make the rows, instead of all keys that differ.
 

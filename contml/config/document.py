@@ -97,7 +97,7 @@ def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, tru
     """Read a YAML file and overrides such as `loss.margin=0.1`; only the syntax is checked.
 
     `loss=triplet_margin` replaces the whole section. Of two overrides of a key, the last is used. An override of a
-    section is applied before those of its options, in whatever order they are given.
+    section is applied before the overrides of its options, in any order.
 
     Args:
         path: the file.

@@ -116,7 +116,7 @@ class Cache:
 
         Args:
             split: where the images come from.
-            decode: yields rows in batches of `CHUNK`, resized and not cropped, without those that cannot be decoded.
+            decode: yields rows in batches of `CHUNK`, resized and not cropped, without broken images.
             causes: the reason for each image that cannot be decoded, by name; filled by `decode`.
 
         Raises:

@@ -1,7 +1,7 @@
 """Files of features: one vector per item, written by `contml features`, read in place of images.
 
 `.npz` holds `names` `[N]`, `features` `[N, F]` and `split` `[N]`; Parquet has columns of these names. `.npy` holds only
-the vectors: those of the training items first, then those of the test items.
+the vectors: first the training items, then the test items.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
         if rows.setdefault(key, row) != row:
             got = f"features[{rows[key]}] and features[{row}] have the same name, {names[row]}"
             hint = "write the file again with 'contml features' for the items of this task"
-            raise InputError(str(path), got, "names must differ, or be those of the task in its order", hint)
+            raise InputError(str(path), got, "names must differ, or equal the task's names in order", hint)
     missing = [name for key, name in zip(wanted, item_names, strict=True) if key not in rows]
     if missing:
         got = f"no features of {missing[0]} ({len(missing):,} of {len(item_names):,} items are missing)"

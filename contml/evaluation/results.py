@@ -1,4 +1,4 @@
-"""Results of an evaluation, with those of a random ranking and the oracle: curves over K, scores, metrics by name."""
+"""Results of an evaluation, a random ranking and the oracle: curves over K, scores, metrics by name."""
 
 from __future__ import annotations
 

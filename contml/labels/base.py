@@ -60,7 +60,7 @@ class LabelSpace(ABC):
 
     @abstractmethod
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Exact label distances `[X, Y]` of the items of x to those of y: the one method that a subclass implements.
+        """Exact label distances `[X, Y]` between the items of x and y: the one method that a subclass implements.
 
         x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype.
         """

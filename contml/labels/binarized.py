@@ -46,7 +46,7 @@ class ThresholdLabels(LabelSpace):
 class NearestLabels(LabelSpace):
     """A label space binarized to 0 / 1: the positives of an item are its k nearest items.
 
-    The label distances are **not symmetric**: i may be among the k nearest of j, but j not among those of i. Row a
+    The label distances are **not symmetric**: i may be among the k nearest of j, but j not among i's nearest. Row a
     marks the positives of a. A subset keeps the neighbours of the whole space.
 
     Args:

@@ -203,7 +203,7 @@ class PairLoss(nn.Module):
 
     @property
     def on_sphere(self) -> bool:
-        """Whether the scores are those of unit vectors."""
+        """Whether the scores are computed from unit vectors."""
         return self.normalize or self.distance == "cosine"
 
     def rows_of_a_block(self, comparison: Comparison) -> int:

@@ -2,8 +2,8 @@
 
     L = loss of the anchors of the batch against (batch, memory);   then the batch replaces the oldest embeddings
 
-Wang, Zhang, Huang, Scott: "Cross-Batch Memory for Embedding Learning", CVPR 2020. Embeddings drift slowly, so those of
-a few steps ago are close to those of the current model. With each embedding the memory keeps the row number of its
+Wang, Zhang, Huang, Scott: "Cross-Batch Memory for Embedding Learning", CVPR 2020. Embeddings drift slowly, so the
+embeddings of a few steps ago are close to the current model's. With each embedding the memory keeps the row of its
 label in the label space of the data set, so that it works with labels of any kind.
 """
 
@@ -85,7 +85,7 @@ class CrossBatchMemory(nn.Module):
             anchors: positions `[A]` of the anchors in the batch; default all items.
 
         Raises:
-            InputError: labels without row numbers, or embeddings or labels of another kind than those in the memory.
+            InputError: labels without row numbers, or embeddings or labels of another kind than the memory holds.
         """
         check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)

@@ -108,7 +108,7 @@ class AngularLoss(PairLoss):
         index, not_anchor = torch.arange(len(paired), device=classes.device), None
         if anchors is not None:
             anchor_counts = torch.bincount(anchors, minlength=len(classes))[paired]
-            # An anchor that appears twice has a second row, after those of all items.
+            # An anchor that appears twice has a second row, after the rows of all items.
             index = torch.cat((index, index.repeat_interleave((anchor_counts - 1).clamp(min=0))))
             not_anchor = (anchor_counts == 0)[index]
         rows, y = paired[index], embeddings[cols]
@@ -118,7 +118,7 @@ class AngularLoss(PairLoss):
 
 
 def _chosen(x: Tensor, y: Tensor, classes: Tensor, rows: Tensor, cols: Tensor) -> Comparison:
-    """Compares the items at `rows` of a batch, x, with those at `cols`, y."""
+    """Compares the items at `rows` of a batch, x, with the items at `cols`, y."""
     anchor_class, item_class = classes[rows], classes[cols]
 
     def label_distances(part: slice) -> Tensor:

@@ -75,7 +75,7 @@ def block_weights(
 ) -> Tensor:
     """The weights `[A, B]` of some anchors' pairs, given their similarities or distances `[A, B]`.
 
-    on_sphere: whether the scores are those of unit vectors; None: as the loss compares them.
+    on_sphere: whether the scores are of unit vectors; None: as the loss compares them.
     """
     s = scores.detach().requires_grad_()
     with torch.enable_grad():

@@ -44,7 +44,7 @@ _UNSUPPORTED = {
 
 
 def pml_loss(name: str) -> type[PMLLoss] | None:
-    """The loss class for the name `pml:NAME`, constructed like those of `LOSSES`; None for other names.
+    """The loss class for the name `pml:NAME`, constructed like the classes in `LOSSES`; None for other names.
 
     Raises:
         InputError: the library is not installed, or has no loss NAME that trains on class labels.
@@ -132,7 +132,7 @@ def _library(name: str) -> ModuleType:
 
 
 def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
-    """The arguments of a constructor that are not objects, with those that it passes on to its bases."""
+    """The arguments of a constructor that are not objects, including arguments of its bases."""
     arguments: dict[str, inspect.Parameter] = {}
     for base in loss.__mro__:
         if "__init__" in vars(base):

@@ -238,7 +238,7 @@ def _nearest_rows(
 ) -> None:
     """The k nearest sets of y of each set of x, into distances and rows `[X, k]`: exact, ties to the lower id.
 
-    `own` `[X]` are the ids that do not count for a set, `ids` `[Y]` those of the sets of y. One-sided bounds are
+    `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of y. One-sided bounds are
     computed for all sets of y. The sets with the least of them are the seeds, which are solved first. Then two-sided
     bounds are computed for those below the k-th best of the seeds, and the rest is solved in order of these bounds
     until they exceed the k-th best. `slack` covers the rounding of float32 sums over the longest caption.
@@ -326,7 +326,7 @@ def nearest_sets(
 ) -> tuple[Floats, Ints]:
     """The k nearest sets of y of each set of x by D, and their ids, `[X, k]` each: nearest first, ties by lower id.
 
-    `own` `[X]` are the ids that do not count for a set, `ids` `[Y]` those of the sets of y, all different. `memory`
+    `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of y, all different. `memory`
     limits the number of threads.
     """
     distances, rows = np.empty((len(own), k), np.float32), np.empty((len(own), k), np.int64)

@@ -130,7 +130,7 @@ class CaptionExplainer:
 
 class _Bag(NamedTuple):
     text: str
-    words: list[str]  # those that count
+    words: list[str]  # the words that have a vector
 
 
 def _bags(captions: Sequence[str], vectors: Vectors) -> list[_Bag]:

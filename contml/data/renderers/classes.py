@@ -45,6 +45,6 @@ class ClassRenderer:
 
 def class_colour(number: int) -> tuple[int, int, int]:
     """A colour for a class; classes with similar numbers get different colours."""
-    # Golden-ratio steps give each number a hue far from those of the previous numbers.
+    # Golden-ratio steps give each number a hue far from the hues of the previous numbers.
     red, green, blue = colorsys.hsv_to_rgb(0.618034 * number % 1, 0.85 - 0.3 * (number % 2), 0.95 - 0.25 * (number % 3))
     return round(255 * red), round(255 * green), round(255 * blue)
