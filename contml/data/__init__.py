@@ -2,6 +2,7 @@
 
 from contml.data.batch import Batch as Batch
 from contml.data.cache import CacheReport as CacheReport
+from contml.data.draw import check_queries as check_queries, draw as draw, draw_queries as draw_queries
 from contml.data.loader import Images as Images
 from contml.data.sources import (
     BoxCrop as BoxCrop,
@@ -14,5 +15,5 @@ from contml.data.sources import (
     Stamp as Stamp,
     Vector as Vector,
 )
-from contml.data.split import Split as Split, Task as Task, draw_queries as draw_queries, query_split as query_split
+from contml.data.split import Split as Split, Task as Task, query_split as query_split
 from contml.data.transforms import TRANSFORMS as TRANSFORMS, CropTransform as CropTransform, Transform as Transform

@@ -106,7 +106,7 @@ def with_features(task: Task, path: Path) -> Task:
         InputError: the file cannot be read, lacks an item of the task, or two of its vectors have the same name.
     """
     found = read_features(path)
-    splits = [split for split in (task.train, task.test, task.val) if split is not None]
+    splits = list(task.splits.values())
     item_names = [name for split in splits for name in split.names]
     values = found.values
     if found.names is not None:
@@ -116,8 +116,8 @@ def with_features(task: Task, path: Path) -> Task:
         raise InputError(str(path), got, hint="give one vector per item")
     ends = np.cumsum([len(split) for split in splits])
     parts = zip(splits, np.split(values, ends[:-1]), strict=True)
-    train, test, *val = (replace(split, images=[*map(Vector, part, split.images)]) for split, part in parts)
-    return replace(task, train=train, test=test, val=val[0] if val else None)
+    replaced = [replace(split, images=[*map(Vector, part, split.images)]) for split, part in parts]
+    return replace(task, **dict(zip(task.splits, replaced, strict=True)))
 
 
 def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:

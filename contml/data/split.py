@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -39,6 +39,8 @@ class Split:
         gallery: rows that are ranked; disjoint from the queries.
         groups: the group of each item `[N]`; the gallery of a query omits the other items of its group.
         recall_at: the values of K that papers on this data set report Recall@K for.
+        label_texts: what identifies the label of each item in the record of a run, such as the cells of a table; None:
+            the content of the label space.
         excluded: number of items left out, by reason.
         renderer: draws the label of a row on its picture; None: the picture alone.
         explainer: draws why two rows are near or far; None if the task has no explanation.
@@ -51,6 +53,7 @@ class Split:
     gallery: Tensor | None = None
     groups: Tensor | None = None
     recall_at: Sequence[int] | None = None
+    label_texts: Sequence[str] | None = None
     excluded: Mapping[str, int] = field(default_factory=dict)
     renderer: Renderer | None = None
     explainer: Explainer | None = None
@@ -101,6 +104,31 @@ class Split:
                 return ImageOps.exif_transpose(file).convert("RGB")
         return (Image.fromarray(item) if isinstance(item, np.ndarray) else item).convert("RGB")
 
+    def subset(self, rows: Rows) -> Split:
+        """Returns a split of some rows, in this order. Queries and gallery are those of their rows."""
+        index = as_rows(rows, len(self))
+        kept = index.tolist()
+        if kept == list(range(len(self))):
+            return self
+        place = torch.full((len(self),), -1)
+        place[index] = torch.arange(len(kept))
+
+        def moved(old: Tensor | None) -> Tensor | None:
+            return None if old is None else place[old][place[old] >= 0]
+
+        return replace(
+            self,
+            images=[self.images[row] for row in kept],
+            names=[self.names[row] for row in kept],
+            labels=self.labels[index].as_root(),
+            queries=moved(self.queries),
+            gallery=moved(self.gallery),
+            groups=None if self.groups is None else self.groups[index],
+            label_texts=None if self.label_texts is None else [self.label_texts[row] for row in kept],
+            renderer=None if self.renderer is None else _SubsetRenderer(self.renderer, kept),
+            explainer=None if self.explainer is None else _SubsetExplainer(self.explainer, kept),
+        )
+
     def draw(self, row: int, size: int) -> Image.Image:
         """Returns the image of a row, `size` pixels square, with its label drawn on it."""
         picture = self.picture(row)
@@ -116,24 +144,72 @@ class Split:
 
 
 @dataclass(frozen=True)
+class _SubsetRenderer:
+    """The renderer of some rows of a split."""
+
+    renderer: Renderer
+    rows: Sequence[int]
+
+    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
+        return self.renderer(picture, self.rows[row], size)
+
+
+@dataclass(frozen=True)
+class _SubsetExplainer:
+    """The explainer of some rows of a split."""
+
+    explainer: Explainer
+    rows: Sequence[int]
+
+    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+        return self.explainer((self.rows[pair[0]], self.rows[pair[1]]), pictures, size)
+
+
+@dataclass(frozen=True)
 class Task:
-    """A training and a test split with one kind of label.
+    """A training, a validation and a test split with one kind of label.
 
     Args:
         train: the training split.
-        test: the test split.
-        val: the validation split, which selects a checkpoint or an option; None if the data set has none.
+        test: the test split; None: the data have none, and the validation split is evaluated.
+        val: the validation split, which selects a checkpoint or an option; None: one can be drawn from `train`.
+        val_groups: the group of each training item, which a drawn validation split does not divide; None: its class, if
+            no class is both in training and in testing, else the item alone.
         summary: what was found and what was left out, as (label, text); `contml check` and `prepare` print it.
         columns: how the columns of a table were read: rows of text, a header first.
         suggested: a config that suits the data, and changes to it.
     """
 
     train: Split
-    test: Split
+    test: Split | None
     val: Split | None = None
+    val_groups: Sequence[str] | None = None
     summary: Sequence[tuple[str, str]] = ()
     columns: Sequence[Sequence[str]] = ()
     suggested: tuple[str, Sequence[str]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.test is None and self.val is None:
+            raise InputError("task", "neither a test nor a validation split", hint="give one of them")
+        if self.val_groups is not None and len(self.val_groups) != len(self.train):
+            got = f"{len(self.val_groups)} val_groups for {len(self.train)} training items"
+            raise InputError("task", got, hint="give one per item")
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits by name: "train", "val", "test"."""
+        found = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in found.items() if split is not None}
+
+    @property
+    def evaluated(self) -> Split:
+        """The split whose metrics are the result: the test split, or the validation split if there is none."""
+        return self.splits[self.evaluated_name]
+
+    @property
+    def evaluated_name(self) -> str:
+        """The name of that split: "test" or "val"."""
+        return "val" if self.test is None else "test"
 
 
 def query_split(queries: Rows, items: int) -> tuple[Tensor | None, Tensor | None]:
@@ -149,17 +225,3 @@ def query_split(queries: Rows, items: int) -> tuple[Tensor | None, Tensor | None
     if not bool(is_query.any()):
         return None, None
     return is_query.nonzero()[:, 0], (~is_query).nonzero()[:, 0]
-
-
-def draw_queries(count: int, items: int, seed: int) -> Rows:
-    """Returns `count` random rows of a split of `items`.
-
-    Raises:
-        InputError: fewer than two items would be left in the gallery.
-    """
-    most = max(items - 2, 0)
-    if not 0 <= count <= most:
-        allowed = f"must be 0 to {most}, so that two of {items} test images are left to find"
-        raise InputError("queries", str(count), allowed, "0 uses every image as a query against all others")
-    rows: list[int] = np.random.default_rng(seed).choice(items, count, replace=False).tolist()
-    return rows

@@ -1,4 +1,4 @@
-"""Options of a training run: length, precision, clipping, checkpoints."""
+"""Options of a training run: length, selection, precision, clipping, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from contml._support.validation import check_at_least
 
 @dataclass(frozen=True)
 class Training:
-    """Length, precision, clipping and checkpoints of a training run.
+    """Length, selection, precision, clipping and checkpoints of a training run.
 
     Args:
         epochs: number of epochs of the sampler; 0 evaluates the untrained model.
         evaluate_every: number of epochs between evaluations; the model is also evaluated before the first epoch and
             after the last.
+        select: "val": the weights with the best result on the validation split are the result of the run; "none":
+            the last weights, and no validation split is drawn, as in most published protocols.
+        val_share: share of the training items that is drawn for validation where the data name none.
+        val_fold: which of the 1 / val_share parts is drawn.
+        patience: training stops after so many evaluations without a better result on the validation split; null: never.
         precision: "auto" is bfloat16 on a device that supports it, else float32; the loss is always in float32.
         clip_norm: maximum norm of all gradients together; networks with their own learning rate are not clipped.
         clip_value: maximum absolute value of a gradient entry; networks with their own learning rate are not clipped.
@@ -25,6 +30,10 @@ class Training:
 
     epochs: int = 30
     evaluate_every: int = 1
+    select: Literal["val", "none"] = "val"
+    val_share: float = 0.1
+    val_fold: int = 0
+    patience: int | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     clip_norm: float | None = None
     clip_value: float | None = None
@@ -33,6 +42,17 @@ class Training:
     def __post_init__(self) -> None:
         check_at_least(0, epochs=self.epochs)
         check_at_least(1, evaluate_every=self.evaluate_every)
+        if not 0 < self.val_share <= 0.5:
+            raise InputError("val_share", str(self.val_share), "must be above 0 and at most 0.5")
+        folds = round(1 / self.val_share)
+        if not 0 <= self.val_fold < folds:
+            raise InputError(
+                "val_fold", str(self.val_fold), f"must be 0 to {folds - 1} with val_share={self.val_share:g}"
+            )
+        if self.patience is not None:
+            check_at_least(1, patience=self.patience)
+            if self.select == "none":
+                raise InputError("patience", str(self.patience), hint="set select=val: it needs a validation split")
         for name, value in {"clip_norm": self.clip_norm, "clip_value": self.clip_value}.items():
             if value is not None and not value > 0:
                 raise InputError(name, str(value), "must be above 0, or null")
