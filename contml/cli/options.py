@@ -57,6 +57,12 @@ DecodedImages = Annotated[
     Literal["batch", "all"],
     typer.Option("--images", help="'batch' decodes the images of one batch, 'all' every image of every split."),
 ]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option(
+        help="Evaluate data that changed since the run began: its items that are left, with their labels of today."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
