@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -107,4 +108,4 @@ def file(
         raise InputError("exclude_group", f"the label {items.labels[0].name} is a class", allowed)
     columns = describe_columns(table, roles, specs, items, test_split, given_image=image is not None, group=group)
     files.forget()
-    return Task(train_split, test_split, columns=columns, suggested=suggest_config(roles, items, train_split))
+    return Task(train_split, test_split, columns=columns, suggested=partial(suggest_config, roles, items))
