@@ -193,11 +193,12 @@ class Evaluated:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
-        values = {name: getattr(self, name) for name in ("split", "checkpoint", "epoch", "epochs")}
-        if self.selection is not None:
-            interval = self.selection.interval
-            missing = interval is None or math.isnan(interval)
-            values["selection"] = {**asdict(self.selection), "interval": None if missing else interval}
+        values = asdict(self)
+        del values["evaluation"]
+        if self.selection is None:
+            del values["selection"]
+        elif math.isnan(self.selection.interval or 0):
+            values["selection"]["interval"] = None
         return {**values, **self.evaluation.to_dict()}
 
     @classmethod
@@ -215,8 +216,8 @@ class Ranking:
 
     queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
     retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
-    embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query (Recall@1 or label
-    distance@10, ties as expectations): their mean is that of the evaluation.
+    embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query: Recall@1, or
+    label distance@10, ties as expectations. Their mean is the main metric of the evaluation.
     """
 
     queries: Tensor
