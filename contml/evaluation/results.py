@@ -106,7 +106,7 @@ class Evaluation:
         """The inverse of `to_dict`."""
         curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
         spearman = float("nan") if values["spearman"] is None else values["spearman"]
-        scores = {name: Score(**score) for name, score in values.get("scores", {}).items()}
+        scores = {name: Score(**score) for name, score in values["scores"].items()}
         return cls(**{**values, "curves": curves, "spearman": spearman, "scores": scores})
 
 
@@ -159,19 +159,19 @@ class Evaluated:
 
     @property
     def split_words(self) -> str:
-        """The split in words, for a sentence or the title of a table."""
-        if self.split == "test":
-            return "test split"
-        chosen = "; the weights were chosen on it" if self.chosen_on_split else ""
-        return f"validation split (no test split was evaluated{chosen})"
+        """The split in words: "test split"."""
+        return "test split" if self.split == "test" else "validation split"
 
     @property
     def description(self) -> str:
         """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
-        if self.checkpoint == "last":
-            return f"{self.split_words}, last weights (epoch {self.epoch})"
+        split, best = self.split_words, self.checkpoint == "best"
+        if self.split == "val":
+            split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
+        if not best:
+            return f"{split}, last weights (epoch {self.epoch})"
         chosen = ", chosen on validation" if self.split == "test" else ""
-        return f"{self.split_words}, best weights (epoch {self.epoch} of {self.epochs}{chosen})"
+        return f"{split}, best weights (epoch {self.epoch} of {self.epochs}{chosen})"
 
     @property
     def doubt(self) -> str:
@@ -189,7 +189,8 @@ class Evaluated:
             return words
         size = number(chosen.interval)
         difference = f"{abs(chosen.difference):,.{len(size.partition('.')[2])}f}"
-        return f"{words}: {chosen.metric.replace('_', ' ')} differs by {difference} ± {size}"
+        name, _, k = chosen.metric.partition("@")
+        return f"{words}: {METRICS_AT_K[name].title}@{k} differs by {difference} ± {size}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
