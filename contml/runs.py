@@ -1,6 +1,7 @@
 """The folder of a run: creates and opens it, logs metrics.
 
-It contains config.yaml, metrics.jsonl, checkpoints/, evaluation.json, embeddings/, report.html and its pictures.
+It contains config.yaml, data.json.gz (the names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
+evaluation.json, embeddings/, report.html and its pictures.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ class Run:
         """The name of the original config."""
         first = self.config.read_text(encoding="utf-8").partition("\n")[0]
         return first.removeprefix(HEAD) if first.startswith(HEAD) else self.folder.resolve().parent.name
+
+    @property
+    def data(self) -> Path:
+        """The record of the data: names, label hashes and splits of all items."""
+        return self.folder / "data.json.gz"
+
+    def evaluation(self, checkpoint: str | None = None) -> Path:
+        """The file of the evaluation: of the selected weights, or of others by name ("last", "best")."""
+        return self.folder / f"evaluation{f'-{checkpoint}' if checkpoint else ''}.json"
+
+    def embeddings(self, split: str, checkpoint: str | None = None) -> Path:
+        """The file of the embeddings of a split, by the selected weights or by others."""
+        return self.folder / "embeddings" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
 
     @property
     def metrics(self) -> Path:
@@ -77,22 +91,25 @@ class Run:
         """Drops the rows after `step`; also those of the evaluation at `step`, unless `evaluated`."""
 
         def is_kept(row: Mapping[str, Any]) -> bool:
-            return row["step"] < step or (row["step"] == step and (evaluated or row["event"] != "evaluation"))
+            return row["step"] < step or (row["step"] == step and (evaluated or row["event"] == "train"))
 
         rows = [row for row in self.rows() if is_kept(row)]
         write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))
 
 
-def create(root: Path, name: str) -> Run:
-    """Creates the run folder `root/name/date-time`, with a number if two runs start in the same second."""
+def create(root: Path, name: str, folder: Path | None = None) -> Run:
+    """Creates the run folder `root/name/date-time`, with a number if two runs start in the same second; or `folder`."""
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")  # local time
+    given = folder
     for number in itertools.count(1):
-        folder = root / name / (stamp if number == 1 else f"{stamp}_{number}")
+        folder = given or root / name / (stamp if number == 1 else f"{stamp}_{number}")
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             if not folder.is_dir():
                 raise InputError(str(folder), "is a file", hint="remove it: a run folder needs this name") from None
+            if given is not None:
+                raise InputError(str(folder), "exists already", hint="choose another folder") from None
             continue
         except OSError as error:
             raise InputError(str(folder), f"the run folder cannot be created ({error.strerror})") from None
