@@ -64,7 +64,7 @@ def _style(n: int) -> dict[str, Any]:
 
 
 def _draw_panel(axes: Axes, table: Table, metric: str, styles: dict[str, dict[str, Any]]) -> None:
-    score, words, about = table.score(metric), title(table, metric), table.title.partition(":")[0]
+    score, words, about = table.score(metric), title(table, metric), table.title.partition(": ")[0]
     axes.set_title(plain(f"{about}\n" + (words.capitalize() if score and words.islower() else words)))
     axes.set_ylabel(f"{score.better} is better" if score else "", color=GREY)
     numeric = has_numeric_axis(table.rows)

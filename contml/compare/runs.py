@@ -65,11 +65,11 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
         raise InputError(str(paths[0]), without[paths[0]], hint=hint)
     runs, left_out = [], [f"{path}: {reason}" for path, reason in without.items()]
     for folder in folders.values():
-        for found in _read(open_run(folder)):
-            if isinstance(found, str):
-                left_out.append(f"{folder}: {found}")
+        for result in _read(open_run(folder)):
+            if isinstance(result, str):
+                left_out.append(f"{folder}: {result}")
             else:
-                runs.append(found)
+                runs.append(result)
     return runs, left_out
 
 

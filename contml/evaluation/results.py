@@ -10,6 +10,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.text import number
+from contml.data.split import SPLIT_TITLES
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
@@ -71,7 +72,7 @@ def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Sco
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of one evaluation, as they are written to `evaluation.json`.
+    """The metrics of one evaluation.
 
     `curves`: by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
     value at K. `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"). `recall_at`
@@ -160,7 +161,7 @@ class Evaluated:
     @property
     def split_words(self) -> str:
         """The split in words: "test split"."""
-        return "test split" if self.split == "test" else "validation split"
+        return f"{SPLIT_TITLES[self.split]} split"
 
     @property
     def description(self) -> str:

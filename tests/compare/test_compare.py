@@ -664,9 +664,11 @@ def test_two_real_runs(contml, tmp_path):
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
-    write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone/task")
-    (table,) = compare([tmp_path]).tables
-    assert table.title.startswith("gone/task, test split, last weights: 200 queries")
+    write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone.module:task")
+    found = compare([tmp_path])
+    title = "gone.module:task, test split, last weights"
+    assert found.tables[0].title.startswith(f"{title}: 200 queries")
+    assert comparison_plot(found).axes[0].get_title(loc="left").startswith(f"{title}\n")
     assert "evil_module" not in sys.modules
     with refuses(str(tmp_path / "2"), got="no such folder"):
         compare([tmp_path / "2"])
