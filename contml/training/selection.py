@@ -52,7 +52,7 @@ class BestWeights:
         return self.patience is not None and self.since >= self.patience
 
     def summary(self) -> Selection | None:
-        """What was selected, and whether the validation split can tell it from the last weights."""
+        """What was selected, and how far it is from the last weights."""
         if self.weights is None:
             return None
         last = float(self._last.mean())
