@@ -1,6 +1,7 @@
 """The folder of a run: creates and opens it, logs metrics.
 
-It contains config.yaml, metrics.jsonl, checkpoints/, evaluation.json, embeddings/, report.html and its pictures.
+It contains config.yaml, data.json.gz (the names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
+evaluation.json, embeddings/, report.html and its pictures.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Run:
         """The name of the original config."""
         first = self.config.read_text(encoding="utf-8").partition("\n")[0]
         return first.removeprefix(HEAD) if first.startswith(HEAD) else self.folder.resolve().parent.name
+
+    @property
+    def data(self) -> Path:
+        """The record of the data: names, label hashes and splits of all items."""
+        return self.folder / "data.json.gz"
 
     @property
     def metrics(self) -> Path:
@@ -77,7 +83,7 @@ class Run:
         """Drops the rows after `step`; also those of the evaluation at `step`, unless `evaluated`."""
 
         def is_kept(row: Mapping[str, Any]) -> bool:
-            return row["step"] < step or (row["step"] == step and (evaluated or row["event"] != "evaluation"))
+            return row["step"] < step or (row["step"] == step and (evaluated or row["event"] == "train"))
 
         rows = [row for row in self.rows() if is_kept(row)]
         write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))

@@ -2,11 +2,12 @@
 
 from contml.evaluation.class_retrieval import mean_average_precision_at_r, r_precision, recall_at_k
 from contml.evaluation.clustering import cluster, normalized_mutual_information, pairwise_f1
-from contml.evaluation.results import Curve, Evaluation, Ranking, Score
+from contml.evaluation.metrics import paired_interval
+from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Score, Selection
 from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
 
 __all__ = [
-    "Curve", "Evaluation", "Ranking", "Score", "cluster", "evaluate", "label_distance_metrics",
-    "mean_average_precision_at_r", "mean_label_distance_at_k", "ndcg_at_k", "normalized_mutual_information",
-    "pairwise_f1", "r_precision", "recall_at_k",
+    "Curve", "Evaluated", "Evaluation", "Ranking", "Score", "Selection", "cluster", "evaluate",
+    "label_distance_metrics", "mean_average_precision_at_r", "mean_label_distance_at_k", "ndcg_at_k",
+    "normalized_mutual_information", "paired_interval", "pairwise_f1", "r_precision", "recall_at_k",
 ]  # fmt: skip

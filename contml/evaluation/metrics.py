@@ -108,6 +108,22 @@ def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
     return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 
 
+def paired_interval(a: Tensor, b: Tensor) -> tuple[float, float]:
+    """Mean of a - b, and half the width of its 95 % interval: 1.96 standard errors of the differences.
+
+    Args:
+        a: values of a metric `[Q]`, one per query.
+        b: values of the same queries in other rankings `[Q]`.
+
+    Returns:
+        The mean and the half width; NaN in place of the half width if there is only one query.
+    """
+    difference = a.double() - b.double()
+    count = len(difference)
+    half = 1.96 * float(difference.std()) / math.sqrt(count) if count > 1 else math.nan
+    return float(difference.mean()), half
+
+
 def spearman(x: Tensor, y: Tensor) -> float:
     """Spearman's rank correlation of x `[P]` and y `[P]`, ties get their mean rank; NaN if x or y is constant."""
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):

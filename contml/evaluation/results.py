@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml._support.text import number
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
+#: The K of the main metric of continuous labels, as far as the gallery reaches.
+HEADLINE_K = 10
 #: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
 FORMS = ("random", "normalized")
 
@@ -92,7 +95,7 @@ class Evaluation:
         if "recall" in self.curves:
             return "recall", 1
         curve = self.curves.get("label_distance")
-        return "label_distance", min(10, len(curve.model)) if curve else 10
+        return "label_distance", min(HEADLINE_K, len(curve.model)) if curve else HEADLINE_K
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
@@ -108,12 +111,112 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """How the validation split chose the best weights of a run, beside the last ones.
+
+    Attributes:
+        metric: the name of the metric that chose: "label_distance@10" or "recall@1".
+        queries: number of queries of the validation split.
+        best: the metric of the best weights.
+        last: the metric of the last weights.
+        difference: best minus last.
+        interval: half the width of the 95 % interval of the difference (`paired_interval`); None: the best weights are
+            the last ones, or there is only one query.
+    """
+
+    metric: str
+    queries: int
+    best: float
+    last: float
+    difference: float
+    interval: float | None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of a run, and what was evaluated, as `evaluation.json` holds it.
+
+    Attributes:
+        evaluation: the metrics.
+        split: the split of the metrics, "test" or "val".
+        checkpoint: which weights, "best" (on the validation split) or "last".
+        epoch: number of epochs that trained these weights.
+        epochs: number of epochs of the whole training: fewer than planned if it stopped early.
+        selection: how the best weights were chosen; None where no validation split chose.
+    """
+
+    evaluation: Evaluation
+    split: Literal["test", "val"]
+    checkpoint: Literal["best", "last"]
+    epoch: int
+    epochs: int
+    selection: Selection | None = None
+
+    @property
+    def chosen_on_split(self) -> bool:
+        """Whether the weights were chosen on the split of the metrics, which makes them too good."""
+        return self.split == "val" and self.checkpoint == "best"
+
+    @property
+    def split_words(self) -> str:
+        """The split in words, for a sentence or the title of a table."""
+        if self.split == "test":
+            return "test split"
+        chosen = "; the weights were chosen on it" if self.chosen_on_split else ""
+        return f"validation split (no test split was evaluated{chosen})"
+
+    @property
+    def description(self) -> str:
+        """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
+        if self.checkpoint == "last":
+            return f"{self.split_words}, last weights (epoch {self.epoch})"
+        chosen = ", chosen on validation" if self.split == "test" else ""
+        return f"{self.split_words}, best weights (epoch {self.epoch} of {self.epochs}{chosen})"
+
+    @property
+    def doubt(self) -> str:
+        """A sentence where the validation split is too small for its choice of the best weights; else empty."""
+        chosen = self.selection
+        if chosen is None or self.checkpoint == "last" or self.epoch == self.epochs:
+            return ""
+        if chosen.interval is not None and abs(chosen.difference) > chosen.interval:
+            return ""
+        words = (
+            f"the validation split of {chosen.queries:,} {'query' if chosen.queries == 1 else 'queries'} is too small "
+            f"to distinguish epoch {self.epoch} from epoch {self.epochs}"
+        )
+        if chosen.interval is None:
+            return words
+        size = number(chosen.interval)
+        difference = f"{abs(chosen.difference):,.{len(size.partition('.')[2])}f}"
+        return f"{words}: {chosen.metric.replace('_', ' ')} differs by {difference} ± {size}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
+        values = {name: getattr(self, name) for name in ("split", "checkpoint", "epoch", "epochs")}
+        if self.selection is not None:
+            interval = self.selection.interval
+            missing = interval is None or math.isnan(interval)
+            values["selection"] = {**asdict(self.selection), "interval": None if missing else interval}
+        return {**values, **self.evaluation.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Evaluated:
+        """The inverse of `to_dict`."""
+        rest = dict(values)
+        own = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs")}
+        selection = rest.pop("selection", None)
+        return cls(Evaluation.from_dict(rest), **own, selection=None if selection is None else Selection(**selection))
+
+
+@dataclass(frozen=True)
 class Ranking:
     """The retrieved items, as rows of a split.
 
     queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
     retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
-    embeddings `[N, d]` of the whole split.
+    embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query (Recall@1 or label
+    distance@10, ties as expectations): their mean is that of the evaluation.
     """
 
     queries: Tensor
@@ -123,6 +226,7 @@ class Ranking:
     oracle_label_distances: Tensor
     pairs: Tensor
     embeddings: Tensor
+    values: Tensor
 
 
 # ---------------------------------------------------------------------------------------------------------------------

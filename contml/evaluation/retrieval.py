@@ -20,7 +20,7 @@ from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
-from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of
+from contml.evaluation.results import HEADLINE_K, RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace
 
@@ -98,11 +98,12 @@ def evaluate(
     scores: dict[str, Score] = {}
     if classes is None:
         found = _rank_graded(data, labels, q, g, k, pairs)
+        values = found.expected_distance[:, :HEADLINE_K].double().mean(1)
     else:
         ranked = ClassRetrieval(data, classes[q], classes[g], k)
         found = _rank_classes(ranked, pairs)
         curves["recall"] = ranked.recall(min(max(k, recall_ks[-1]), data.available))
-        scores = ranked.scores()
+        values, scores = ranked.found_first(), ranked.scores()
         if clusters:
             members = torch.unique(torch.cat((q, g)))
             scores |= cluster_scores(embeddings[members].to(data.device), classes[members])
@@ -112,7 +113,7 @@ def evaluate(
     skipped, correlation = 0 if missing is None else len(missing), spearman(distances, pair_labels)
     evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, recall_ks)
     rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
-    return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings)
+    return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings, values)
 
 
 class _Rankings(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_HASHED = ("unit", "rows", "_root")
+_NOT_HASHED = ("unit", "rows", "_root", "_tokens")
 
 
 class LabelSpace(ABC):
@@ -170,6 +171,19 @@ class LabelSpace(ABC):
         content = {name: value for name, value in vars(self).items() if name not in _NOT_HASHED}
         parts = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | parts)
+
+    def digests(self) -> list[str]:
+        """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
+        return [hashlib.blake2b(content, digest_size=6).hexdigest() for content in self._item_contents()]
+
+    def _item_contents(self) -> list[bytes]:
+        """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""
+        parts = [self.__dict__[name] for name in self._packed if name != "kept"]
+        columns = [
+            part._item_contents() if isinstance(part, LabelSpace) else [row.tobytes() for row in part.cpu().numpy()]
+            for part in parts
+        ]
+        return [b"/".join(contents) for contents in zip(*columns, strict=True)]
 
     def __repr__(self) -> str:
         part = "" if self._root is None else f" of {len(self._root):,}"

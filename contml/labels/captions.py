@@ -8,6 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -122,6 +123,12 @@ class CaptionLabels(LabelSpace):
     def fingerprint(self) -> str:
         """A hash of the words of the captions and of their vectors, the same on every device: the key of caches."""
         return fingerprint(type(self), list(self._bags), self._costs.vectors)
+
+    def _item_contents(self) -> list[bytes]:
+        bags = self._bags
+        entries = [f"{self.words[w]} {n}" for w, n in zip(bags.words.tolist(), bags.counts.tolist(), strict=True)]
+        captions = [";".join(entries[a:b]) for a, b in pairwise(bags.starts.tolist())]
+        return ["/".join(sorted(captions[a:b])).encode() for a, b in pairwise(bags.sets.tolist())]
 
     def _select(self, index: Tensor) -> Self:
         part = super()._select(index)

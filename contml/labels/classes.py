@@ -65,6 +65,17 @@ class ClassLabels(LabelSpace):
         r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))
         return class_distance(r, c)
 
+    def as_root(self) -> Self:
+        """The same items as a new root: classes are numbered anew, without those that have no item."""
+        root = super().as_root()
+        present, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
+        root.names = [self.names[number] for number in present.tolist()] if self.names else []
+        return root
+
+    def _item_contents(self) -> list[bytes]:
+        names = self.names or range(int(self.class_ids.max()) + 1)
+        return [repr(names[number]).encode() for number in self.class_ids.tolist()]
+
     def _contents(self) -> str:
         return f"{len(set(self.class_ids.tolist())):,} classes"
 

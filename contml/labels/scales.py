@@ -19,7 +19,7 @@ class OrdinalLabels(LabelSpace):
 
     Args:
         labels: the level of each item: numbers or strings.
-        levels: all levels from the lowest to the highest; default the values that occur, sorted.
+        levels: all levels from the lowest to the highest; default the numbers that occur, sorted. Words need it.
     """
 
     unit = "the whole scale"
@@ -28,10 +28,10 @@ class OrdinalLabels(LabelSpace):
     def __init__(self, labels: Sequence[Hashable] | Tensor, levels: Sequence[Hashable] | None = None) -> None:
         values = labels.tolist() if isinstance(labels, Tensor | np.ndarray) else list(labels)
         if levels is None:
-            try:
-                levels = sorted(set(values))
-            except TypeError:
-                raise InputError("labels", "no common order", hint="give levels, from lowest to highest") from None
+            if words := [value for value in values if not isinstance(value, int | float | np.number)]:
+                got = f"{words[0]!r} has no order"
+                raise InputError("labels", got, "must be numbers", "or give levels, from lowest to highest")
+            levels = sorted(set(values))
         rank = {level: number for number, level in enumerate(levels)}
         if len(rank) < max(2, len(levels)):
             raise InputError("levels", str(list(levels)), "must be at least 2 different levels")
@@ -44,6 +44,9 @@ class OrdinalLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
+
+    def _item_contents(self) -> list[bytes]:
+        return [repr(self.levels[rank]).encode() for rank in self.ranks.tolist()]
 
 
 class GeoLabels(LabelSpace):

@@ -32,7 +32,7 @@ class SequenceLabels(LabelSpace):
         for item, sequence in enumerate(sequences):
             if not isinstance(sequence, Sequence):
                 raise InputError(f"tokens of item {item}", repr(sequence), "must be a list of tokens or a string")
-        ids = token_ids("tokens", sequences)
+        ids, self._tokens = token_ids("tokens", sequences)
         if (number := int(ids.max()) + 1 if ids.numel() else 0) > _MAX_TOKENS:
             raise InputError("tokens", f"{number:,} different tokens", f"must be at most {_MAX_TOKENS:,}")
         super().__init__(ids=ids)
@@ -40,3 +40,6 @@ class SequenceLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Normalised edit distances, `[X, Y]`."""
         return edit_distance(x.ids, y.ids)
+
+    def _item_contents(self) -> list[bytes]:
+        return [repr([self._tokens[n] for n in row if n >= 0]).encode() for row in self.ids.tolist()]

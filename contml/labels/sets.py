@@ -30,11 +30,15 @@ class TagLabels(LabelSpace):
         for item, item_tags in enumerate(tags):
             if isinstance(item_tags, str | bytes) or not isinstance(item_tags, Iterable):
                 raise InputError(f"tags of item {item}", repr(item_tags), "must be a list or a set of tags")
-        super().__init__(ids=token_ids("tags", tags, unique=True))
+        ids, self._tokens = token_ids("tags", tags, unique=True)
+        super().__init__(ids=ids)
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Jaccard distances, `[X, Y]`."""
         return tag_distance(x.ids, y.ids)
+
+    def _item_contents(self) -> list[bytes]:
+        return [repr(sorted(repr(self._tokens[n]) for n in row if n >= 0)).encode() for row in self.ids.tolist()]
 
 
 class MultiHotLabels(LabelSpace):
@@ -70,8 +74,10 @@ class MultiHotLabels(LabelSpace):
         return (jaccard_distance if self.distance == "jaccard" else hamming_distance)(x.labels, y.labels)
 
 
-def token_ids(name: str, items: Sequence[Iterable[Hashable]], unique: bool = False) -> Tensor:
-    """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends; `unique`: without repeated tokens.
+def token_ids(name: str, items: Sequence[Iterable[Hashable]], unique: bool = False) -> tuple[Tensor, list[Any]]:
+    """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends, and the tokens that they number.
+
+    `unique`: without repeated tokens.
 
     Raises:
         InputError: a token is not hashable.
@@ -87,4 +93,4 @@ def token_ids(name: str, items: Sequence[Iterable[Hashable]], unique: bool = Fal
     ids = np.full((len(sequences), max(map(len, sequences), default=0)), -1, dtype=np.int32)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
-    return torch.from_numpy(ids)
+    return torch.from_numpy(ids), [*id_of]

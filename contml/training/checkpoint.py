@@ -1,12 +1,14 @@
 """Checkpoints: the whole state of a training run in one safetensors file, written atomically. Loading runs no code.
 
-Tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata.
+Tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata. Weights alone
+are a file of their own, whose metadata hold the config that they were trained with.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,26 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write
 
-
-def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Write the weights of a model."""
-    write(path, lambda temporary: save_file(_cpu_copies(state), temporary))
+#: The key of the JSON values in the metadata of a file.
+_METADATA = "contml"
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights that `save_weights` wrote."""
-    return _read(path)[0]
+def save_weights(path: Path, state: Mapping[str, Tensor], **values: Any) -> None:
+    """Write tensors, such as the weights of a model, and JSON values about them."""
+    metadata = {_METADATA: json.dumps(values)}
+    write(path, lambda temporary: save_file(_cpu_copies(state), temporary, metadata=metadata))
+
+
+def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the values that `save_weights` wrote."""
+    tensors, metadata = _read(path)
+    return tensors, _values(path, metadata)
+
+
+def load_numbers(path: Path) -> Any:
+    """Read the numbers of a state, without its tensors."""
+    with _opened(path) as file:
+        return _values(path, file.metadata() or {})["numbers"]
 
 
 def save_state(
@@ -40,8 +53,8 @@ def save_state(
                 flat[f"optimizer.{parameter}.{name}"] = value
             else:
                 rest.setdefault(str(parameter), {})[name] = value
-    metadata = {"optimizer": {"state": rest, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
-    write(path, lambda temporary: save_file(_cpu_copies(flat), temporary, metadata={"contml": json.dumps(metadata)}))
+    values = {"optimizer": {"state": rest, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
+    save_weights(path, flat, **values)
 
 
 def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], Any]:
@@ -50,10 +63,9 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
     Raises:
         InputError: the file is incomplete or not a checkpoint.
     """
-    flat, metadata = _read(path)
-    if "contml" not in metadata:
+    flat, saved = load_weights(path)
+    if "optimizer" not in saved:
         raise InputError(str(path), "holds weights", "must be the state of a training run")
-    saved = json.loads(metadata["contml"])
     tensors: dict[str, dict[str, Tensor]] = {}
     state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
     for name, tensor in flat.items():
@@ -66,10 +78,23 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
     return tensors, {"state": state, "param_groups": saved["optimizer"]["param_groups"]}, saved["numbers"]
 
 
+def _values(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if _METADATA not in metadata:
+        raise InputError(str(path), "not written by contml", "must be a checkpoint of a run")
+    values: dict[str, Any] = json.loads(metadata[_METADATA])
+    return values
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except FileNotFoundError:
         raise InputError(str(path), "no such checkpoint") from None
     except (SafetensorError, OSError) as error:

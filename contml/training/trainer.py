@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
@@ -26,10 +26,11 @@ from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.retrieval import evaluate
 from contml.labels.base import LabelSpace
 from contml.runs import Run
-from contml.training.checkpoint import load_state, save_state, save_weights
+from contml.training.checkpoint import load_state, load_weights, save_state, save_weights
 from contml.training.gather import gather_rows, world
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
+from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups
 from contml.training.step import TrainingStep
 
@@ -57,10 +58,11 @@ class Trainer:
         options: epochs, precision, clipping, checkpoints.
         optimizer: returns an optimizer for parameter groups; default SGD as in the log-ratio paper.
         schedule: returns a schedule from (optimizer, steps per epoch, total steps); default `lr / (1 + 1e-4 step)`.
-        test: the split to evaluate on.
+        val: the validation split: it is evaluated during training, and its best weights are kept (`options.select`).
+        test: the split that is evaluated during training if there is no validation split; it selects nothing.
         run: the run folder for metrics and checkpoints; default None writes nothing.
         labels: the labels for the loss if they are not those of the split, such as binarized labels.
-        config: plain values that are saved with the state.
+        config: plain values that are saved with state and weights.
         quiet: show no progress.
 
     Raises:
@@ -78,6 +80,7 @@ class Trainer:
         *,
         optimizer: Callable[[ParameterGroups], optim.Optimizer] = lambda groups: sgd(groups=groups),
         schedule: Callable[[optim.Optimizer, int, int], LRScheduler] = lambda bare, *_: inverse(optimizer=bare),
+        val: Split | None = None,
         test: Split | None = None,
         run: Run | None = None,
         labels: LabelSpace | None = None,
@@ -88,7 +91,10 @@ class Trainer:
         self.accelerator = accelerator(self.options.precision)
         self.device = self.accelerator.device
         self.labels = (split.labels if labels is None else labels).to(self.device)
-        self.split, self.test, self.sampler, self.images, self.run = split, test, sampler, images, run
+        self.split, self.sampler, self.images, self.run = split, sampler, images, run
+        self.best = BestWeights(self.options.patience) if val is not None and self.options.select == "val" else None
+        #: The split that is evaluated during training, by name: "val" or "test".
+        self.watched: dict[str, Split] = {"val": val} if self.best and val else {"test": test} if test else {}
         step.check(model, self.labels)
         self.training_step = step.to(self.device)
         groups = [*model_groups(model), *step.parameter_groups()]
@@ -102,9 +108,6 @@ class Trainer:
         self.parameters = [p for group in groups if "lr" not in group for p in group["params"]]
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0
-        self.best = math.nan  # the headline metric of the best evaluation so far
-        self.result: tuple[Evaluation, Ranking] | None = None
-        self.missing = torch.zeros(0, dtype=torch.int64)  # test rows that could not be read
         self.config = dict(config or {})
         self._stop_signal = ""
         self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
@@ -123,6 +126,11 @@ class Trainer:
         model: nn.Module = self.accelerator.unwrap_model(self.model)
         return model
 
+    @property
+    def finished(self) -> bool:
+        """Whether training is finished: all epochs are done, or it stopped early."""
+        return self.epoch >= self.options.epochs or (self.best is not None and self.best.stopped)
+
     def fit(self) -> None:
         """Train from the current state to the end.
 
@@ -131,9 +139,8 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM was received. The state is saved if there is a run folder.
         """
         self._stop_signal = ""
-        for split in (self.split, self.test):
-            if split is not None:
-                self.images.prepare(split)
+        for split in (self.split, *self.watched.values()):
+            self.images.prepare(split)
         with (
             self._signals(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
@@ -144,7 +151,7 @@ class Trainer:
                 self._started = True
                 self.save()
                 self._stop_if_requested()
-            while self.epoch < self.options.epochs:
+            while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
                 last = self.epoch == self.options.epochs
@@ -152,7 +159,7 @@ class Trainer:
                     self._evaluate(progress)
                 self.save()
                 self._report_broken(progress)
-                if not last:
+                if not self.finished:
                     self._stop_if_requested()
         self.images.close()
 
@@ -192,21 +199,18 @@ class Trainer:
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
-    def evaluate(self) -> tuple[Evaluation, Ranking]:
-        """Embed the test split, divided between the processes, and evaluate the ranking."""
-        if self.test is None:
-            raise InputError("test", "missing", hint="give the trainer a test split")
+    def evaluate(self, split: Split) -> tuple[Evaluation, Ranking, Tensor]:
+        """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows."""
         rank, processes = world()
-        rows = torch.arange(rank, len(self.test), processes)
-        embeddings, missing = embed(self.model, self.test, self.images, rows, device=self.device)
+        rows = torch.arange(rank, len(split), processes)
+        embeddings, missing = embed(self.model, split, self.images, rows, device=self.device)
         if processes > 1:
             from accelerate.utils import gather_object
 
             parts = gather_object([(embeddings, missing)])
             embeddings = torch.stack([part[0] for part in parts]).sum(0)
             missing = torch.cat([part[1] for part in parts])
-        self.missing = missing
-        return evaluate_split(embeddings, missing, self.test, self.device)
+        return *evaluate_split(embeddings, missing, split, self.device), missing
 
     def save(self) -> None:
         """Write the state for `resume`, and the weights as `last`.
@@ -220,21 +224,34 @@ class Trainer:
             return
         model = self.bare_model.state_dict()
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else {}
+        best, values = ({}, {}) if self.best is None else self.best.state()
+        selection = None if self.best is None else self.best.summary()
         numbers = {
             "epoch": self.epoch,
             "step": self.step,
-            "best": self.best,
+            "finished": self.finished,
+            "best": best,
+            "selection": None if selection is None else asdict(selection),
             "schedule": self.schedule.state_dict(),
             "scaler": scaler,
             "config": self.config,
         }
         optimizer = self.optimizer.state_dict()
-        tensors = {"model": model, "step": self.training_step.state_dict()}
+        tensors = {"model": model, "step": self.training_step.state_dict(), "selection": values}
         save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
-        save_weights(self.run.checkpoints / "last.safetensors", model)
+        self._save_weights("last", model)
+
+    def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
+        if self.run is not None and self.accelerator.is_main_process:
+            path = self.run.checkpoints / f"{name}.safetensors"
+            save_weights(path, model, config=self.config, epoch=self.epoch, epochs=self.options.epochs)
 
     def resume(self) -> None:
-        """Continue from the saved state of the run folder, or from the beginning if there is none."""
+        """Continue from the saved state of the run folder, or from the beginning if nothing was trained yet.
+
+        Raises:
+            InputError: there is no run folder, or a checkpoint is missing.
+        """
         if self.run is None:
             raise InputError("run", "missing", hint="give the trainer a run folder")
         path = self.run.checkpoints / "state.safetensors"
@@ -246,8 +263,14 @@ class Trainer:
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
-            self.epoch, self.step, self.best = numbers["epoch"], numbers["step"], numbers["best"]
+            self.epoch, self.step = numbers["epoch"], numbers["step"]
+            if self.best is not None:
+                weights, _ = load_weights(self.run.checkpoints / "best.safetensors")
+                self.best.load_state(numbers["best"], tensors["selection"], weights)
             self._started = True
+        elif any(row["event"] == "train" for row in self.run.rows()):
+            got = f"it was trained, but has no {path.name}"
+            raise InputError(str(self.run.checkpoints), got, hint="restore the checkpoints, or start a new run")
         if self.accelerator.is_main_process:
             # If the state was saved before the evaluation at the end of an epoch, its row will be written again.
             self.run.rewind(self.done if path.exists() else -1, evaluated=self.step < self.steps)
@@ -293,8 +316,8 @@ class Trainer:
             raise InputError("loss", got, hint="lower the learning rate or clip the gradients")
 
     def _report_excluded(self, progress: TrainingProgress) -> None:
-        for name, split in (("training", self.split), ("test", self.test)):
-            if split is not None and split.excluded:
+        for name, split in {"training": self.split, **self.watched}.items():
+            if split.excluded:
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
                 progress.line(f"{name} items excluded: {reasons}; {len(split):,} remain")
 
@@ -306,27 +329,28 @@ class Trainer:
             progress.line(f"{broken} broken images skipped so far; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
-        if self.test is None:
-            return
-        self.result = self.evaluate()
-        evaluation = self.result[0]
-        row: dict[str, float] = {"spearman": evaluation.spearman}
-        for name, curve in evaluation.curves.items():
-            ks = evaluation.recall_at if name == "recall" else _EVALUATION_K
-            row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
-        self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
-        name, k = evaluation.headline
-        curve = evaluation.curves[name]
-        value, random = curve.model[k - 1], curve.random[k - 1]
-        share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
-        progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share}")
-        # Every comparison with NaN is False: the first evaluation is the best so far.
-        if not (value >= self.best if curve.better == "lower" else value <= self.best):
-            self.best = value
-            if self.run is not None and self.accelerator.is_main_process:
-                save_weights(self.run.checkpoints / "best.safetensors", self.bare_model.state_dict())
+        for split_name, split in self.watched.items():
+            evaluation, ranking, _ = self.evaluate(split)
+            row: dict[str, Any] = {"split": split_name, "spearman": evaluation.spearman}
+            for name, curve in evaluation.curves.items():
+                ks = evaluation.recall_at if name == "recall" else _EVALUATION_K
+                row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
+            self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
+            name, k = evaluation.headline
+            curve = evaluation.curves[name]
+            value, random = curve.model[k - 1], curve.random[k - 1]
+            share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
+            on = SPLIT_TITLES[split_name]
+            progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share} ({on} split)")
+            if self.best is None:
+                continue
+            if self.best.update(evaluation, ranking, self.epoch, self.bare_model.state_dict()):
+                self._save_weights("best", self.best.weights or {})
+            if self.best.stopped and self.epoch < self.options.epochs:
+                progress.line(f"stopped early: no better result in {self.best.since} evaluations")
+                self._log("stop")
 
-    def _log(self, event: str, **values: float) -> None:
+    def _log(self, event: str, **values: Any) -> None:
         if self.run is not None and self.accelerator.is_main_process:
             self.run.log({"event": event, "epoch": self.epoch + self.step / self.steps, "step": self.done, **values})
 

@@ -1,0 +1,64 @@
+"""A validation split drawn from the training split, for data that name none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from contml._support.errors import InputError
+from contml.data.draw import draw, draw_queries
+from contml.data.split import Split, Task, query_split
+
+#: With more validation items than the first number, the second is the number of queries, where labels are graded.
+_MANY, _QUERIES = 5_000, 1_000
+
+
+def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int = 0, seed: int = 0) -> Task:
+    """The task with a validation split drawn from its training items; unchanged if it has one.
+
+    Items of one group are not divided: `task.val_groups` if given; else classes, if labels are classes and no class of
+    the test split is in training; else every item is a group of its own.
+
+    Args:
+        task: the task.
+        names: the name of each training item, which draws its part.
+        share: the share of the groups that is drawn, approximately.
+        fold: which of the 1 / share parts is drawn.
+        seed: another seed draws another part.
+
+    Raises:
+        InputError: there are too few training items.
+    """
+    if task.val is not None:
+        return task
+    classes = _unseen_classes(task)
+    groups = task.val_groups if task.val_groups is not None else classes if classes is not None else names
+    least = 2 if classes is not None and task.val_groups is None else 3 if task.val_groups is None else 1
+    hint = "set training.select=none to train on all items, without a validation split"
+    try:
+        drawn = draw(groups, share, seed, "validation", fold=fold, least=least)
+    except InputError as error:
+        raise InputError("validation split", error.got, error.allowed, hint) from None
+    rows, val_rows = (np.flatnonzero(part).tolist() for part in (~drawn, drawn))
+    if min(len(rows), len(val_rows)) < 3:
+        got = f"{len(val_rows)} of {len(drawn)} training items are drawn"
+        raise InputError("validation split", got, "needs at least 3, and 3 for training", hint)
+    train, val = task.train.subset(rows), task.train.subset(val_rows)
+    if val.labels.class_ids is None and len(val) > _MANY:
+        queries = draw_queries(_QUERIES, [names[row] for row in val_rows], seed)
+        query_rows, gallery = query_split(queries, len(val))
+        val = replace(val, queries=query_rows, gallery=gallery)
+    val = replace(val, recall_at=task.evaluated.recall_at, excluded={})
+    kept_groups = None if task.val_groups is None else [task.val_groups[row] for row in rows]
+    return replace(task, train=train, val=val, val_groups=kept_groups)
+
+
+def _unseen_classes(task: Task) -> list[str] | None:
+    """The class of each training item, if labels are classes and no class of the test split is among them."""
+    assert task.test is not None  # else the task has a validation split
+    if task.train.labels.class_ids is None or task.test.labels.class_ids is None:
+        return None
+    train, test = task.train.labels.digests(), task.test.labels.digests()
+    return None if set(train) & set(test) else train

@@ -1,0 +1,123 @@
+"""Which items a run was trained and evaluated on: their names, labels and splits, and what changed since.
+
+An item is recognized by its name below the root folder, so a data set may move. Saved items hold a short hash of each
+label; it is independent of the other items, so other rows of a table do not change it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contml._support.errors import InputError
+from contml._support.files import write
+from contml.data.split import Split, Task
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """The items of each split in order: `names[split]`, and a short hash of their labels, `labels[split]`."""
+
+    names: Mapping[str, Sequence[str]]
+    labels: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, task: Task, root: str = "") -> DataRecord:
+        """The record of a task; `root`: the folder that names of items may start with."""
+        splits = task.splits.items()
+        return cls({n: item_names(s, root) for n, s in splits}, {n: _label_digests(s) for n, s in splits})
+
+    def save(self, path: Path) -> None:
+        """Write the record."""
+        text = json.dumps({"names": self.names, "labels": self.labels}, ensure_ascii=False)
+        content = gzip.compress(text.encode("utf-8", errors="surrogateescape"), mtime=0)
+        write(path, lambda temporary: temporary.write_bytes(content))
+
+    @classmethod
+    def load(cls, path: Path) -> DataRecord:
+        """Read a record that `save` wrote.
+
+        Raises:
+            InputError: no such file, or it is damaged.
+        """
+        try:
+            content = gzip.decompress(path.read_bytes())
+            values = json.loads(content.decode("utf-8", errors="surrogateescape"))
+            names, labels = values["names"], values["labels"]
+            if {split: len(items) for split, items in names.items()} != {s: len(items) for s, items in labels.items()}:
+                raise ValueError("names and labels differ in number")
+        except FileNotFoundError:
+            raise InputError(str(path), "no such file", hint="train again: the run does not record its data") from None
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(str(path), f"cannot be read ({error})", hint="copy it from a backup") from None
+        return cls(names, labels)
+
+    def changes(self, now: DataRecord, splits: Sequence[str] = ()) -> list[str]:
+        """What differs in some splits (default all), in words: how many items came, went, moved and changed."""
+        found = []
+        split_of = {name: split for split, names in self.names.items() for name in names}
+        split_now = {name: split for split, names in now.names.items() for name in names}
+        for split in splits or [*self.names, *(name for name in now.names if name not in self.names)]:
+            before = dict(zip(self.names.get(split, ()), self.labels.get(split, ()), strict=True))
+            after = dict(zip(now.names.get(split, ()), now.labels.get(split, ()), strict=True))
+            counts = {
+                "added": [name for name in after if name not in split_of],
+                "removed": [name for name in before if name not in split_now],
+                "moved to another split": [n for n in before if n in split_now and n not in after],
+                "moved from another split": [n for n in after if n in split_of and n not in before],
+                "with another label": [name for name in after if before.get(name, after[name]) != after[name]],
+            }
+            words = [f"{len(names):,} {what} ({names[0]})" for what, names in counts.items() if names]
+            if words:
+                found.append(f"{_TITLES.get(split, split)} items: {', '.join(words)}")
+        return found
+
+    def rows(self, split: str, now: DataRecord) -> list[int]:
+        """The rows of today's split that hold the saved items, in the saved order, without items that are gone."""
+        row_of = {name: row for row, name in enumerate(now.names.get(split, ()))}
+        return [row_of[name] for name in self.names.get(split, ()) if name in row_of]
+
+
+_TITLES = {"train": "training", "val": "validation", "test": "test"}
+
+
+def item_names(split: Split, root: str = "") -> list[str]:
+    """The name of each item below the root folder; items that share a name are numbered."""
+    start = f"{root.rstrip('/')}/" if root else ""
+    counts: Counter[str] = Counter()
+    names = []
+    for name in split.names:
+        short = name.removeprefix(start) if start else name
+        counts[short] += 1
+        names.append(short if counts[short] == 1 else f"{short} ({counts[short]})")
+    return names
+
+
+def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
+    """The task with the items of the record that still exist, in the order of the record.
+
+    Raises:
+        InputError: a split of the record has no item left.
+    """
+    now = DataRecord.of(task, root)
+    changed: dict[str, Any] = {}
+    for name, split in task.splits.items():
+        rows = record.rows(name, now)
+        if not rows:
+            raise InputError(f"{_TITLES[name]} items", "none of the run's items is left", hint="restore the data")
+        changed[name] = split.subset(rows)
+        if name == "train" and task.val_groups is not None:
+            changed["val_groups"] = [task.val_groups[row] for row in rows]
+    return Task(**{**vars(task), **changed})
+
+
+def _label_digests(split: Split) -> list[str]:
+    if split.label_texts is None:
+        return split.labels.digests()
+    return [hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=6).hexdigest() for text in split.label_texts]

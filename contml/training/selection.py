@@ -1,0 +1,76 @@
+"""Selection: the weights with the best result on the validation split, and when training stops early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contml.evaluation.results import Evaluation, Ranking, Selection, paired_interval
+
+
+class BestWeights:
+    """The best weights so far, by the headline metric of the validation split.
+
+    Args:
+        patience: evaluations without a better result after which training stops; None: it never stops early.
+
+    Attributes:
+        weights: the best weights so far, on the CPU; None before the first evaluation.
+        epoch: the epoch after which they were evaluated.
+        stopped: whether training has stopped early.
+    """
+
+    def __init__(self, patience: int | None = None) -> None:
+        self.patience = patience
+        self.weights: dict[str, Tensor] | None = None
+        self.epoch, self.value, self.since = 0, math.nan, 0
+        self.metric = ""
+        self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
+
+    def update(self, evaluation: Evaluation, ranking: Ranking, epoch: int, weights: Mapping[str, Tensor]) -> bool:
+        """Take an evaluation of the validation split into account; returns whether its weights are the best so far."""
+        name, k = evaluation.headline
+        curve = evaluation.curves[name]
+        value, self.metric, self._last = curve.model[k - 1], f"{name}@{k}", ranking.values
+        # Every comparison with NaN is False: the first evaluation is the best so far.
+        worse = value >= self.value if curve.better == "lower" else value <= self.value
+        self.since = self.since + 1 if worse else 0
+        if worse:
+            return False
+        self.value, self.epoch, self._values = value, epoch, ranking.values
+        self.weights = {key: tensor.detach().to("cpu", copy=True) for key, tensor in weights.items()}
+        return True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether training stops early."""
+        return self.patience is not None and self.since >= self.patience
+
+    def summary(self) -> Selection | None:
+        """What was selected, and whether the validation split can tell it from the last weights."""
+        if self.weights is None:
+            return None
+        last = float(self._last.mean())
+        if not self.since:
+            return Selection(self.metric, len(self._values), self.value, last, 0.0, None)
+        difference, interval = math.nan, math.nan
+        if len(self._values) == len(self._last):  # images may have become unreadable
+            difference, interval = paired_interval(self._values, self._last)
+        return Selection(self.metric, len(self._values), self.value, last, difference, interval)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Numbers and tensors for a checkpoint, without the weights."""
+        numbers = {"epoch": self.epoch, "value": self.value, "since": self.since, "metric": self.metric}
+        return numbers, {"best": self._values, "last": self._last}
+
+    def load_state(
+        self, numbers: Mapping[str, Any], tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+    ) -> None:
+        """Continue from what `state` returned, and the best weights."""
+        self.epoch, self.value, self.since = numbers["epoch"], numbers["value"], numbers["since"]
+        self.metric = numbers["metric"]
+        self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
