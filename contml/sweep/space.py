@@ -136,7 +136,9 @@ def _parse(text: str) -> Choice | Range:
         return Range(key, *ends)
     values = _values(key, given)
     texts = [value_text(value) for value in values]
-    if mixed := [text for text in texts if ".." in text and all(map(_is_number, _values(key, text.replace("..", ","))))]:
+    if mixed := [
+        text for text in texts if ".." in text and all(map(_is_number, _values(key, text.replace("..", ","))))
+    ]:
         raise _refusal(key, f"{mixed[0]} among other values", "must be a range or values, not both")
     if len(values) < 2:
         got = f"one value, {show(values[0])}" if values else "no value"

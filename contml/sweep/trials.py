@@ -156,7 +156,9 @@ def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
     """The trials from best to worst; equal ones in order; failed ones last."""
     lower = better(trials) == "lower"
-    return sorted(trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else trial.mean * (1 if lower else -1)))
+    return sorted(
+        trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else trial.mean * (1 if lower else -1))
+    )
 
 
 def metric(trials: Sequence[Trial]) -> str:
