@@ -44,6 +44,14 @@ class Run:
         """The record of the data: names, label hashes and splits of all items."""
         return self.folder / "data.json.gz"
 
+    def evaluation(self, checkpoint: str | None = None) -> Path:
+        """The file of the evaluation: of the selected weights, or of others by name ("last", "best")."""
+        return self.folder / f"evaluation{f'-{checkpoint}' if checkpoint else ''}.json"
+
+    def embeddings(self, split: str, checkpoint: str | None = None) -> Path:
+        """The file of the embeddings of a split, by the selected weights or by others."""
+        return self.folder / "embeddings" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
+
     @property
     def metrics(self) -> Path:
         """The file of the metrics: one JSON object per line, from training and evaluation."""
@@ -89,16 +97,19 @@ class Run:
         write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))
 
 
-def create(root: Path, name: str) -> Run:
-    """Creates the run folder `root/name/date-time`, with a number if two runs start in the same second."""
+def create(root: Path, name: str, folder: Path | None = None) -> Run:
+    """Creates the run folder `root/name/date-time`, with a number if two runs start in the same second; or `folder`."""
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")  # local time
+    given = folder
     for number in itertools.count(1):
-        folder = root / name / (stamp if number == 1 else f"{stamp}_{number}")
+        folder = given or root / name / (stamp if number == 1 else f"{stamp}_{number}")
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             if not folder.is_dir():
                 raise InputError(str(folder), "is a file", hint="remove it: a run folder needs this name") from None
+            if given is not None:
+                raise InputError(str(folder), "exists already", hint="choose another folder") from None
             continue
         except OSError as error:
             raise InputError(str(folder), f"the run folder cannot be created ({error.strerror})") from None

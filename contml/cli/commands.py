@@ -17,6 +17,7 @@ from contml import experiment
 from contml._support.errors import InputError, did_you_mean
 from contml.cli import listing
 from contml.cli.options import (
+    AcceptChanges,
     BundledConfig,
     Config,
     Data,
@@ -114,7 +115,7 @@ def train(
 
     try:
         if resume is not None:
-            run = experiment.resume(resume, trust=trust)
+            run = experiment.resume(resume, trust=trust, on_finished=lambda text: echo(text, err=True))
         else:
             run = experiment.train(chosen, runs, on_start=on_start, on_columns=on_columns)
     except Interrupted as stop:
@@ -122,20 +123,28 @@ def train(
         echo(f"contml: {stop}{hint}", err=True)
         raise typer.Exit(130) from None
     if run is not None:
-        print_evaluation(run.folder)
+        print_evaluation(experiment.read_evaluation(run))
         echo(f"report: {run.folder / 'report.html'}")
 
 
 @app.command()
 def evaluate(
     run: RunFolder,
-    checkpoint: Annotated[Literal["last", "best"], typer.Option(help="Which weights.")] = "last",
+    checkpoint: Annotated[
+        Literal["last", "best"] | None,
+        typer.Option(help="Which weights. Default: those that the run selected."),
+    ] = None,
+    accept_changes: AcceptChanges = False,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Evaluate a run's weights on its test split, beside a random ranking and the oracle."""
-    experiment.evaluate_run(run, checkpoint=checkpoint, trust=trust)
-    print_evaluation(run, as_json=as_json)
+    """Evaluate a run's weights on its test split, beside a random ranking and the oracle.
+
+    The result of other weights than those that the run selected is kept in a file of its own, such as
+    evaluation-last.json.
+    """
+    result = experiment.evaluate_run(run, checkpoint=checkpoint, accept_changes=accept_changes, trust=trust)
+    print_evaluation(result, as_json=as_json)
 
 
 @app.command()
@@ -149,10 +158,11 @@ def report(
             "that were matched). Default: the first query and its best retrieval.",
         ),
     ] = None,
+    accept_changes: AcceptChanges = False,
     trust: Trust = False,
 ) -> None:
     """Write the report.html of a run again, with its pictures."""
-    echo(experiment.report_run(run, trust=trust, pair=pair))
+    echo(experiment.report_run(run, accept_changes=accept_changes, trust=trust, pair=pair))
 
 
 @app.command(epilog=_COMPARE_EXAMPLE)
@@ -259,8 +269,8 @@ def features(
     from contml._support.progress import progress_bar
 
     chosen = load_experiment(config, overrides, data, label, image)
-    task = chosen.build_task()
-    total = sum(len(split) for split in (task.train, task.test, task.val) if split is not None)
+    task = chosen.read_task()
+    total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
         written = experiment.extract_features(replace(chosen, task=task), out, progress)
     resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""

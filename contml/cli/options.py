@@ -53,6 +53,12 @@ TaskName = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as printed by 'contml train'.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let the config of the run import code.")]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option(
+        help="Evaluate data that changed since the run began: its items that are left, with their labels of today."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from contml._support.errors import InputError
 from contml.data.draw import draw, draw_queries
-from contml.data.split import Split, Task, query_split
+from contml.data.split import Task, query_split
 
 #: With more validation items than the first number, the second is the number of queries, where labels are graded.
 _MANY, _QUERIES = 5_000, 1_000

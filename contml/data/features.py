@@ -117,7 +117,7 @@ def with_features(task: Task, path: Path) -> Task:
     ends = np.cumsum([len(split) for split in splits])
     parts = zip(splits, np.split(values, ends[:-1]), strict=True)
     replaced = [replace(split, images=[*map(Vector, part, split.images)]) for split, part in parts]
-    return replace(task, **dict(zip(task.splits, replaced, strict=True)))
+    return task.with_splits(dict(zip(task.splits, replaced, strict=True)))
 
 
 def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:

@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from contml._support.errors import InputError
 from contml._support.files import write
-from contml.data.split import Split, Task
+from contml.data.split import SPLIT_TITLES, Split, Task
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,12 @@ class DataRecord:
             raise InputError(str(path), f"cannot be read ({error})", hint="copy it from a backup") from None
         return cls(names, labels)
 
-    def changes(self, now: DataRecord, splits: Sequence[str] = ()) -> list[str]:
-        """What differs in some splits (default all), in words: how many items came, went, moved and changed."""
+    def changes(self, now: DataRecord) -> list[str]:
+        """What differs, by split: how many items were added, removed, moved to another split, and changed."""
         found = []
         split_of = {name: split for split, names in self.names.items() for name in names}
         split_now = {name: split for split, names in now.names.items() for name in names}
-        for split in splits or [*self.names, *(name for name in now.names if name not in self.names)]:
+        for split in dict.fromkeys([*self.names, *now.names]):
             before = dict(zip(self.names.get(split, ()), self.labels.get(split, ()), strict=True))
             after = dict(zip(now.names.get(split, ()), now.labels.get(split, ()), strict=True))
             counts = {
@@ -75,16 +74,13 @@ class DataRecord:
             }
             words = [f"{len(names):,} {what} ({names[0]})" for what, names in counts.items() if names]
             if words:
-                found.append(f"{_TITLES.get(split, split)} items: {', '.join(words)}")
+                found.append(f"{SPLIT_TITLES.get(split, split)} items: {', '.join(words)}")
         return found
 
     def rows(self, split: str, now: DataRecord) -> list[int]:
         """The rows of today's split that hold the saved items, in the saved order, without items that are gone."""
         row_of = {name: row for row, name in enumerate(now.names.get(split, ()))}
         return [row_of[name] for name in self.names.get(split, ()) if name in row_of]
-
-
-_TITLES = {"train": "training", "val": "validation", "test": "test"}
 
 
 def item_names(split: Split, root: str = "") -> list[str]:
@@ -106,18 +102,16 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
         InputError: a split of the record has no item left.
     """
     now = DataRecord.of(task, root)
-    changed: dict[str, Any] = {}
-    for name, split in task.splits.items():
-        rows = record.rows(name, now)
-        if not rows:
-            raise InputError(f"{_TITLES[name]} items", "none of the run's items is left", hint="restore the data")
-        changed[name] = split.subset(rows)
-        if name == "train" and task.val_groups is not None:
-            changed["val_groups"] = [task.val_groups[row] for row in rows]
-    return Task(**{**vars(task), **changed})
+    rows = {name: record.rows(name, now) for name in task.splits}
+    if gone := next((name for name in rows if not rows[name]), None):
+        raise InputError(f"{SPLIT_TITLES[gone]} items", "none of the run's items is left", hint="restore the data")
+    groups = None if task.val_groups is None else [task.val_groups[row] for row in rows["train"]]
+    return task.with_splits({name: split.subset(rows[name]) for name, split in task.splits.items()}, val_groups=groups)
 
 
 def _label_digests(split: Split) -> list[str]:
     if split.label_texts is None:
         return split.labels.digests()
-    return [hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=6).hexdigest() for text in split.label_texts]
+    return [
+        hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=6).hexdigest() for text in split.label_texts
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from contml.labels.base import LabelSpace
 Renderer: TypeAlias = Callable[[Image.Image, int, int], Image.Image]
 #: `explainer((query, row), (picture, picture), size)` draws why two rows are near or far, `size` pixels wide.
 Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image], int], Image.Image]
+
+#: The names of splits in messages.
+SPLIT_TITLES = {"train": "training", "val": "validation", "test": "test"}
 
 #: Side in pixels of the blank picture of an item that has only features.
 _BLANK = 64
@@ -201,13 +204,17 @@ class Task:
         found = {"train": self.train, "val": self.val, "test": self.test}
         return {name: split for name, split in found.items() if split is not None}
 
+    def with_splits(self, splits: Mapping[str, Split], **changes: Any) -> Task:
+        """The task with other splits in place of those of the same names."""
+        return replace(self, **{"train": self.train, "val": self.val, "test": self.test, **splits, **changes})
+
     @property
     def evaluated(self) -> Split:
         """The split whose metrics are the result: the test split, or the validation split if there is none."""
         return self.splits[self.evaluated_name]
 
     @property
-    def evaluated_name(self) -> str:
+    def evaluated_name(self) -> Literal["test", "val"]:
         """The name of that split: "test" or "val"."""
         return "val" if self.test is None else "test"
 

@@ -6,6 +6,7 @@ from contml.experiment.names import config_names as config_names, config_text as
 from contml.experiment.parts import schema as schema
 from contml.experiment.running import (
     evaluate_run as evaluate_run,
+    read_evaluation as read_evaluation,
     report_run as report_run,
     resume as resume,
     train as train,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
 from contml.config import Config, Document, Part, data_arguments, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images
+from contml.data.carve import with_validation
 from contml.data.features import with_features
+from contml.data.identity import item_names
 from contml.data.split import Task
 from contml.experiment.parts import schema
 from contml.labels.base import LabelSpace
@@ -37,11 +40,43 @@ class Experiment:
         """The resolved config as plain values."""
         return resolved(self.config)
 
-    def build_task(self) -> Task:
-        """The data."""
+    @property
+    def root(self) -> str:
+        """The folder of the data, which names of items may start with; "" if the task names none."""
+        options = self.config.parts["task"].options
+        if options.get("root") is not None:
+            return os.path.expanduser(str(options["root"]))  # noqa: PTH111
+        data = options.get("data")
+        return "" if data is None else str(Path(str(data)).expanduser().parent)
+
+    @property
+    def selected(self) -> Literal["best", "last"]:
+        """The weights that are the result: the best ones on a validation split, or the last ones."""
+        training = self.config.parts["training"].options
+        return "best" if training["select"] == "val" and training["epochs"] > 0 else "last"
+
+    def read_task(self) -> Task:
+        """The data as the task reads them."""
         task: Task = self.config.parts["task"].build() if self.task is None else self.task
+        return task
+
+    def build_task(self) -> Task:
+        """The data to train on: with features in place of images, and with a validation split if one is needed.
+
+        It is drawn from the training split where the data name none.
+        """
+        task = self.read_task()
         features = self.config.parts["images"].options["features"]
-        return task if features is None else with_features(task, features)
+        if features is not None:
+            task = with_features(task, features)
+        if self.selected == "last":
+            return task
+        training, task_part = self.config.parts["training"], self.config.parts["task"]
+        share, fold = training.options["val_share"], training.options["val_fold"]
+        with training.errors():
+            # The seed of the data: runs that differ in the seed of the training have the same splits.
+            seed = task_part.options.get("seed", 0)
+            return with_validation(task, item_names(task.train, self.root), share=share, fold=fold, seed=seed)
 
     def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel:
         """The model of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
@@ -104,6 +139,7 @@ class Experiment:
             schedule=lambda optimizer, steps, total: parts["schedule"].build(
                 optimizer=optimizer, steps_per_epoch=steps, total_steps=total
             ),
+            val=task.val if self.selected == "best" else None,
             test=task.test,
             run=run,
             labels=labels,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +43,8 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
     check_format(out)
     if out.exists():
         raise InputError(str(out), "exists already", hint="choose another file")
-    task = experiment.build_task()
-    splits = {"train": task.train, "test": task.test} | ({"val": task.val} if task.val is not None else {})
+    task = experiment.read_task()
+    splits = task.splits
     if task.train.feature_dim is not None:
         raise InputError("images.features", "the data are features already", hint="omit it")
     model = experiment.build_model(task)
@@ -83,7 +83,7 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
     return Extracted(len(found), found.shape[1], resumed)
 
 
-def _key(experiment: Experiment, splits: dict[str, Split]) -> str:
+def _key(experiment: Experiment, splits: Mapping[str, Split]) -> str:
     """A hash of all that the features depend on: parts from different settings are not mixed."""
     values = experiment.values
     content = [values["task"], values["model"], values["seed"], {name: list(s.names) for name, s in splits.items()}]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,15 +14,16 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write
 from contml.config import difference, dump
+from contml.data.identity import DataRecord, item_names, with_recorded_items
 from contml.data.split import Split, Task
 from contml.evaluation.embed import embed
-from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.results import Evaluated, Ranking, Selection
 from contml.experiment.building import Experiment
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
 from contml.runs import HEAD, Run, create
 from contml.training import Trainer, load_weights
-from contml.training.checkpoint import load_state, save_weights
+from contml.training.checkpoint import load_numbers, save_weights
 from contml.training.trainer import evaluate_split
 
 #: Keys that may change before a run is resumed: where files are and how they are read, not what they hold.
@@ -36,6 +39,8 @@ def train(
     *,
     on_start: Callable[[Run], None] = lambda _: None,
     on_columns: Callable[[Sequence[Sequence[str]]], None] = lambda _: None,
+    split: Literal["result", "val"] = "result",
+    folder: Path | None = None,
 ) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report.
 
@@ -46,51 +51,82 @@ def train(
         root: the folder in which the run folder is created.
         on_start: called with the run when its folder is created.
         on_columns: called with how the columns of a table were read: rows of text, the first one a header.
+        split: "val": only the validation split is evaluated, and no report is written; the test split is not read.
+        folder: the run folder; None: a new one in `root`, named by date and time.
     """
     task = experiment.build_task()
     report_columns(task, on_columns)
     trainer = experiment.build_trainer(task)
-    for split in (task.train, task.test):
-        trainer.images.prepare(split)  # errors in a cache or an image are raised before a run folder is created
+    used = [task.train, *trainer.watched.values(), *([] if split == "val" else [task.evaluated])]
+    for each in used:
+        trainer.images.prepare(each)  # errors in a cache or an image are raised before a run folder is created
     if trainer.accelerator.is_main_process:
-        trainer.run = create(root, experiment.name)
+        trainer.run = create(root, experiment.name, folder)
         text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
-        write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))
+        DataRecord.of(task, experiment.root).save(trainer.run.data)
+        write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: it marks a run folder
         on_start(trainer.run)
     trainer.fit()
-    return _finish(experiment, trainer, task)
+    return _finish(experiment, trainer, task, split)
 
 
-def resume(folder: Path, *, trust: bool = False) -> Run | None:
+def resume(
+    folder: Path,
+    *,
+    trust: bool = False,
+    split: Literal["result", "val"] = "result",
+    on_finished: Callable[[str], None] = lambda _: None,
+) -> Run | None:
     """Resume a run from its last checkpoint; the result equals that of an uninterrupted run.
 
+    Args:
+        folder: the run folder.
+        trust: allow its config to name code to import.
+        split: as in `train`.
+        on_finished: called with a sentence if the run is finished already, so that nothing is trained.
+
     Raises:
-        InputError: the folder is not a run, or its config was changed.
+        InputError: the folder is not a run, its config or its data were changed, or its checkpoints are gone.
     """
     experiment, run = load_run(folder, trust=trust)
     state = run.checkpoints / "state.safetensors"
     if state.exists():
-        changed = [
-            change
-            for change in difference(load_state(state)[2]["config"], experiment.values)
-            if change.split(":")[0] not in _MAY_CHANGE and not change.startswith("published.")
-        ]
-        if changed:
-            got = f"changed since the run began ({'; '.join(changed)})"
-            raise InputError(str(run.config), got, hint="restore it, or start a new run")
-    task = experiment.build_task()
+        numbers = load_numbers(state)
+        if numbers["finished"]:
+            on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
+        _check_config(experiment, run, numbers["config"], longer=numbers["finished"])
+    task = _recorded_task(experiment, run, accept_changes=False)
     trainer = experiment.build_trainer(task, run, weights=not state.exists())
     trainer.resume()
     trainer.fit()
-    return _finish(experiment, trainer, task)
+    return _finish(experiment, trainer, task, split)
 
 
-def evaluate_run(folder: Path, *, checkpoint: str = "last", trust: bool = False) -> Evaluation:
-    """Evaluate a run's weights ("last" or "best") on its test split, and write the result to its folder."""
+def evaluate_run(
+    folder: Path,
+    *,
+    checkpoint: Literal["last", "best"] | None = None,
+    accept_changes: bool = False,
+    trust: bool = False,
+) -> Evaluated:
+    """Evaluate the weights of a run, and write the result to its folder.
+
+    Args:
+        folder: the run folder.
+        checkpoint: which weights; None: those that the run selected.
+        accept_changes: evaluate data that changed since the run began: the items of the run that are left, with their
+            labels of today.
+        trust: allow its config to name code to import.
+
+    Raises:
+        InputError: the folder is not a run, the weights do not fit, or its config or its data were changed.
+    """
     experiment, run = load_run(folder, trust=trust)
-    path = run.checkpoints / f"{checkpoint}.safetensors"
-    weights = load_weights(path)
-    task = experiment.build_task()
+    name = checkpoint or experiment.selected
+    path = run.checkpoints / f"{name}.safetensors"
+    weights, saved = load_weights(path)
+    _check_config(experiment, run, saved["config"])
+    task = _recorded_task(experiment, run, accept_changes)
     model = experiment.build_model(task, weights=False)
     try:
         model.load_state_dict(weights)
@@ -98,29 +134,97 @@ def evaluate_run(folder: Path, *, checkpoint: str = "last", trust: bool = False)
         got = f"does not fit the model of {run.config} ({str(error).splitlines()[-1].strip()})"
         raise InputError(str(path), got) from None
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    embeddings, missing = embed(model.to(device), task.test, experiment.build_images(), device=device)
-    evaluation, _ = evaluate_split(embeddings, missing, task.test)
-    _save(run, evaluation, embeddings, missing, checkpoint)
-    return evaluation
+    split = task.evaluated
+    embeddings, missing = embed(model.to(device), split, experiment.build_images(), device=device)
+    evaluation, ranking = evaluate_split(embeddings, missing, split)
+    numbers = load_numbers(run.checkpoints / "state.safetensors")
+    selection = None if numbers["selection"] is None else Selection(**numbers["selection"])
+    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], numbers["epoch"], selection)
+    _save(experiment, run, task, result, ranking, missing)
+    return result
 
 
-def report_run(folder: Path, *, trust: bool = False, pair: tuple[str, str] | None = None) -> Path:
-    """Write the report of a run from its metrics and saved embeddings; `pair`: two test images to explain."""
+def report_run(
+    folder: Path, *, accept_changes: bool = False, trust: bool = False, pair: tuple[str, str] | None = None
+) -> Path:
+    """Write the report of a run from its metrics and saved embeddings.
+
+    Args:
+        folder: the run folder.
+        accept_changes: report on data that changed since the run began, as in `evaluate_run`.
+        trust: allow its config to name code to import.
+        pair: two test images to explain.
+    """
     experiment, run = load_run(folder, trust=trust)
-    path = run.folder / "embeddings" / "test.safetensors"
-    if not path.exists():
-        raise InputError(str(folder), "has no embeddings yet", hint=f"run 'contml evaluate {folder}' first")
-    saved = load_weights(path)
-    task = experiment.build_task()
-    if len(saved["embeddings"]) != len(task.test):
-        got = f"{len(saved['embeddings'])} embeddings for {len(task.test)} test images"
-        raise InputError(str(path), got, hint=f"run 'contml evaluate {folder}' again")
-    if pair is not None and task.test.explainer is None:
+    evaluated = read_evaluation(run)
+    path = run.embeddings(evaluated.split)
+    tensors, saved = load_weights(path)
+    _check_config(experiment, run, saved["config"])
+    split = _recorded_task(experiment, run, accept_changes).splits[evaluated.split]
+    row_of = {name: row for row, name in enumerate(saved["names"])}
+    names = item_names(split, experiment.root)
+    split = split.subset([row for row, name in enumerate(names) if name in row_of])
+    rows = torch.tensor([row_of[name] for name in names if name in row_of])
+    missing = torch.isin(rows, tensors["missing"]).nonzero()[:, 0]
+    if pair is not None and split.explainer is None:
         got = f"task {experiment.config.parts['task'].name} cannot explain a pair"
         raise InputError("--pair", got, hint="omit --pair")
-    rows = None if pair is None else (_row_of(task.test, pair[0]), _row_of(task.test, pair[1]))
-    evaluation, ranking = evaluate_split(saved["embeddings"], saved["missing"], task.test)
-    return _report(experiment, run, task, (evaluation, ranking), rows)
+    pair_rows = None if pair is None else (_row_of(split, pair[0]), _row_of(split, pair[1]))
+    evaluation, ranking = evaluate_split(tensors["embeddings"][rows], missing, split)
+    return _report(experiment, run, split, replace(evaluated, evaluation=evaluation), ranking, pair_rows)
+
+
+def read_evaluation(run: Run) -> Evaluated:
+    """The evaluation of the selected weights of a run.
+
+    Raises:
+        InputError: there is none, or its file is damaged.
+    """
+    path = run.evaluation()
+    try:
+        return Evaluated.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise InputError(str(run.folder), "not evaluated yet", hint=f"run 'contml evaluate {run.folder}'") from None
+    except (ValueError, KeyError, TypeError) as error:
+        hint = f"run 'contml evaluate {run.folder}' again"
+        raise InputError(str(path), f"cannot be read ({error})", hint=hint) from None
+
+
+def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> Task:
+    """The data of a run, in the order of its record.
+
+    Args:
+        experiment: builds the data.
+        run: has the record of its data.
+        accept_changes: omit added items instead of refusing changed data.
+
+    Raises:
+        InputError: the data changed since the run began.
+    """
+    record, task = DataRecord.load(run.data), experiment.build_task()
+    changes = record.changes(DataRecord.of(task, experiment.root))
+    if changes and not accept_changes:
+        hint = "restore them, start a new run, or evaluate the items of the run that are left with --accept-changes"
+        raise InputError(str(run.folder), f"its data changed since it began: {'; '.join(changes)}", hint=hint)
+    return with_recorded_items(task, record, experiment.root)
+
+
+def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
+    """Refuse a run whose config was edited; `longer`: it is finished, so it may have been edited to train longer."""
+    changed = [
+        change
+        for change in difference(saved, experiment.values)
+        if change.split(":")[0] not in _MAY_CHANGE and not change.startswith("published.")
+    ]
+    if changed:
+        got = f"changed since the run began ({'; '.join(changed)})"
+        raise InputError(str(run.config), got, hint=f"restore it; {_longer(run) if longer else 'or start a new run'}")
+
+
+def _longer(run: Run) -> str:
+    """How to train a finished run longer."""
+    weights = run.checkpoints / "last.safetensors"
+    return f"to train longer, start a new run from its weights: contml train {run.config} model.weights={weights}"
 
 
 def _row_of(split: Split, given: str) -> int:
@@ -135,25 +239,36 @@ def _row_of(split: Split, given: str) -> int:
     raise InputError("--pair", got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")
 
 
-def _finish(experiment: Experiment, trainer: Trainer, task: Task) -> Run | None:
-    if trainer.result is None:  # a finished run was resumed
-        trainer.result = trainer.evaluate()
-    evaluation, ranking = trainer.result
+def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:
+    """Evaluate the selected weights, and save the result and the report."""
+    epoch, selection = trainer.epoch, None
+    if trainer.best is not None:
+        assert trainer.best.weights is not None  # the untrained model is evaluated too
+        trainer.bare_model.load_state_dict(trainer.best.weights)
+        epoch, selection = trainer.best.epoch, trainer.best.summary()
+    name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
+    evaluation, ranking, missing = trainer.evaluate(task.splits[name])
+    trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
-    _save(trainer.run, evaluation, ranking.embeddings, trainer.missing, "last")
-    _report(experiment, trainer.run, task, trainer.result, None)
+    result = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection)
+    _save(experiment, trainer.run, task, result, ranking, missing)
+    if split_name == "result":
+        _report(experiment, trainer.run, task.splits[name], result, ranking, None)
     return trainer.run
 
 
-def _save(run: Run, evaluation: Evaluation, embeddings: Tensor, missing: Tensor, checkpoint: str) -> None:
-    text = json.dumps({"checkpoint": checkpoint, **evaluation.to_dict()})
-    write(run.folder / "evaluation.json", lambda path: path.write_text(text, encoding="utf-8"))
-    save_weights(run.folder / "embeddings" / "test.safetensors", {"embeddings": embeddings, "missing": missing})
+def _save(experiment: Experiment, run: Run, task: Task, result: Evaluated, ranking: Ranking, missing: Tensor) -> None:
+    other = None if result.checkpoint == experiment.selected else result.checkpoint
+    names = item_names(task.splits[result.split], experiment.root)
+    tensors = {"embeddings": ranking.embeddings, "missing": missing}
+    save_weights(run.embeddings(result.split, other), tensors, names=names, config=experiment.values)
+    text = json.dumps(result.to_dict())
+    write(run.evaluation(other), lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _report(
-    experiment: Experiment, run: Run, task: Task, result: tuple[Evaluation, Ranking], pair: tuple[int, int] | None
+    experiment: Experiment, run: Run, split: Split, result: Evaluated, ranking: Ranking, pair: tuple[int, int] | None
 ) -> Path:
     from contml.report.page import write_report  # here: it imports matplotlib
 
@@ -162,8 +277,8 @@ def _report(
         title=experiment.name,
         config=dump(experiment.values),
         rows=run.rows(),
-        evaluation=result[0],
-        ranking=result[1],
-        split=task.test,
+        evaluation=result,
+        ranking=ranking,
+        split=split,
         pair=pair,
     )

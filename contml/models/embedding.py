@@ -19,7 +19,7 @@ from contml._support.errors import InputError, one_line
 from contml._support.validation import check_at_least
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import Level, LevelHeads, at_levels, pooled, widths_of
-from contml.models.weights import load_backbone, load_head, names_a_file, read
+from contml.models.weights import check_options, load_backbone, load_head, names_a_file, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class EmbeddingModel(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
+            check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize)
             load_backbone(self.backbone, state, file, name, whole)
             load_head(self.head, state)
         self.train()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -43,6 +45,48 @@ def read(file: Path) -> dict[str, Tensor]:
     if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
         raise InputError(subject, "holds no state dict")
     return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+
+
+def trained_options(file: Path) -> dict[str, Any]:
+    """The options of the model whose weights a run saved in a file; empty for other files."""
+    if file.suffix != ".safetensors":
+        return {}
+    with safe_open(file, framework="pt") as opened:
+        metadata = opened.metadata() or {}
+    try:
+        options = json.loads(metadata.get("contml", "{}"))["config"]["model"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return options if isinstance(options, dict) else {}
+
+
+def check_options(file: Path, state: Mapping[str, Tensor], head: nn.Module, **options: Any) -> None:
+    """Refuse the weights of an embedding model with other options: its head would keep its random weights.
+
+    Args:
+        file: the file of the weights.
+        state: the weights.
+        head: the head of this model.
+        options: `dim`, `levels` and `normalize` of this model.
+
+    Raises:
+        InputError: the file is a checkpoint of an embedding model, and an option or the shape of the head differs.
+    """
+    trained = trained_options(file)
+    for name, value in options.items():
+        if name in trained and trained[name] != value:
+            got = f"trained with {name}={_yaml(trained[name])}, but {name}={_yaml(value)} here"
+            raise InputError(f"weights {file}", got, hint=f"set model.{name}={_yaml(trained[name])}")
+    if not all(key.startswith(("backbone.", "head.")) for key in state):
+        return
+    own = {f"head.{key}": list(value.shape) for key, value in head.state_dict().items()}
+    found = {key: list(value.shape) for key, value in state.items() if key.startswith("head.")}
+    if own != found and found and own:
+        raise InputError(f"weights {file}", f"the head is {found}", f"must be {own}", "set model.dim and model.levels")
+
+
+def _yaml(value: Any) -> str:
+    return json.dumps(value).replace('"', "")
 
 
 def load_backbone(
@@ -93,7 +137,7 @@ def _prefixes(state: dict[str, Tensor]) -> list[str]:
 
 
 def load_head(head: nn.Module, state: dict[str, Tensor]) -> None:
-    """Loads the head of an embedding model's own checkpoint if its shape fits; otherwise the new head is kept."""
+    """Loads the head of an embedding model's own checkpoint; for another model's file the new head is kept."""
     own = head.state_dict()
     found = {key: state[f"head.{key}"] for key in own if f"head.{key}" in state}
     # Without the prefix, the file is not of this model: its head is a classifier.

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml.evaluation.results import Evaluation, Ranking, Selection, paired_interval
+from contml.evaluation.metrics import paired_interval
+from contml.evaluation.results import Evaluation, Ranking, Selection
 
 
 class BestWeights:

@@ -20,7 +20,7 @@ from contml._support.errors import InputError
 from contml._support.progress import TrainingProgress
 from contml.contracts import Sampler
 from contml.data import Batch, Images
-from contml.data.split import Split
+from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.embed import embed
 from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.retrieval import evaluate
@@ -316,10 +316,10 @@ class Trainer:
             raise InputError("loss", got, hint="lower the learning rate or clip the gradients")
 
     def _report_excluded(self, progress: TrainingProgress) -> None:
-        for name, split in {"training": self.split, **self.watched}.items():
+        for name, split in {"train": self.split, **self.watched}.items():
             if split.excluded:
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
-                progress.line(f"{name} items excluded: {reasons}; {len(split):,} remain")
+                progress.line(f"{SPLIT_TITLES[name]} items excluded: {reasons}; {len(split):,} remain")
 
     def _report_broken(self, progress: TrainingProgress) -> None:
         broken = len(self.images.left_out)
@@ -340,8 +340,9 @@ class Trainer:
             curve = evaluation.curves[name]
             value, random = curve.model[k - 1], curve.random[k - 1]
             share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
-            on = SPLIT_TITLES[split_name]
-            progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share} ({on} split)")
+            progress.line(
+                f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share} ({SPLIT_TITLES[split_name]} split)"
+            )
             if self.best is None:
                 continue
             if self.best.update(evaluation, ranking, self.epoch, self.bare_model.state_dict()):
