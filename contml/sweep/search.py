@@ -1,6 +1,6 @@
 """The search: trials in rounds, each training appended to a file that a later call goes on from.
 
-    trial n = f(space, sampler, seed, n, results of the rounds before)    ->    trainings of all seeds and folds    ->    mean
+    trial n = f(space, sampler, seed, n, results of the rounds before)  ->  trainings of all seeds and folds  ->  mean
 
 For "grid" and "random" there is one round, since a trial sees no result. For "tpe" a round has as many trials as keep
 all processes busy.
@@ -300,11 +300,7 @@ def _comparable(experiment: Experiment) -> dict[str, Any]:
 def _digest(task: Task, root: str) -> str:
     """Identifies the data that train and judge the trials."""
     record = DataRecord.of(task, root)
-    items = [
-        (name, *map(list, (record.names[name], record.labels[name])))
-        for name in ("train", "val")
-        if name in record.names
-    ]
+    items = [[list(record.names[name]), list(record.labels[name])] for name in ("train", "val") if name in record.names]
     return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
-from contml.config import from_overrides, show
+from contml.config import from_overrides
+from contml.config.document import show
 
 #: The values of a trial by key: `{"loss.margin": 0.1}`.
 Params: TypeAlias = "Mapping[str, Any]"
@@ -98,10 +99,10 @@ def parse_space(tries: Sequence[str]) -> list[Choice | Range]:
 
 
 def value_text(value: Any) -> str:
-    """A value as an override: text without quotes where it reads back to the same text."""
+    """A value as it is written in YAML, by itself or in a list: text without quotes where it reads back."""
     if isinstance(value, str):
         try:
-            plain = _values("x", value) == [value]
+            plain = _values("x", value) == [value] and from_overrides([f"x={value}"]).values["x"] == value
         except InputError:
             plain = False
         return value if plain else json.dumps(value, ensure_ascii=False)
@@ -126,9 +127,8 @@ def _parse(text: str) -> Choice | Range:
     fixed = next((hint for name, hint in _FIXED.items() if key == name or key.startswith(f"{name}.")), None)
     if fixed is not None:
         raise _refusal(key, "cannot be tried", hint=fixed)
-    low, dots, high = given.partition("..")
-    ends = [value for end in (low, high) for value in _values(key, end)] if dots and "," not in given else []
-    if len(ends) == 2 and all(map(_is_number, ends)):
+    if _is_range(key, given):
+        ends = _values(key, given.replace("..", ",", 1))
         if not ends[0] < ends[1]:
             raise _refusal(key, given, "the lower end of a range must be below the upper one")
         if max(map(abs, ends)) > _LARGEST:
@@ -136,9 +136,7 @@ def _parse(text: str) -> Choice | Range:
         return Range(key, *ends)
     values = _values(key, given)
     texts = [value_text(value) for value in values]
-    if mixed := [
-        text for text in texts if ".." in text and all(map(_is_number, _values(key, text.replace("..", ","))))
-    ]:
+    if mixed := [text for text in texts if _is_range(key, text)]:
         raise _refusal(key, f"{mixed[0]} among other values", "must be a range or values, not both")
     if len(values) < 2:
         got = f"one value, {show(values[0])}" if values else "no value"
@@ -158,8 +156,10 @@ def _values(key: str, text: str) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_range(key: str, text: str) -> bool:
+    """Whether a text is two numbers with two dots between them."""
+    values = _values(key, text.replace("..", ",", 1)) if ".." in text and "," not in text else []
+    return len(values) == 2 and all(type(value) in (int, float) and math.isfinite(value) for value in values)
 
 
 def _refusal(key: str, got: str, allowed: str = "", hint: str = "") -> InputError:

@@ -152,8 +152,8 @@ def run_jobs(
                 if is_needed(job):
                     process, connection = _start(source, job)
                     running[connection] = process, job
-            for connection in wait(list(running)):
-                assert isinstance(connection, Connection)
+            ready = wait(list(running))
+            for connection in [connection for connection in running if connection in ready]:
                 process, job = running[connection]
                 result = _received(connection, process, job)
                 del running[connection]

@@ -99,12 +99,12 @@ class TrialsFile:
         rows = [self._parse(number, line) for number, line in enumerate(complete.splitlines(), 1)]
         if rows:
             _check_spec(path, rows[0], spec)
-        try:
-            for number, row in enumerate(rows[1:], 2):
+        for number, row in enumerate(rows[1:], 2):
+            try:
                 training = Training(**row)
-                self.trainings.setdefault((training.trial, training.seed, training.fold), training)
-        except TypeError:
-            raise self._broken(number) from None
+            except TypeError:
+                raise self._broken(number) from None
+            self.trainings.setdefault((training.trial, training.seed, training.fold), training)
         if len(complete) < len(content):
             os.truncate(path, len(complete))
         if not rows:
@@ -136,13 +136,13 @@ class TrialsFile:
 
 
 def stored_sampler(path: Path) -> str | None:
-    """The sampler of the sweep in a file; None if there is none."""
+    """The sampler of the sweep in a file, the default of one that goes on; None without a file, and for a grid."""
     first, end, _ = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
     try:
         sampler = json.loads(first)["sampler"] if end else None
     except (ValueError, KeyError, TypeError):  # `TrialsFile` refuses it
         return None
-    return sampler if isinstance(sampler, str) else None
+    return sampler if sampler in ("random", "tpe") else None
 
 
 def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
@@ -155,10 +155,8 @@ def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
     """The trials from best to worst; equal ones in order; failed ones last."""
-    lower = better(trials) == "lower"
-    return sorted(
-        trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else trial.mean * (1 if lower else -1))
-    )
+    sign = 1 if better(trials) == "lower" else -1
+    return sorted(trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else sign * trial.mean))
 
 
 def metric(trials: Sequence[Trial]) -> str:
