@@ -32,6 +32,7 @@ from contml.cli.options import (
     load_experiment,
 )
 from contml.cli.printing import print_broken, print_evaluation, print_table, save as save_file
+from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 #: The error of wrong arguments, in the version of click that typer uses.
@@ -126,6 +127,9 @@ def train(
     if run is not None:
         print_evaluation(experiment.read_evaluation(run))
         echo(f"report: {run.folder / 'report.html'}")
+
+
+app.command(epilog=SWEEP_EXAMPLE)(sweep)
 
 
 @app.command()
