@@ -4,8 +4,9 @@
 
 Trains `classes/synthetic` with each loss of the family and HDML. Each has four values of the one option that matters
 most for it (miners count as one, as in Table 1 of "A Unified View of Deep Metric Learning via Gradient Analysis").
-They are chosen on a quarter of the training classes, which is left out for validation. The chosen ones are trained on
-all training classes, and their last weights are measured on the test classes.
+They are chosen by MAP@R on a quarter of the training classes, which is left out for validation: with so few classes
+Recall@1 is nearly 1 for most options. The chosen ones are trained on all training classes, and their last weights are
+measured on the test classes.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ METHODS = {
 
 
 def train(job: Job) -> Metrics:
-    """Recall@1 of the best weights on the validation classes, or of the last weights on the test classes."""
+    """MAP@R of the best weights on the validation classes, or Recall@1 of the last weights on the test classes."""
     torch.set_num_threads(1)
     experiment = load(job.method.config, job.overrides)
     task = experiment.build_task()
@@ -83,9 +84,11 @@ def train(job: Job) -> Metrics:
         assert trainer.best.weights is not None
         trainer.bare_model.load_state_dict(trainer.best.weights)
     evaluation = trainer.evaluate(split)[0]
+    recall, map_at_r = evaluation.curves["recall"].model[0], evaluation.scores["map_at_r"].model
     return {
-        "value": evaluation.curves["recall"].model[0],
-        "map_at_r": evaluation.scores["map_at_r"].model,
+        "value": recall if job.split == "test" else map_at_r,
+        "recall@1": recall,
+        "map_at_r": map_at_r,
         "recall@10": evaluation.curves["recall"].model[9],
         "untrained": before.model[0],
         "random": before.random[0],

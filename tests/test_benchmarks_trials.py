@@ -14,6 +14,7 @@ from support.miniature import TINY
 from benchmarks import captions_synthetic, classes_real, classes_synthetic, layout_synthetic, pose_synthetic, synthetic
 from benchmarks.trials import SEEDS, Job, Method, OutOfTimeError, Record, Trials, interval, main, report
 from contml import InputError
+from contml.experiment import load
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
 METHODS = [
@@ -220,3 +221,12 @@ def test_a_training(train, method, changes):
     assert val["value"] > 0
     assert test["value"] > 0
     assert "untrained" in test
+
+
+def test_validation_classes_of_drawn_species_are_not_in_training():
+    small = ["task.classes=12", "task.per_class=4", "task.test_classes=5", "task.test_per_class=4"]
+    splits = load("classes/synthetic", [*small, "training.val_share=0.25"]).build_task().splits
+    train, val, test = (set(split.labels.names) for split in splits.values())
+    assert len(train | val) == 12
+    assert not train & val
+    assert not (train | val) & test
