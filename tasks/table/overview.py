@@ -86,9 +86,9 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
     }
     found = {"labels": kinds, "image": roles.image, "split": roles.split}
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in found.items() if value]
-    rows, class_ids = len(train), train.labels.class_ids
+    rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
-        classes = min(16, int(class_ids.max()) + 1, rows // 2)
+        classes = min(16, len(class_ids.unique()), rows // 2)
         return "table/classes", [*changes, f"sampler.classes={classes}", f"sampler.instances={min(6, rows // classes)}"]
     batch, neighbours = min(100, rows), min(5, rows - 1)
     limits = [
