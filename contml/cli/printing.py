@@ -55,6 +55,11 @@ def print_table(
     console.print(table)
 
 
+def print_broken(name: str, cause: str) -> None:
+    """Print a broken image on stderr."""
+    echo(f"{name}: cannot be decoded ({cause})", err=True)
+
+
 def save(file: Path, content: bytes) -> None:
     """Write a file.
 

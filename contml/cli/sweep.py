@@ -1,0 +1,97 @@
+"""`contml sweep`: try values of options, choose the best on the validation split."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer import echo
+
+from contml._support.errors import InputError
+from contml.cli.options import Config, Data, ImageColumn, Json, Labels, Overrides, load_experiment
+from contml.cli.printing import print_table
+
+EXAMPLE = """Example: contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --try optimizer.lr=1e-4..1e-2
+--trials 20"""
+
+
+def sweep(
+    config: Config = None,
+    overrides: Overrides = None,
+    *,
+    tries: Annotated[
+        list[str],
+        typer.Option(
+            "--try",
+            metavar="KEY=VALUES",
+            help="What to try; repeatable. KEY=A,B,C is a choice, also of parts: loss=triplet_margin,multi_similarity. "
+            "KEY=LOW..HIGH is a range: of whole numbers if both ends are, and on a logarithmic scale if LOW > 0 and "
+            "HIGH is at least 10 times LOW.",
+        ),
+    ],
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of trials. Default: all combinations, if all are choices.")
+    ] = None,
+    sampler: Annotated[
+        Literal["grid", "random", "tpe"] | None,
+        typer.Option(
+            help="How values are drawn. Default: grid if every --try is a choice and --trials suffices, else tpe."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Train each trial with N seeds; the mean judges it.")] = 1,
+    folds: Annotated[
+        int,
+        typer.Option(
+            metavar="K", help="K-fold cross-validation: each of K parts of the training split validates once."
+        ),
+    ] = 1,
+    processes: Annotated[int, typer.Option(metavar="P", help="Number of trainings at a time.")] = 1,
+    name: Annotated[str, typer.Option(help="The sweep's folder is RUNS/CONFIG/sweep_NAME.")] = "",
+    data: Data = None,
+    label: Labels = None,
+    image: ImageColumn = None,
+    runs: Annotated[Path, typer.Option(help="The folder in which the sweep's folder is created.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Try values of options: train each, judge it on the validation split, choose the best. The test split is not read.
+
+    Ctrl-C stops it; the same command goes on, also with more --trials.
+    """
+    if data is not None and config is not None and "=" in config:  # without a config the first argument is an override
+        overrides, config = [config, *(overrides or [])], None
+    if data is None and (config is None or label or image is not None):
+        load_experiment(config, overrides, data, label, image)  # refuses them
+    if "/" in name or name.startswith("."):
+        raise InputError("--name", repr(name), "must be a word")
+    from contml.sweep import sweep as run_sweep
+
+    try:
+        found = run_sweep(
+            config,
+            overrides or [],
+            tries,
+            trials=trials,
+            sampler=sampler,
+            seeds=seeds,
+            folds=folds,
+            processes=processes,
+            runs=runs,
+            name=name,
+            data=data,
+            labels=label or [],
+            image=image,
+            on_line=lambda line: echo(line, err=True),
+        )
+    except KeyboardInterrupt:
+        echo("contml: stopped; the same command goes on with this sweep", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        echo(json.dumps(found.as_data()))
+        return
+    print_table(found.table())
+    for line in [*found.sentences(), *found.notes]:
+        echo(line)
+    echo(f"train it with: {found.command}")
+    echo(f"plot: {found.folder / 'plot.png'}; table: contml compare {found.folder}")

@@ -1,0 +1,43 @@
+"""The plot of a sweep: the metric of all trials against each key."""
+
+from __future__ import annotations
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from contml.report.plots import BLUE, DPI, STYLE, VERMILION, WIDTH, panels, plain
+from contml.sweep.results import Sweep
+from contml.sweep.space import Choice, Range, value_text
+
+
+@matplotlib.rc_context(STYLE)
+def sweep_plot(sweep: Sweep) -> Figure:
+    """One panel per key; a point per trial, its trainings as a bar; the chosen trial in another colour."""
+    columns = min(len(sweep.space), 2)
+    height = 4.2 * -(-len(sweep.space) // columns)
+    figure = Figure(figsize=(WIDTH if columns > 1 else 0.78 * WIDTH, height), dpi=DPI, layout="constrained")
+    for axes, part in zip(panels(figure, len(sweep.space), columns), sweep.space, strict=True):
+        _draw_panel(axes, sweep, part)
+    return figure
+
+
+def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
+    name = sweep.metric.replace("_", " ")
+    axes.set_title(plain(f"{name[0].upper()}{name[1:]}, validation split"))
+    axes.set_xlabel(plain(part.key))
+    axes.set_ylabel(f"{sweep.better} is better")
+    if isinstance(part, Choice):
+        words = [value_text(value) for value in part.values]
+        axes.set_xticks(range(len(words)), [plain(word) for word in words])
+        axes.set_xlim(-0.5, len(words) - 0.5)
+        places = {trial.number: float(words.index(value_text(trial.params[part.key]))) for trial in sweep.trials}
+    else:
+        axes.set_xscale("log" if part.log else "linear")
+        places = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
+    for trial in (trial for trial in reversed(sweep.trials) if not trial.error):
+        color = VERMILION if trial is sweep.chosen else BLUE
+        axes.vlines(places[trial.number], min(trial.values), max(trial.values), color=color, linewidth=1.4)
+        axes.plot(places[trial.number], trial.mean, "o", color=color, label=None)
+    axes.plot([], [], "o", color=VERMILION, label=f"chosen: trial {sweep.chosen.number}")
+    axes.legend(loc="best")

@@ -1,0 +1,320 @@
+"""The search: trials in rounds, each training appended to a file that a later call goes on from.
+
+    trial n = f(space, sampler, seed, n, results of the rounds before)  ->  trainings of all seeds and folds  ->  mean
+
+For "grid" and "random" there is one round, since a trial sees no result. For "tpe" a round has as many trials as keep
+all processes busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from filelock import FileLock, Timeout
+
+from contml._support.errors import InputError
+from contml._support.files import write
+from contml._support.text import number
+from contml.config import data_arguments
+from contml.data.identity import DataRecord
+from contml.data.split import Task
+from contml.experiment import Experiment
+from contml.sweep.results import Sweep
+from contml.sweep.samplers import draw, optuna_version
+from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
+from contml.sweep.training import Job, Result, Source, run_jobs
+from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_sampler
+
+Sampler: TypeAlias = Literal["grid", "random", "tpe"]
+
+#: Up to so many combinations of values are all checked before anything is trained.
+_MOST_CHECKED = 200
+#: Keys that a stored sweep may change: where files are and how they are read, not what they hold.
+_MAY_CHANGE = (
+    *(("task", "root"), ("task", "data"), ("model", "weights"), ("binarize", "cache"), ("sampler", "cache")),
+    *(("images", "cache"), ("images", "workers"), ("training", "checkpoint_minutes")),
+)
+
+
+def sweep(
+    config: str | None,
+    overrides: Sequence[str] = (),
+    tries: Sequence[str] = (),
+    *,
+    trials: int | None = None,
+    sampler: Sampler | None = None,
+    seeds: int = 1,
+    folds: int = 1,
+    processes: int = 1,
+    runs: Path = Path("runs"),
+    name: str = "",
+    file: Path | None = None,
+    data: Path | None = None,
+    labels: Sequence[str] = (),
+    image: str | None = None,
+    on_line: Callable[[str], None] = lambda _: None,
+) -> Sweep:
+    """Try values of options, and judge each trial on the validation split; the test split is not read.
+
+    A call with the same arguments goes on with a sweep that was stopped, or asks for more trials.
+
+    Args:
+        config: a config that comes with contml, or a YAML file; None with `data`: one that suits the data.
+        overrides: changes to the config, as `KEY=VALUE`.
+        tries: what to try: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
+        trials: number of trials; default for a grid: all combinations.
+        sampler: default: "grid" if all `tries` are choices and `trials` suffices for all combinations, else "tpe".
+        seeds: number of trainings of a trial, with consecutive seeds.
+        folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
+        processes: number of trainings at a time.
+        runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
+        name: distinguishes sweeps of one config.
+        file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
+        data: your own table, as in `contml train`.
+        labels: its labels.
+        image: its column of images.
+        on_line: called with a line about each finished training.
+
+    Raises:
+        InputError: an error in the arguments, or the file is of another sweep. Nothing is trained then.
+        KeyboardInterrupt: a signal stopped the sweep.
+    """
+    space = parse_space(tries)
+    _check_numbers(space, trials=trials, seeds=seeds, folds=folds, processes=processes)
+    _check_overrides(space, overrides)
+    source = Source(config, tuple(overrides), data, tuple(labels), image)
+    base = source.load(overrides_of({part.key: part.points[0] for part in space}))
+    folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
+    file = folder / "trials.jsonl" if file is None else file
+    chosen, count = _plan(space, sampler or stored_sampler(file), trials)
+    first_seed = base.config.values["seed"]
+    runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
+    _check_points(source, space, _fixed(runs_of_trial[-1], folds))
+    task: Task = base.config.parts["task"].build() if base.task is None else base.task
+    if folds > 1 and task.val is not None:
+        raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
+    size = math.ceil(processes / len(runs_of_trial)) if chosen == "tpe" else count
+    spec = {
+        "config": _comparable(base),
+        "space": {part.key: str(part) for part in space},
+        "sampler": chosen,
+        "seeds": seeds,
+        "folds": folds,
+        "trials in a round": size if chosen == "tpe" else None,
+        "data": _digest(task, base.root),
+        "optuna": None if chosen == "grid" else optuna_version(chosen),
+    }
+    del task
+    notes = []
+    if base.config.parts["training"].options["select"] == "none":
+        notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
+    with _locked(folder):
+        record = TrialsFile(file, spec)
+        if later := [training.trial for training in record.trainings.values() if training.trial >= count]:
+            raise InputError("--trials", str(count), f"must be at least {max(later) + 1}, as many as {file} has")
+        search = _Search(source, folder, record, runs_of_trial, folds, on_line)
+        for note in notes:
+            on_line(note)
+        for start in range(0, count, size):
+            numbers = range(start, min(start + size, count))
+            for n in numbers:
+                search.params[n] = _params(search, space, chosen, first_seed, n, start)
+            jobs = [job for n in numbers for job in search.jobs(n)]
+            run_jobs(source, jobs, processes, search.is_needed, search.on_result)
+        found = ranked([search.trial(n) for n in range(count)])
+        if found[0].error:
+            raise InputError(str(folder), f"all {count} trials failed; the first: {found[0].error}")
+        result = Sweep(folder, file, space, tuple(found), tuple(source.arguments()), tuple(notes))
+        from contml.report.plots import png
+        from contml.sweep.plot import sweep_plot
+
+        write(folder / "plot.png", lambda path: path.write_bytes(png(sweep_plot(result))))
+    return result
+
+
+class _Search:
+    """The state of a search: the values of each trial so far, and the file of the trainings.
+
+    Args:
+        source: what is trained.
+        folder: the folder of the run folders.
+        record: the file.
+        runs: seed and fold of each training of a trial, in order.
+        folds: number of folds.
+        on_line: called with a line about each finished training.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        record: TrialsFile,
+        runs: Sequence[tuple[int, int | None]],
+        folds: int,
+        on_line: Callable[[str], None],
+    ) -> None:
+        self.source, self.folder, self.record, self.runs, self.folds = source, folder, record, runs, folds
+        self.on_line = on_line
+        self.params: dict[int, Params] = {}
+
+    def trial(self, n: int) -> Trial:
+        """A trial with its trainings so far, up to the first that failed."""
+        trainings: list[Training] = []
+        for run in self.runs:
+            training = self.record.trainings.get((n, *run))
+            if training is not None:
+                trainings.append(training)
+            if training is not None and training.error:
+                break
+        return Trial(n, self.params[n], tuple(trainings))
+
+    def jobs(self, n: int) -> list[Job]:
+        """The trainings of a trial."""
+        changes = overrides_of(self.params[n])
+        jobs = []
+        for run in self.runs:
+            seed = f"_seed_{run[0]}" if len({seed for seed, _ in self.runs}) > 1 else ""
+            fold = "" if run[1] is None else f"_fold_{run[1]}"
+            training = Training(n, self.params[n], *run)
+            folder = self.folder / f"trial_{n:03d}{seed}{fold}"
+            jobs.append(Job(training, folder, [*changes, *_fixed(run, self.folds)]))
+            if (n, *run) in self.record.trainings:
+                _remove_weights(folder)  # a kill may have come first
+        return jobs
+
+    def is_needed(self, job: Job) -> bool:
+        """Whether a training is not in the file yet, and no earlier one of its trial failed."""
+        key = (job.training.trial, job.training.seed, job.training.fold)
+        return key not in self.record.trainings and not self.trial(job.training.trial).error
+
+    def on_result(self, job: Job, result: Result) -> None:
+        """Record a training."""
+        training = result.training
+        words = " ".join(overrides_of(training.params))
+        if training.error and not result.began and (training.trial, training.seed, training.fold) == (0, *self.runs[0]):
+            raise InputError(f"trial 0 ({words})", training.error)
+        self.record.add(training)
+        _remove_weights(job.folder)
+        several = f"seed {training.seed}" + ("" if training.fold is None else f", fold {training.fold}")
+        outcome = f"{training.metric} {number(training.value)}" if training.value is not None else training.error
+        self.on_line(f"trial {training.trial} ({words}), {several}: {outcome}")
+
+
+def _params(search: _Search, space: Space, sampler: str, seed: int, n: int, start: int) -> Params:
+    """The values of trial `n` of the round that begins with trial `start`."""
+    stored = next((training.params for training in search.record.trainings.values() if training.trial == n), None)
+    if stored is not None:
+        return stored
+    if sampler == "grid":
+        return grid(space)[n]
+    finished = [search.trial(other) for other in range(start)] if sampler == "tpe" else []
+    results = [(trial.params, None if trial.error else trial.mean) for trial in finished]
+    running = [search.params[other] for other in range(start, n)] if sampler == "tpe" else []
+    return draw(space, sampler, seed, n, results, running, better(finished))
+
+
+def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, int]:
+    """The sampler and the number of trials."""
+    ranges = [part.key for part in space if not isinstance(part, Choice)]
+    combinations = 0 if ranges else math.prod(len(part.points) for part in space)
+    enough = trials is None or trials >= combinations
+    if sampler is None:
+        sampler = "grid" if combinations and enough else "tpe"
+    if sampler == "grid":
+        if ranges:
+            raise InputError("--sampler", f"grid, but {ranges[0]} is a range", hint="list values, or omit --sampler")
+        if not enough:
+            raise InputError("--trials", str(trials), f"must be at least {combinations}: a grid tries all combinations")
+        return sampler, combinations
+    if trials is None:
+        raise InputError("--trials", "missing", hint=f"give the number of trials of sampler {sampler}")
+    optuna_version(sampler)
+    return sampler, trials
+
+
+def _fixed(run: tuple[int, int | None], folds: int) -> list[str]:
+    """The overrides of a training that are not tried: seed, selection, fold."""
+    seed, fold = run
+    validation = [] if fold is None else [f"training.val_share={1 / folds}", f"training.val_fold={fold}"]
+    return [f"seed={seed}", "training.select=val", *validation]
+
+
+def _check_numbers(space: Space, **numbers: int | None) -> None:
+    if not space:
+        raise InputError("--try", "missing", hint="name a key and its values, such as --try loss.margin=0.05,0.1")
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise InputError(f"--{name}", str(value), "must be at least 1")
+
+
+def _check_overrides(space: Space, overrides: Sequence[str]) -> None:
+    keys = {part.key for part in space}
+    if repeated := next((override for override in overrides if override.partition("=")[0] in keys), None):
+        key = repeated.partition("=")[0]
+        raise InputError(f"--try {key}", f"set by {repeated} as well", hint="omit one of them")
+
+
+def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
+    """Load the config with the ends of ranges and all choices; refuse values that a part does not accept.
+
+    Raises:
+        InputError: the first error.
+    """
+    points = [part.points for part in space]
+    if math.prod(map(len, points)) <= _MOST_CHECKED and source.data is None:
+        combinations = list(itertools.product(*points))
+    else:  # each value once; a table is read each time
+        combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]
+    sections = {part.key.partition(".")[0] for part in space}
+    for values in combinations:
+        params = {part.key: value for part, value in zip(space, values, strict=True)}
+        loaded = source.load([*overrides_of(params), *fixed])
+        for section, part in loaded.config.parts.items():
+            # Parts that can be built without the data check their options.
+            if section in sections and section != "model" and not any(data_arguments(part.constructor).values()):
+                part.build()
+        if loaded.config.parts["training"].options["epochs"] == 0:
+            raise InputError("training.epochs", "0", "must be at least 1 in a sweep")
+
+
+def _comparable(experiment: Experiment) -> dict[str, Any]:
+    """The config, without where files are."""
+    values = experiment.values
+    return {
+        section: {key: value for key, value in options.items() if (section, key) not in _MAY_CHANGE}
+        if isinstance(options, dict)
+        else options
+        for section, options in values.items()
+        if section != "published"
+    }
+
+
+def _digest(task: Task, root: str) -> str:
+    """Identifies the data that train and judge the trials."""
+    record = DataRecord.of(task, root)
+    items = [[list(record.names[name]), list(record.labels[name])] for name in ("train", "val") if name in record.names]
+    return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
+
+
+def _remove_weights(folder: Path) -> None:
+    """Delete the weights and embeddings of a finished training: those of many trials would fill the disk."""
+    for name in ("checkpoints", "embeddings"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise InputError(str(folder), "another process is working on this sweep", hint="wait, or use --name") from None

@@ -1,0 +1,166 @@
+"""What a sweep tries: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from contml._support.errors import InputError
+from contml.config import from_overrides
+from contml.config.document import show
+
+#: The values of a trial by key: `{"loss.margin": 0.1}`.
+Params: TypeAlias = "Mapping[str, Any]"
+
+_FORMS = "must be KEY=A,B,C or KEY=LOW..HIGH, such as loss.margin=0.05,0.1"
+#: The largest end of a range: whole numbers up to here are exact in float64.
+_LARGEST = 1e15
+#: Keys that would change what a trial is judged by, and what to do instead.
+_FIXED = {
+    "seed": "use --seeds",
+    "task": "it changes the data: make one sweep per value",
+    "published": "it changes no training",
+    "training.select": "the trials use select=val",
+    "training.val_share": "use --folds",
+    "training.val_fold": "use --folds",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Two or more values, without an order."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    @property
+    def points(self) -> tuple[Any, ...]:
+        """The values with which the config is checked."""
+        return self.values
+
+    def __str__(self) -> str:
+        return ",".join(value_text(value) for value in self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Whole numbers or numbers from `low` to `high`, both included."""
+
+    key: str
+    low: float
+    high: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def log(self) -> bool:
+        """Whether the values are drawn on a logarithmic scale."""
+        return self.low > 0 and self.high / self.low >= 10
+
+    @property
+    def points(self) -> tuple[Any, ...]:
+        """The values with which the config is checked: both ends and the middle."""
+        middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
+        return self.low, self.rounded(middle), self.high
+
+    def rounded(self, value: float) -> float:
+        """A value with few digits: four significant ones on a logarithmic scale, else 1/10,000 of the range."""
+        if self.whole:
+            return round(value)
+        digits = 4 - math.floor(math.log10(self.high - self.low))
+        short = float(f"{value:.4g}") if self.log else round(value, digits)
+        return float(min(max(short, self.low), self.high))
+
+    def __str__(self) -> str:
+        return f"{value_text(self.low)}..{value_text(self.high)}"
+
+
+Space: TypeAlias = "Sequence[Choice | Range]"
+
+
+def parse_space(tries: Sequence[str]) -> list[Choice | Range]:
+    """Parse `KEY=A,B,C` and `KEY=LOW..HIGH`.
+
+    Raises:
+        InputError: a text has another form, a range is empty, or a key appears twice or is not allowed.
+    """
+    space = [_parse(text) for text in tries]
+    keys = [part.key for part in space]
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise _refusal(repeated[0], "appears twice", hint="give each key once")
+    return space
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written in YAML, by itself or in a list: text without quotes where it reads back."""
+    if isinstance(value, str):
+        try:
+            plain = _values("x", value) == [value] and from_overrides([f"x={value}"]).values["x"] == value
+        except InputError:
+            plain = False
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def overrides_of(params: Params) -> list[str]:
+    """The overrides that set the values of a trial."""
+    return [f"{key}={value_text(value)}" for key, value in params.items()]
+
+
+def grid(space: Space) -> list[dict[str, Any]]:
+    """All combinations of choices."""
+    keys = [part.key for part in space]
+    return [dict(zip(keys, values, strict=True)) for values in itertools.product(*(part.points for part in space))]
+
+
+def _parse(text: str) -> Choice | Range:
+    key, equals, given = text.partition("=")
+    if not (key and equals):
+        raise InputError("--try", repr(text), _FORMS)
+    fixed = next((hint for name, hint in _FIXED.items() if key == name or key.startswith(f"{name}.")), None)
+    if fixed is not None:
+        raise _refusal(key, "cannot be tried", hint=fixed)
+    if _is_range(key, given):
+        ends = _values(key, given.replace("..", ",", 1))
+        if not ends[0] < ends[1]:
+            raise _refusal(key, given, "the lower end of a range must be below the upper one")
+        if max(map(abs, ends)) > _LARGEST:
+            raise _refusal(key, given, f"must be within {_LARGEST:g}")
+        return Range(key, *ends)
+    values = _values(key, given)
+    texts = [value_text(value) for value in values]
+    if mixed := [text for text in texts if _is_range(key, text)]:
+        raise _refusal(key, f"{mixed[0]} among other values", "must be a range or values, not both")
+    if len(values) < 2:
+        got = f"one value, {show(values[0])}" if values else "no value"
+        raise _refusal(key, got, _FORMS, "set a fixed value without --try" if values else "")
+    if repeated := [text for text in texts if texts.count(text) > 1]:
+        raise _refusal(key, f"{repeated[0]} appears twice", hint="give each value once")
+    if not all(math.isfinite(value) for value in values if isinstance(value, float)):
+        raise _refusal(key, given, "must be finite")
+    return Choice(key, tuple(values))
+
+
+def _values(key: str, text: str) -> list[Any]:
+    """The values of a list in YAML without its brackets."""
+    found: Any = from_overrides([f"{key}=[{text}]"]).values
+    for step in key.split("."):
+        found = found[step]
+    return found if isinstance(found, list) else [found]
+
+
+def _is_range(key: str, text: str) -> bool:
+    """Whether a text is two numbers with two dots between them."""
+    values = _values(key, text.replace("..", ",", 1)) if ".." in text and "," not in text else []
+    return len(values) == 2 and all(type(value) in (int, float) and math.isfinite(value) for value in values)
+
+
+def _refusal(key: str, got: str, allowed: str = "", hint: str = "") -> InputError:
+    return InputError(f"--try {key}", got, allowed, hint)

@@ -1,0 +1,170 @@
+"""The file of a sweep, trials.jsonl: its spec, then one line per finished training. Trials are made from the lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from contml._support.errors import InputError
+from contml.config import difference
+from contml.evaluation.metrics import metric_of
+from contml.sweep.space import Params
+
+#: A message names at most so many differences between two specs.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Training:
+    """One line of the file: a finished or failed training of a trial.
+
+    Attributes:
+        trial: the number of the trial, from 0.
+        params: what the trial tries.
+        seed: the seed of the training.
+        fold: the fold that was left out for validation; None without --folds.
+        value: the metric of the best weights on the validation split; None if the training failed.
+        metric: the name of the metric, such as "label_distance@10".
+        queries: the number of queries of the validation split.
+        epoch: the epoch of the best weights.
+        run: the run folder.
+        seconds: how long it took; of a resumed training, the last part.
+        error: why the training failed.
+    """
+
+    trial: int
+    params: Params
+    seed: int
+    fold: int | None
+    value: float | None = None
+    metric: str = ""
+    queries: int = 0
+    epoch: float = 0
+    run: str = ""
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values that were tried, and their trainings in order: all seeds of a fold after another."""
+
+    number: int
+    params: Params
+    trainings: tuple[Training, ...]
+
+    @property
+    def values(self) -> list[float]:
+        """The metric of each training."""
+        return [training.value for training in self.trainings if training.value is not None]
+
+    @property
+    def error(self) -> str:
+        """Why the trial failed: the message of its first failed training, or nothing."""
+        return next((training.error for training in self.trainings if training.error), "")
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds and folds, by which the trial is judged; NaN if it failed."""
+        return math.nan if self.error else statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over seeds and folds; NaN for a single training."""
+        return statistics.stdev(self.values) if len(self.values) > 1 and not self.error else math.nan
+
+
+class TrialsFile:
+    """The lines of the file. A line is appended as a whole; one that was cut short is removed.
+
+    Args:
+        path: the file, created with the first line.
+        spec: what the sweep is: its first line.
+
+    Raises:
+        InputError: the file is of another sweep, or has a broken line.
+    """
+
+    def __init__(self, path: Path, spec: Mapping[str, Any]) -> None:
+        self.path = path
+        self.trainings: dict[tuple[int, int, int | None], Training] = {}  # by trial, seed, fold
+        content = path.read_bytes() if path.exists() else b""
+        complete = content[: content.rfind(b"\n") + 1]
+        rows = [self._parse(number, line) for number, line in enumerate(complete.splitlines(), 1)]
+        if rows:
+            _check_spec(path, rows[0], spec)
+        for number, row in enumerate(rows[1:], 2):
+            try:
+                training = Training(**row)
+            except TypeError:
+                raise self._broken(number) from None
+            self.trainings.setdefault((training.trial, training.seed, training.fold), training)
+        if len(complete) < len(content):
+            os.truncate(path, len(complete))
+        if not rows:
+            self._append(spec)
+
+    def add(self, training: Training) -> None:
+        """Append a training; when this returns, the line is on disk."""
+        self._append(asdict(training))
+        self.trainings[training.trial, training.seed, training.fold] = training
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _parse(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise self._broken(number)
+        return row
+
+    def _broken(self, number: int) -> InputError:
+        return InputError(f"{self.path}:{number}", "not a line of a sweep", hint="remove it")
+
+
+def stored_sampler(path: Path) -> str | None:
+    """The sampler of the sweep in a file, the default of one that goes on; None without a file, and for a grid."""
+    first, end, _ = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
+    try:
+        sampler = json.loads(first)["sampler"] if end else None
+    except (ValueError, KeyError, TypeError):  # `TrialsFile` refuses it
+        return None
+    return sampler if sampler in ("random", "tpe") else None
+
+
+def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+    changes = [change.removeprefix("config.") for change in difference(stored, spec)]
+    if changes:
+        more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        got = f"is of another sweep ({'; '.join(changes[:_SHOWN])}{more})"
+        raise InputError(str(path), got, hint="repeat the command that began it, or choose another --name")
+
+
+def ranked(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials from best to worst; equal ones in order; failed ones last."""
+    sign = 1 if better(trials) == "lower" else -1
+    return sorted(trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else sign * trial.mean))
+
+
+def metric(trials: Sequence[Trial]) -> str:
+    """The name of the metric; nothing if all trials failed."""
+    return next((training.metric for trial in trials for training in trial.trainings if training.metric), "")
+
+
+def better(trials: Sequence[Trial]) -> str:
+    """Whether a "lower" or a "higher" value of the metric is better."""
+    name = metric(trials)
+    return metric_of(name).better if name else "lower"

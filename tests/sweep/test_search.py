@@ -1,0 +1,317 @@
+"""Sweeps whose trainings take no time: trials, choice, kills, refusals."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from scipy import stats
+from support import sweeps
+from support.refusals import refuses
+from support.sweeps import Trainings
+
+import contml.sweep.search
+from contml.experiment import load
+from contml.sweep import sweep
+from contml.sweep.training import run_jobs
+
+MARGINS = "loss.margin=0.05,0.1,0.15,0.2"
+CHOICES = [MARGINS, "optimizer.lr=1e-3,1e-2"]
+RANGES = ["loss.margin=0.01..0.3", "optimizer.lr=1e-4..1e-1"]
+
+
+@pytest.fixture
+def trainings(monkeypatch, tmp_path):
+    """Trainings that take no time, in an empty folder with own.yaml."""
+    fake = Trainings()
+    monkeypatch.chdir(tmp_path)
+    sweeps.config(tmp_path)
+    monkeypatch.setattr("contml.sweep.training.train", fake.train)
+    monkeypatch.setattr("contml.sweep.plot.sweep_plot", lambda result: None)
+    monkeypatch.setattr("contml.report.plots.png", lambda plot: b"")
+    return fake
+
+
+def run(tries=CHOICES, *overrides, **options):
+    return sweep("own.yaml", overrides, tries, **options)
+
+
+def trials_of(result):
+    return [(trial.number, dict(trial.params), trial.values, trial.error) for trial in result.trials]
+
+
+def lines(path="runs/own/sweep/trials.jsonl"):
+    return Path(path).read_bytes().splitlines(keepends=True)
+
+
+def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
+    result = run(seeds=2)
+    assert [done[:3] for done in trainings.done] == [
+        (margin, rate, seed) for margin in (0.05, 0.1, 0.15, 0.2) for rate in (1e-3, 1e-2) for seed in (3, 4)
+    ]
+    means = [trial.mean for trial in result.trials]
+    assert means == sorted(means)
+    assert result.better == "lower"
+    assert result.metric == "label_distance@10"
+    assert result.params["loss.margin"] == 0.1
+    for trial in result.trials:
+        assert trial.mean == pytest.approx(sum(trial.values) / 2)
+        assert trial.deviation == pytest.approx(abs(trial.values[0] - trial.values[1]) / 2**0.5)
+    words = shlex.split(result.command)
+    assert words[:3] == ["contml", "train", "own.yaml"]
+    values = load(words[2], words[3:]).values
+    assert values["loss"]["margin"] == 0.1
+    assert values["seed"] == 3
+    spec, *rows = map(json.loads, lines())
+    assert spec["config"]["loss"]["name"] == "dense_triplet"
+    assert spec["space"] == {"loss.margin": "0.05,0.1,0.15,0.2", "optimizer.lr": "0.001,0.01"}
+    assert spec["sampler"] == "grid"
+    assert len(rows) == 16
+    assert set(rows[0]) == {
+        *("trial", "params", "seed", "fold", "value", "metric", "queries", "epoch", "run", "seconds", "error")
+    }
+    assert (rows[3]["trial"], rows[3]["seed"], rows[3]["queries"], rows[3]["epoch"]) == (1, 4, 200, 2)
+    assert rows[3]["run"] == "runs/own/sweep/trial_001_seed_4"
+
+
+def test_the_interval_of_the_difference_is_that_of_a_paired_t_test(trainings):
+    result = run(seeds=4, folds=2)
+    first, second = result.trials[0].values, result.trials[1].values
+    assert len(first) == 8
+    interval = stats.ttest_rel(second, first).confidence_interval(0.95)
+    difference, half = result.second
+    assert difference == pytest.approx((interval.low + interval.high) / 2)
+    assert half == pytest.approx((interval.high - interval.low) / 2)
+    assert run(seeds=1, name="one").second[1] is None
+
+
+def test_folds_validate_on_each_part_once(trainings):
+    run([MARGINS], folds=4)
+    assert [done[2:] for done in trainings.done[:4]] == [(3, 0), (3, 1), (3, 2), (3, 3)]
+    with refuses("--folds", "4", hint="validation split of their own"):
+        run([MARGINS], "task.own_val=true", folds=4, name="val")
+
+
+def test_the_default_sampler(trainings):
+    def sampler(tries, **options):
+        run(tries, **options)
+        return json.loads(lines(f"runs/own/sweep_{options['name']}/trials.jsonl")[0])["sampler"]
+
+    assert sampler(CHOICES, name="a") == "grid"
+    assert sampler(CHOICES, name="b", trials=8) == "grid"
+    assert sampler(CHOICES, name="c", trials=3) == "tpe"
+    assert sampler(CHOICES, name="c", trials=9) == "tpe"  # that of the file
+    assert sampler([RANGES[0], CHOICES[1]], name="d", trials=2) == "tpe"
+    assert len(trainings.done) == 8 + 8 + 9 + 2
+
+
+@pytest.mark.parametrize(
+    ("tries", "options"),
+    [
+        (CHOICES, {"seeds": 2}),
+        (RANGES, {"sampler": "random", "trials": 5, "folds": 2}),
+        (RANGES, {"sampler": "tpe", "trials": 13}),
+        (RANGES, {"sampler": "tpe", "trials": 13, "processes": 3}),
+    ],
+)
+@pytest.mark.parametrize("cut", [0, 20])
+def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkeypatch, tries, options, cut):
+    """The file is cut after each line, and in the middle of the next; trial folders are gone, as in a copy."""
+    monkeypatch.setattr(contml.sweep.search, "run_jobs", one_process)
+    trainings.diverges = lambda margin: 0.14 < margin < 0.16
+    whole = run(tries, **options)
+    expected, written = trials_of(whole), lines()
+    assert any(trial.error for trial in whole.trials)
+    for end in range(len(written) + 1):
+        shutil.rmtree("runs")
+        Path("runs/own/sweep").mkdir(parents=True)
+        Path("runs/own/sweep/trials.jsonl").write_bytes(
+            b"".join(written[:end]) + (written[end][:cut] if end < len(written) else b"")
+        )
+        trainings.done.clear()
+        again = run(tries, **options)
+        assert trials_of(again) == expected
+        assert again.command == whole.command
+        assert len(trainings.done) == len(written) - max(end, 1)
+        rows = [{**json.loads(line), "seconds": 0} for line in lines()]
+        assert rows == [{**json.loads(line), "seconds": 0} for line in written]
+
+
+def one_process(source, jobs, processes, is_needed, on_result):
+    run_jobs(source, jobs, 1, is_needed, on_result)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
+def test_the_order_in_which_trainings_finish_does_not_matter(trainings, monkeypatch, sampler):
+    trainings.diverges = lambda margin: margin == 0.2
+    options = {"trials": 8, "seeds": 2, "sampler": sampler, "processes": 6}
+    monkeypatch.setattr(contml.sweep.search, "run_jobs", one_process)
+    first = run(CHOICES, name="a", **options)
+
+    def reverse(source, jobs, processes, is_needed, on_result):
+        run_jobs(source, jobs[::-1], 1, is_needed, on_result)
+
+    monkeypatch.setattr(contml.sweep.search, "run_jobs", reverse)
+    assert trials_of(run(CHOICES, name="b", **options)) == trials_of(first)
+
+
+def test_an_interrupted_sweep_goes_on(trainings):
+    whole = run(name="whole")
+    trainings.done.clear()
+    trainings.stop_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert len(lines()) == 6
+    trainings.stop_at = float("inf")
+    assert trials_of(run()) == trials_of(whole)
+    assert len(trainings.done) == 9  # the interrupted one began again
+    assert trials_of(run()) == trials_of(whole)
+    assert len(trainings.done) == 9
+
+
+def test_more_trials_continue_the_same_sequence(trainings):
+    whole = run(RANGES, trials=14, name="whole")
+    run(RANGES, trials=11)
+    more = run(RANGES, trials=14)
+    assert trials_of(more) == trials_of(whole)
+    with refuses("--trials", "5", "at least 14"):
+        run(RANGES, trials=5)
+
+
+def test_tpe_learns_from_its_trials(trainings):
+    def mean_error(sampler):
+        result = run(["loss.margin=0.001..3.0"], trials=30, sampler=sampler, name=sampler)
+        late = [trial for trial in result.trials if trial.number >= 15]
+        return sum(abs(trial.params["loss.margin"] - 0.12) for trial in late) / 15
+
+    assert mean_error("tpe") < 0.5 * mean_error("random")
+
+
+def test_a_diverged_training_is_never_chosen(trainings):
+    trainings.diverges = lambda margin: margin == 0.1
+    result = run([MARGINS], seeds=2)
+    assert result.params["loss.margin"] == 0.15
+    assert [trial.number for trial in result.trials][-1] == 1
+    assert "diverged" in result.trials[-1].error
+    assert len(trainings.done) == 7  # its second seed is not trained
+    assert any("trial 1 failed" in line for line in result.sentences())
+    trainings.diverges = lambda margin: True
+    with refuses("runs/own/sweep_all", "all 4 trials failed"):
+        run([MARGINS], name="all")
+
+
+def test_an_error_before_the_first_training_stops_the_sweep(trainings, monkeypatch):
+    def refuse(*_, **__):
+        raise contml.InputError("sampler", "too few items")
+
+    monkeypatch.setattr("contml.sweep.training.train", refuse)
+    with refuses("trial 0 (loss.margin=0.05)", "too few items"):
+        run([MARGINS])
+    assert len(lines()) == 1
+
+
+def test_weights_of_finished_trainings_are_deleted_also_after_a_kill(trainings, tmp_path):
+    run([MARGINS])
+    folder = tmp_path / "runs/own/sweep/trial_002"
+    assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "evaluation.json"]
+    (folder / "checkpoints").mkdir()  # as if killed between the line in the file and the deletion
+    run([MARGINS])
+    assert not (folder / "checkpoints").exists()
+
+
+def test_a_file_of_its_own(trainings, tmp_path):
+    file = tmp_path / "raw/margins.jsonl"
+    first = run([MARGINS], file=file)
+    shutil.rmtree("runs")
+    trainings.done.clear()
+    assert trials_of(run([MARGINS], file=file)) == trials_of(first)
+    assert not trainings.done
+
+
+@pytest.mark.parametrize(
+    ("tries", "overrides", "options", "change"),
+    [
+        ([MARGINS], ["model.dim=8"], {}, "model.dim: 4 -> 8"),
+        ([MARGINS], ["seed=4"], {}, "seed: 3 -> 4"),
+        (["loss.margin=0.05,0.1"], [], {}, "space.loss.margin"),
+        ([MARGINS], [], {"seeds": 2}, "seeds: 1 -> 2"),
+        ([MARGINS], [], {"folds": 2}, "folds: 1 -> 2"),
+        ([MARGINS], [], {"sampler": "random", "trials": 4}, 'sampler: "grid" -> "random"'),
+    ],
+)
+def test_a_file_of_another_sweep_is_refused(trainings, tries, overrides, options, change):
+    run([MARGINS])
+    with refuses("runs/own/sweep/trials.jsonl", change, hint="--name"):
+        run(tries, *overrides, **options)
+    run([MARGINS], "images.workers=1")  # changes no result
+
+
+def test_changed_data_are_refused(trainings, monkeypatch):
+    run([MARGINS])
+    task = sweeps.task()
+    monkeypatch.setattr(sweeps, "task", lambda own_val=False: contml.data.Task(sweeps.squares(99), task.test))
+    with refuses("runs/own/sweep/trials.jsonl", "data: "):
+        run([MARGINS])
+
+
+@pytest.mark.parametrize(
+    ("tries", "overrides", "options", "subject", "got"),
+    [
+        ([], [], {}, "--try", "missing"),
+        (["loss.magrin=1,2"], [], {}, "loss.magrin", "unknown key"),
+        (["loss.margin=0.1,many"], [], {}, "loss.margin", "'many'"),
+        (["loss=dense_triplet,tripel_margin"], [], {}, "loss", "'tripel_margin'"),
+        (["loss=dense_triplet,log_ratio", MARGINS], [], {}, "loss.margin", "unknown key"),
+        (["loss.margin=0.1,-1"], [], {}, "loss.margin", "-1"),
+        (["loss.margin=-1..1"], [], {"trials": 3}, "loss.margin", "-1"),
+        (["training.evaluate_every=1..9.0"], [], {"trials": 3}, "training.evaluate_every", ""),
+        (["training.epochs=0,1"], [], {}, "training.epochs", "0"),
+        ([MARGINS], ["loss.margin=0.3"], {}, "--try loss.margin", "loss.margin=0.3"),
+        ([MARGINS], [], {"trials": 0}, "--trials", "0"),
+        ([MARGINS], [], {"seeds": 0}, "--seeds", "0"),
+        ([MARGINS], [], {"trials": 3, "sampler": "grid"}, "--trials", "3"),
+        ([MARGINS], [], {"sampler": "tpe"}, "--trials", "missing"),
+        (RANGES, [], {}, "--trials", "missing"),
+        (RANGES, [], {"sampler": "grid"}, "--sampler", "loss.margin"),
+    ],
+)
+def test_refused_before_anything_is_trained(trainings, tries, overrides, options, subject, got):
+    with refuses(subject, got):
+        run(tries, *overrides, **options)
+    assert not trainings.done
+    assert not Path("runs").exists()
+
+
+def test_a_broken_line_is_named(trainings, tmp_path):
+    run([MARGINS])
+    path = tmp_path / "runs/own/sweep/trials.jsonl"
+    written = lines()
+    path.write_bytes(b"".join([*written[:2], b"{}\n", *written[2:]]))
+    with refuses("runs/own/sweep/trials.jsonl:3"):
+        run([MARGINS])
+
+
+def test_one_process_at_a_time(trainings, tmp_path):
+    (tmp_path / "runs/own/sweep").mkdir(parents=True)
+    with FileLock(tmp_path / "runs/own/sweep/.lock"), refuses("runs/own/sweep", "another process"):
+        run()
+
+
+def test_only_a_grid_works_without_optuna(trainings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert run().params["loss.margin"] == 0.1
+    with refuses("--sampler", "tpe needs optuna", hint="contml[sweep]"):
+        run(RANGES, trials=3, name="ranges")
+
+
+def test_a_config_without_selection_keeps_it_for_the_final_training(trainings):
+    found = []
+    result = run([MARGINS], "training.select=none", on_line=found.append)
+    assert any("select=val" in line for line in found)
+    assert "training.select=none" in result.command
+    assert load("own.yaml", shlex.split(result.command)[3:]).values["training"]["select"] == "none"
