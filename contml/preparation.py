@@ -61,7 +61,7 @@ def prepare(
     from contml.data import Images  # here: it imports torch, which is not needed to report a mistyped name
 
     images = Images(resize=size, crop=size, workers=workers, cache=cache)
-    splits = {"train": task.train, "test": task.test}
+    splits = task.splits
     reports = [images.fill(split) for split in splits.values()]
     columns = [
         _facts(split) | {"cannot be decoded": f"{len(report.broken):,}"}

@@ -100,21 +100,20 @@ class Run:
 def create(root: Path, name: str, folder: Path | None = None) -> Run:
     """Creates the run folder `root/name/date-time`, with a number if two runs start in the same second; or `folder`."""
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")  # local time
-    given = folder
     for number in itertools.count(1):
-        folder = given or root / name / (stamp if number == 1 else f"{stamp}_{number}")
+        path = folder or root / name / (stamp if number == 1 else f"{stamp}_{number}")
         try:
-            folder.mkdir(parents=True)
+            path.mkdir(parents=True)
         except FileExistsError:
-            if not folder.is_dir():
-                raise InputError(str(folder), "is a file", hint="remove it: a run folder needs this name") from None
-            if given is not None:
-                raise InputError(str(folder), "exists already", hint="choose another folder") from None
+            if not path.is_dir():
+                raise InputError(str(path), "is a file", hint="remove it: a run folder needs this name") from None
+            if folder is not None:
+                raise InputError(str(path), "exists already", hint="choose another folder") from None
             continue
         except OSError as error:
-            raise InputError(str(folder), f"the run folder cannot be created ({error.strerror})") from None
+            raise InputError(str(path), f"the run folder cannot be created ({error.strerror})") from None
         break
-    run = Run(folder)
+    run = Run(path)
     run.checkpoints.mkdir()
     return run
 

@@ -102,8 +102,17 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
         "images.workers=0",
     ]
     facts = dict(check(load(name, changes)))
-    assert facts["training images"].split(" (excluded")[0] == "40"
+    train, drawn = (int(facts.get(f"{name} images", "0").split()[0].strip(",")) for name in ("training", "validation"))
+    assert 40 in (train, train + drawn)
     assert float(facts["loss of a batch"]) > 0
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_configs_of_published_protocols_train_on_everything_and_keep_the_last_weights(name):
+    text, parts = config_text(name), load(name).config.parts
+    protocol = "published" in parts or re.search("(CVPR|ECCV) 20|Instance Cross Entropy|HDML", text, re.IGNORECASE)
+    drawn = parts["task"].name.endswith("/synthetic")
+    assert parts["training"].options["select"] == ("none" if protocol and not drawn else "val")
 
 
 @pytest.mark.parametrize("name", config_names())

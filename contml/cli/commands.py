@@ -21,6 +21,7 @@ from contml.cli.options import (
     BundledConfig,
     Config,
     Data,
+    DecodedImages,
     ImageColumn,
     Json,
     Labels,
@@ -30,7 +31,7 @@ from contml.cli.options import (
     Trust,
     load_experiment,
 )
-from contml.cli.printing import print_evaluation, print_table, save as save_file
+from contml.cli.printing import print_broken, print_evaluation, print_table, save as save_file
 from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -237,12 +238,13 @@ def check(
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
+    images: DecodedImages = "batch",
     as_json: Json = False,
 ) -> None:
-    """Read the data, build everything and run one batch, without training."""
+    """Read the data, build everything and run one batch, without training. --images all decodes every image."""
     columns: list[Sequence[str]] = []
     chosen = load_experiment(config, overrides, data, label, image)
-    facts = experiment.check(chosen, on_columns=columns.extend)
+    facts = experiment.check(chosen, images=images, on_columns=columns.extend, on_broken=print_broken)
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
         echo(json.dumps({**dict(facts), **table}))
@@ -301,6 +303,7 @@ def prepare(
 
     With --cache the resized images are kept in a folder, from which a training reads them.
     """
+    from contml.experiment.checking import refuse_broken
     from contml.preparation import prepare as prepare_data
 
     prepared = prepare_data(task, root, overrides or [], size=size, workers=workers, cache=cache)
@@ -310,12 +313,7 @@ def prepare(
         for title, text in prepared.notes:
             echo(f"{title}: {text}")
         print_table(prepared.facts)
-    if prepared.broken:
-        for name, cause in prepared.broken[1:]:
-            echo(f"{name}: cannot be decoded ({cause})", err=True)
-        name, cause = prepared.broken[0]
-        got = f"cannot be decoded ({cause}), {len(prepared.broken):,} of {prepared.images:,} images"
-        raise InputError(name, got, hint="download them again, or train with images.broken=skip")
+    refuse_broken(prepared.broken, prepared.images, print_broken)
     if not as_json:
         echo(f"{task}: all {prepared.images:,} images exist and can be decoded")
         if cache is not None:

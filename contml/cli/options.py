@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -53,6 +53,10 @@ TaskName = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as printed by 'contml train'.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let the config of the run import code.")]
+DecodedImages = Annotated[
+    Literal["batch", "all"],
+    typer.Option("--images", help="'batch' decodes the images of one batch, 'all' every image of every split."),
+]
 AcceptChanges = Annotated[
     bool,
     typer.Option(

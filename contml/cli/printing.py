@@ -18,24 +18,26 @@ from contml._support.files import write
 
 if TYPE_CHECKING:
     from contml.compare.table import Cell
+    from contml.evaluation.results import Evaluated
 
 
-def print_evaluation(folder: Path, *, as_json: bool = False) -> None:
-    """Print the evaluation of a run folder as a table and a sentence, or as JSON."""
-    from contml.evaluation.results import Evaluation
+def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
+    """Print the evaluation of a run as a table and a sentence, or as JSON."""
     from contml.report.table import sentence, summary, unit_words
 
-    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     if as_json:
-        echo(json.dumps(values))
+        echo(json.dumps(evaluated.to_dict()))
         return
-    evaluation = Evaluation.from_dict({name: value for name, value in values.items() if name != "checkpoint"})
+    evaluation = evaluated.evaluation
+    echo(evaluated.description)
     print_table(summary(evaluation))
     unit = unit_words(evaluation)
     echo(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance: {unit}")
     if evaluation.skipped:
         echo(f"{evaluation.skipped} images could not be read and were excluded")
     echo(sentence(evaluation))
+    if evaluated.doubt:
+        echo(f"note: {evaluated.doubt}")
 
 
 def print_table(
@@ -51,6 +53,11 @@ def print_table(
     console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 400
     console.print(table)
+
+
+def print_broken(name: str, cause: str) -> None:
+    """Print a broken image on stderr."""
+    echo(f"{name}: cannot be decoded ({cause})", err=True)
 
 
 def save(file: Path, content: bytes) -> None:

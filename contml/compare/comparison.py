@@ -1,6 +1,7 @@
 """Runs side by side: a row holds the runs that differ only in the seed, the columns show where their configs differ.
 
-Runs that were tested on different data are never in one table: their metrics cannot be compared.
+The evaluations of a run's best and last weights are different rows. Evaluations on different data, or on different
+splits, are never in one table: their metrics cannot be compared.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one test set; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot."""
+    """The rows of one split; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot."""
 
     title: str
     keys: tuple[str, ...]
@@ -86,7 +87,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One table per test set; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
+    """One table per split; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
 
     tables: tuple[Table, ...]
     left_out: tuple[str, ...]
@@ -121,14 +122,16 @@ def compare(
     test_sets = by_test_set(runs)
     tables, notes = [], []
     if len(test_sets) > 1:
-        notes.append(f"{len(test_sets)} different test sets, one table each: their metrics cannot be compared")
-    if len({run.checkpoint for run in runs}) > 1:
-        best = sum(run.checkpoint == "best" for run in runs)
-        notes.append(f"{best} of {len(runs)} runs were evaluated with their best weights, the others with their last")
+        notes.append(
+            f"{len(test_sets)} different test sets or splits, one table each: their metrics cannot be compared"
+        )
     for test_set in test_sets:
         kept, repeats = drop_repeats(test_set)
         rows, columns = _rows(kept, by, chosen)
         notes += [*repeats, *_notes_on_mixed_rows(rows)]
+        if chosen_on_split := sum(run.evaluated.chosen_on_split for run in kept):
+            words = "were chosen on the validation split whose metrics are shown: these metrics are too good"
+            notes.append(f"the weights of {chosen_on_split} of {len(kept)} runs {words}")
         missing = sum(row.x is None for row in rows)
         if missing and has_numeric_axis(rows):
             notes.append(f"{missing} of {len(rows)} rows have no {by}, and are not in the plot")
@@ -150,10 +153,12 @@ def has_numeric_axis(rows: Sequence[Row]) -> bool:
     return bool(values) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
 
 
-def _rows(runs: Sequence[EvaluatedRun], by: str | None, chosen: Sequence[str]) -> tuple[list[Row], tuple[str, ...]]:
+def _rows(runs: Sequence[EvaluatedRun], by: str | None, chosen: Collection[str]) -> tuple[list[Row], tuple[str, ...]]:
     """The rows of a table, sorted, and the keys of their cells."""
     configs, axis = [run.config for run in runs], [by] if by else []
     columns = {} if chosen else distinct(configs, axis)
+    if chosen and len({run.evaluated.checkpoint for run in runs}) > 1:  # two weights of one run are never averaged
+        chosen = dict.fromkeys((*chosen, "checkpoint"))
     for key in (*(key for key in chosen if key != by), *axis):
         columns[key] = [value_text(config.get(key)) for config in configs]
     grouped: dict[tuple[str, ...], list[EvaluatedRun]] = {}

@@ -18,7 +18,7 @@ ABSENT = MISSING
 #: Keys that do not change the trained model, and the seed, over which metrics are averaged.
 _IRRELEVANT = {
     *(CONFIG, "seed", "images.cache", "images.workers", "labels.cache", "sampler.cache"),
-    *("training.checkpoint_minutes", "training.evaluate_every"),
+    "training.checkpoint_minutes",
 }
 #: Tables with more columns than these begin with the names of the configs.
 _FEW_COLUMNS = 3

@@ -44,8 +44,7 @@ def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figu
     figure = Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     handles: dict[str, Any] = {}
     for axes, (table, metric) in zip(panels(figure, len(chosen), columns), chosen, strict=True):
-        task = f"{table.title.partition(':')[0]}\n" if len(comparison.tables) > 1 else ""
-        _draw_panel(axes, table, metric, styles, task)
+        _draw_panel(axes, table, metric, styles)
         axes.set_xlabel(plain(table.axis or ""))
         artists, texts = axes.get_legend_handles_labels()
         handles |= zip(texts, artists, strict=True)
@@ -64,9 +63,9 @@ def _style(n: int) -> dict[str, Any]:
     }
 
 
-def _draw_panel(axes: Axes, table: Table, metric: str, styles: dict[str, dict[str, Any]], task: str) -> None:
-    score, words = table.score(metric), title(table, metric)
-    axes.set_title(plain(task + (words.capitalize() if score and words.islower() else words)))
+def _draw_panel(axes: Axes, table: Table, metric: str, styles: dict[str, dict[str, Any]]) -> None:
+    score, words, about = table.score(metric), title(table, metric), table.title.partition(": ")[0]
+    axes.set_title(plain(f"{about}\n" + (words.capitalize() if score and words.islower() else words)))
     axes.set_ylabel(f"{score.better} is better" if score else "", color=GREY)
     numeric = has_numeric_axis(table.rows)
     rows = [row for row in table.rows if row.values(metric) or metric in row.published]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from contml._support.errors import InputError
 from contml.compare.differences import CONFIG, Values, differing, identity, short
 from contml.config import Section, flat, read, validate
 from contml.evaluation.metrics import Published
-from contml.evaluation.results import Evaluation
+from contml.evaluation.results import Evaluated, Evaluation
 from contml.report.table import unit_words, value_text
 from contml.runs import Run, find_runs, open_run
 
@@ -22,82 +22,94 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run with its evaluation.
+    """A run with the evaluation of one of its weights.
 
     Attributes:
         folder: the run folder.
-        config: the config as flat keys.
+        config: the config as flat keys; "checkpoint" and "split" are the weights and the split of the evaluation.
         source: the paper whose metrics the config holds; None if there is none.
         published: the metrics that the paper reports.
-        evaluation: the metrics of the run.
-        checkpoint: which weights were evaluated, "last" or "best".
+        evaluated: the metrics, and which weights and split they are of.
     """
 
     folder: Path
     config: Values
     source: str | None
     published: Mapping[str, float]
-    evaluation: Evaluation
-    checkpoint: str
+    evaluated: Evaluated
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The metrics."""
+        return self.evaluated.evaluation
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
-    """Runs with an evaluation; a line for each of the others.
+    """The evaluations of the runs; a line for each run, or file of one, without a result.
 
     Raises:
         InputError: a path does not exist, or no run is in any of them.
     """
     folders: dict[Path, Path] = {}
-    left_out: dict[Path, str] = {}
+    without: dict[Path, str] = {}
     for path in paths:
         if not path.exists():
             raise InputError(str(path), "no such folder", hint="give run folders, or a folder that holds some")
         found = find_runs(path) if path.is_dir() else []
         if not found:
-            left_out[path] = "holds no run" if path.is_dir() else "not a folder"
+            without[path] = "holds no run" if path.is_dir() else "not a folder"
         for folder in found:
             folders.setdefault(folder.resolve(), folder)
     if not folders:
         hint = "give folders that 'contml train' made, or a folder that holds some"
-        raise InputError(str(paths[0]), left_out[paths[0]], hint=hint)
-    runs = []
+        raise InputError(str(paths[0]), without[paths[0]], hint=hint)
+    runs, left_out = [], [f"{path}: {reason}" for path, reason in without.items()]
     for folder in folders.values():
-        run = _read(open_run(folder))
-        if isinstance(run, str):
-            left_out[folder] = run
-        else:
-            runs.append(run)
-    return runs, [f"{path}: {reason}" for path, reason in left_out.items()]
+        for result in _read(open_run(folder)):
+            if isinstance(result, str):
+                left_out.append(f"{folder}: {result}")
+            else:
+                runs.append(result)
+    return runs, left_out
 
 
-def _read(run: Run) -> EvaluatedRun | str:
-    """A run with its evaluation, or why it has none."""
+def _read(run: Run) -> Iterator[EvaluatedRun | str]:
+    """The evaluations of a run, the selected weights first; in place of each without a result, why it has none."""
     try:
         document = read(run.config, trusted=False)
-        epochs = [float(row.get("epoch", 0)) for row in run.rows()]
+        rows = run.rows()
+        epochs = [float(row.get("epoch", 0)) for row in rows]
     except (InputError, AttributeError, TypeError, ValueError) as error:
-        return f"cannot be read ({error})"
+        yield f"cannot be read ({error})"
+        return
     section = replace(document, values={"published": document.values.get("published")})
     part = validate(section, {"published": Section(Published, required=False)}).parts.get("published")
     published = None if part is None else part.build()
     config = {CONFIG: run.name, **flat({key: v for key, v in document.values.items() if key != "published"})}
-    path = run.folder / "evaluation.json"
-    total, done = config.get("training.epochs"), max(epochs, default=0.0)
-    if not isinstance(total, int):
-        return "its config has no training.epochs; give a folder that 'contml train' made"
-    # A folder that holds only the result does not record how many epochs are done.
-    if (run.metrics.exists() or not path.exists()) and done < total:
-        return f"not finished, {round(done, 1):g} of {total} epochs; go on with: contml train --resume {run.folder}"
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        checkpoint = saved.pop("checkpoint", "last")
-        evaluation = Evaluation.from_dict(saved)
-    except FileNotFoundError:
-        return f"finished, but not evaluated; run: contml evaluate {run.folder}"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"its evaluation.json cannot be read; write it again with: contml evaluate {run.folder}"
     source, metrics = (None, {}) if published is None else (published.source, published.metrics)
-    return EvaluatedRun(run.folder, config, source, metrics, evaluation, checkpoint)
+    files = sorted(run.folder.glob("evaluation*.json"), key=lambda path: len(path.name))
+    total, done = config.get("training.epochs"), max(epochs, default=0.0)
+    stopped = any(row.get("event") == "stop" for row in rows)
+    if not isinstance(total, int):
+        yield "its config has no training.epochs; give a folder that 'contml train' made"
+        return
+    # A folder that holds only the result does not record how many epochs are done.
+    if (run.metrics.exists() or not files) and done < total and not stopped:
+        yield f"not finished, {round(done, 1):g} of {total} epochs; go on with: contml train --resume {run.folder}"
+        return
+    if not files:
+        yield f"finished, but not evaluated; run: contml evaluate {run.folder}"
+    for path in files:
+        try:
+            found = Evaluated.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            checkpoint = path.stem.partition("-")[2]
+            command = f"contml evaluate {run.folder}{f' --checkpoint {checkpoint}' if checkpoint else ''}"
+            reason = "cannot be read, or does not name split and checkpoint; write it again with"
+            yield f"its {path.name} {reason}: {command}"
+        else:
+            keys = {**config, "checkpoint": found.checkpoint, "split": found.split}
+            yield EvaluatedRun(run.folder, keys, source, metrics, found)
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
@@ -114,7 +126,7 @@ def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
 def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
     """Random and oracle depend only on the queries, the gallery and their labels, so they identify a test set."""
     x, y = a.evaluation, b.evaluation
-    if a.config.get("task.name") != b.config.get("task.name"):
+    if any(a.config.get(key) != b.config.get(key) for key in ("task.name", "split")):
         return False
     if (x.unit, x.queries, x.gallery) != (y.unit, y.queries, y.gallery):
         return False
@@ -128,13 +140,16 @@ def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
 
 
 def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun]) -> str:
-    """The task, with the options that distinguish it from the task of all other runs; the test set; the unit."""
+    """The task, with the options that distinguish it from the task of all other runs; split, weights, sizes, unit."""
     evaluation, config = test_set[0].evaluation, test_set[0].config
     task = config.get("task.name")
     within = differing([run.config for run in test_set])
     between = differing([run.config for run in runs if run.config.get("task.name") == task])
     keys = [key for key in between if key.startswith("task.") and key not in within and key in config]
     names = [str(task or "task"), *(f"{short(key)} {value_text(config[key])}" for key in keys)]
+    names.append(test_set[0].evaluated.split_words)
+    if len(checkpoints := {run.evaluated.checkpoint for run in test_set}) == 1:
+        names.append(f"{checkpoints.pop()} weights")
     size = f"{evaluation.queries:,} queries, {evaluation.gallery:,} in the gallery"
     return f"{', '.join(names)}: {size}; label distance: {unit_words(evaluation)}"
 
@@ -148,4 +163,4 @@ def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list
     pairs = [(run, latest[key]) for key, run in zip(keys, runs, strict=True)]
     reason = "has the same config and seed"
     lines = [f"{run.folder}: left out, as {last.folder} {reason}" for run, last in pairs if run is not last]
-    return [run for run, last in pairs if run is last], lines
+    return [run for run, last in pairs if run is last], list(dict.fromkeys(lines))

@@ -150,7 +150,8 @@ def comma_separated(comparison: Comparison) -> str:
 
 def _record(test_set: str, row: dict[str, Any]) -> dict[str, Any]:
     """A row of `as_data` as a line of the CSV file."""
-    record = {"test_set": test_set, **row["config"], "runs": len(row["folders"])}
+    record = {"test_set": test_set, "split": row["split"], "checkpoint": row["checkpoint"], **row["config"]}
+    record["runs"] = len(row["folders"])
     record["seeds"] = " ".join("" if seed is None else str(seed) for seed in row["seeds"])
     for metric, statistics_of_metric in row["metrics"].items():
         for name, value in statistics_of_metric.items():
@@ -168,6 +169,8 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
                 "metrics": {metric: _baselines(table, metric) for metric in table.metrics},
                 "rows": [
                     {
+                        "split": row.runs[0].evaluated.split,
+                        "checkpoint": row.runs[0].evaluated.checkpoint,
                         "config": dict(zip(table.keys, row.cells, strict=True)),
                         "folders": [str(run.folder) for run in row.runs],
                         "seeds": [run.config.get("seed") for run in row.runs],

@@ -157,10 +157,9 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     for o in known_options.values():
         if o.required and o.name not in given:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
-    mixed = document.line((key,)) and any(document.line((key, option)) == COMMAND_LINE for option in given)
-    origin = document.where((key,)) + (" and command line" if mixed else "")
     origins = {option: document.where((key, option)) for option in given}
-    return Part(key, name, constructor, {o.name: o.default for o in known_options.values()} | given, origin, origins)
+    values = {o.name: o.default for o in known_options.values()} | given
+    return Part(key, name, constructor, values, document.where_section(key), origins)
 
 
 def _choose(

@@ -19,6 +19,7 @@ from contml._support.errors import InputError
 Key: TypeAlias = tuple[str, ...]
 
 COMMAND_LINE = 0  # the line number of overrides
+BUNDLED = -1  # the line number of what the user did not write: a config that comes with contml, and changes to it
 COMMAND_LINE_NAME = "command line"
 TAG = "tag:yaml.org,2002:"
 
@@ -66,9 +67,9 @@ class Document:
     """A config as it was written, with its overrides applied.
 
     Args:
-        name: the name of the file in errors.
+        name: the name of the file in errors; "" names none.
         values: plain values of file and overrides together.
-        lines: the line of every key; `COMMAND_LINE` for overrides.
+        lines: the line of every key; `COMMAND_LINE` for overrides, `BUNDLED` for a config that comes with contml.
         file: the values of the file alone.
         trusted: whether names in the file may import code.
     """
@@ -84,16 +85,33 @@ class Document:
         return next((self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), None)
 
     def where(self, key: Key = ()) -> str:
-        """The origin of a key, as errors report it: file and line, or the command line."""
+        """The origin of a key, as errors report it: the user's file and line, the command line, or a bundled config."""
         line = self.line(key)
-        return self.name if line is None else COMMAND_LINE_NAME if line == COMMAND_LINE else f"{self.name}:{line}"
+        if line == COMMAND_LINE:
+            return COMMAND_LINE_NAME
+        return self.name if line in (None, BUNDLED) else f"{self.name}:{line}"
+
+    def where_section(self, key: str) -> str:
+        """The origin of a section as a whole, which may be written in the file and on the command line."""
+        line, where = self.line((key,)), self.where((key,))
+        if not line or all(place != COMMAND_LINE for other, place in self.lines.items() if other[0] == key):
+            return where
+        return COMMAND_LINE_NAME if line == BUNDLED else f"{where} and {COMMAND_LINE_NAME}"
 
     def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
         """The error of a key, with its origin."""
         return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.where(key))
 
 
-def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, trusted: bool = True) -> Document:
+def read(
+    path: Path,
+    overrides: Sequence[str] = (),
+    name: str | None = None,
+    trusted: bool = True,
+    *,
+    bundled: bool = False,
+    changes: Sequence[str] = (),
+) -> Document:
     """Read a YAML file and overrides such as `loss.margin=0.1`; only the syntax is checked.
 
     `loss=triplet_margin` replaces the whole section. Of two overrides of a key, the last is used. An override of a
@@ -104,6 +122,8 @@ def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, tru
         overrides: `KEY=VALUE`, the value in YAML.
         name: the name of the file in errors; default its path.
         trusted: False for a config from somebody else: its names may not import code.
+        bundled: the file comes with contml: errors do not name its lines.
+        changes: changes to a bundled file, written as overrides, that are not from the command line.
     """
     name = str(path) if name is None else name
     try:
@@ -115,10 +135,11 @@ def read(path: Path, overrides: Sequence[str] = (), name: str | None = None, tru
     except OSError as error:
         raise InputError(name, f"cannot be read ({error.strerror})") from None
     lines: dict[Key, int] = {}
-    values = _parse(text, lambda line: f"{name}:{line}", (), lines)
+    values = _parse(text, lambda line: f"{name}:{line}", (), lines, BUNDLED if bundled else None)
     if not isinstance(values, dict):
         got = "empty" if values is None else show(values)
         raise InputError("config", got, "must be a mapping such as 'seed: 0'", origin=f"{name}:1")
+    values = _with_overrides(values, lines, changes, BUNDLED)
     return Document(name, _with_overrides(values, lines, overrides), lines, values, trusted)
 
 
@@ -187,11 +208,13 @@ def _value(
     raise InputError(subject, f"tag {node.tag!r}", allowed, origin=at)
 
 
-def _with_overrides(values: Mapping[str, Any], lines: dict[Key, int], overrides: Sequence[str]) -> dict[str, Any]:
+def _with_overrides(
+    values: Mapping[str, Any], lines: dict[Key, int], overrides: Sequence[str], line: int = COMMAND_LINE
+) -> dict[str, Any]:
     """The values of a file with overrides applied; `lines` is updated."""
     merged = copy.deepcopy(dict(values))
     for key, text in sorted(map(_split, overrides), key=lambda override: len(override[0])):
-        _override(merged, lines, key, text)
+        _override(merged, lines, key, text, line)
     return merged
 
 
@@ -202,9 +225,9 @@ def _split(override: str) -> tuple[Key, str]:
     return tuple(match[1].split(".")), match[2]
 
 
-def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str) -> None:
-    new = {key: COMMAND_LINE}
-    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {'.'.join(key)}={text}", key, new, COMMAND_LINE)
+def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str, line: int) -> None:
+    new = {key: line}
+    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {'.'.join(key)}={text}", key, new, line)
     place = values
     for n, step in enumerate(key[:-1], start=1):
         inner = place.get(step)
@@ -213,7 +236,7 @@ def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str
             lines[(step, "name")] = lines[(step,)]
         if inner is None:
             inner = {}
-            lines.setdefault(key[:n], COMMAND_LINE)
+            lines.setdefault(key[:n], line)
         if not isinstance(inner, dict):
             got = f"{'.'.join(key[:n])} is {show(inner)}, which has no options"
             raise InputError(".".join(key), got, origin=COMMAND_LINE_NAME)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,11 +86,11 @@ class DataRecord:
 
 def item_names(split: Split, root: str = "") -> list[str]:
     """The name of each item below the root folder; items that share a name are numbered."""
-    start = f"{root.rstrip('/')}/" if root else ""
+    start = os.path.join(os.path.normpath(root), "")  # noqa: PTH118
     counts: Counter[str] = Counter()
     names = []
     for name in split.names:
-        short = name.removeprefix(start) if start else name
+        short = os.path.normpath(name).removeprefix(start) if root and name else name  # "./own/a.png" is "own/a.png"
         counts[short] += 1
         names.append(short if counts[short] == 1 else f"{short} ({counts[short]})")
     return names

@@ -187,10 +187,6 @@ class ClassRetrieval:
         random = recall_by_chance(self.relevant, self.others, largest)
         return curve_of("recall", first.recall(largest), random, torch.full_like(random, self._oracle))
 
-    def found_first(self) -> Tensor:
-        """Recall@1 of each query `[Q]`: the chance that an item of its class is at the first place."""
-        return _chance_of_a_hit(*self._first, k=1)[:, 0]
-
     def scores(self) -> dict[str, Score]:
         """MAP@R and R-precision."""
         average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.others)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.text import number
+from contml.data.split import SPLIT_TITLES
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
@@ -71,7 +72,7 @@ def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Sco
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of one evaluation, as they are written to `evaluation.json`.
+    """The metrics of one evaluation.
 
     `curves`: by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
     value at K. `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"). `recall_at`
@@ -106,7 +107,7 @@ class Evaluation:
         """The inverse of `to_dict`."""
         curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
         spearman = float("nan") if values["spearman"] is None else values["spearman"]
-        scores = {name: Score(**score) for name, score in values.get("scores", {}).items()}
+        scores = {name: Score(**score) for name, score in values["scores"].items()}
         return cls(**{**values, "curves": curves, "spearman": spearman, "scores": scores})
 
 
@@ -159,19 +160,19 @@ class Evaluated:
 
     @property
     def split_words(self) -> str:
-        """The split in words, for a sentence or the title of a table."""
-        if self.split == "test":
-            return "test split"
-        chosen = "; the weights were chosen on it" if self.chosen_on_split else ""
-        return f"validation split (no test split was evaluated{chosen})"
+        """The split in words: "test split"."""
+        return f"{SPLIT_TITLES[self.split]} split"
 
     @property
     def description(self) -> str:
         """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
-        if self.checkpoint == "last":
-            return f"{self.split_words}, last weights (epoch {self.epoch})"
+        split, best = self.split_words, self.checkpoint == "best"
+        if self.split == "val":
+            split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
+        if not best:
+            return f"{split}, last weights (epoch {self.epoch})"
         chosen = ", chosen on validation" if self.split == "test" else ""
-        return f"{self.split_words}, best weights (epoch {self.epoch} of {self.epochs}{chosen})"
+        return f"{split}, best weights (epoch {self.epoch} of {self.epochs}{chosen})"
 
     @property
     def doubt(self) -> str:
@@ -189,15 +190,17 @@ class Evaluated:
             return words
         size = number(chosen.interval)
         difference = f"{abs(chosen.difference):,.{len(size.partition('.')[2])}f}"
-        return f"{words}: {chosen.metric.replace('_', ' ')} differs by {difference} ± {size}"
+        name, _, k = chosen.metric.partition("@")
+        return f"{words}: {METRICS_AT_K[name].title}@{k} differs by {difference} ± {size}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
-        values = {name: getattr(self, name) for name in ("split", "checkpoint", "epoch", "epochs")}
-        if self.selection is not None:
-            interval = self.selection.interval
-            missing = interval is None or math.isnan(interval)
-            values["selection"] = {**asdict(self.selection), "interval": None if missing else interval}
+        values = asdict(self)
+        del values["evaluation"]
+        if self.selection is None:
+            del values["selection"]
+        elif math.isnan(self.selection.interval or 0):
+            values["selection"]["interval"] = None
         return {**values, **self.evaluation.to_dict()}
 
     @classmethod
@@ -215,8 +218,8 @@ class Ranking:
 
     queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
     retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
-    embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query (Recall@1 or label
-    distance@10, ties as expectations): their mean is that of the evaluation.
+    embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query: Recall@1, or
+    label distance@10, ties as expectations. Their mean is the main metric of the evaluation.
     """
 
     queries: Tensor

@@ -98,12 +98,11 @@ def evaluate(
     scores: dict[str, Score] = {}
     if classes is None:
         found = _rank_graded(data, labels, q, g, k, pairs)
-        values = found.expected_distance[:, :HEADLINE_K].double().mean(1)
     else:
         ranked = ClassRetrieval(data, classes[q], classes[g], k)
         found = _rank_classes(ranked, pairs)
         curves["recall"] = ranked.recall(min(max(k, recall_ks[-1]), data.available))
-        values, scores = ranked.found_first(), ranked.scores()
+        scores = ranked.scores()
         if clusters:
             members = torch.unique(torch.cat((q, g)))
             scores |= cluster_scores(embeddings[members].to(data.device), classes[members])
@@ -112,6 +111,9 @@ def evaluate(
     distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), found.pair_labels.double()
     skipped, correlation = 0 if missing is None else len(missing), spearman(distances, pair_labels)
     evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, recall_ks)
+    # Of the first place, Recall is the precision: 1 - label distance.
+    expected = found.expected_distance
+    values = expected[:, :HEADLINE_K].mean(1) if classes is None else 1 - expected[:, 0]
     rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
     return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings, values)
 

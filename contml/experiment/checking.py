@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from contml._support.errors import InputError
+from contml.data import Images
 from contml.data.split import Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.captions import CaptionLabels
+
+#: The splits as they are called in facts.
+_NAMES = {"train": "training", "val": "validation", "test": "test"}
+_FEATURES = "no image, since the items are features"
 
 
 def report_columns(task: Task, on_columns: Callable[[Sequence[Sequence[str]]], None]) -> None:
@@ -18,19 +25,43 @@ def report_columns(task: Task, on_columns: Callable[[Sequence[Sequence[str]]], N
         on_columns(task.columns)
 
 
+def refuse_broken(broken: Sequence[tuple[str, str]], images: int, on_broken: Callable[[str, str], None]) -> None:
+    """Refuse broken images: `on_broken` gets name and cause of each but the first, which the error names.
+
+    Raises:
+        InputError: an image is broken.
+    """
+    if broken:
+        for name, cause in broken[1:]:
+            on_broken(name, cause)
+        name, cause = broken[0]
+        got = f"cannot be decoded ({cause}), {len(broken):,} of {images:,} images"
+        raise InputError(name, got, hint="repair or replace these files, or train with images.broken=skip")
+
+
 def check(
-    experiment: Experiment, *, on_columns: Callable[[Sequence[Sequence[str]]], None] = lambda _: None
+    experiment: Experiment,
+    *,
+    images: Literal["batch", "all"] = "batch",
+    on_columns: Callable[[Sequence[Sequence[str]]], None] = lambda _: None,
+    on_broken: Callable[[str, str], None] = lambda *_: None,
 ) -> list[tuple[str, str]]:
     """Read the data, build everything, and run one batch forward and backward. Returns facts as (name, text).
 
     Args:
         experiment: the experiment; its weights are not changed.
+        images: "batch" decodes the images of one batch, "all" every image of every split.
         on_columns: as in `train`.
+        on_broken: called with name and cause of broken images, but for the first, which the error names.
+
+    Raises:
+        InputError: an error in the data or the config; an image is broken and `images.broken` is "fail".
     """
     task = experiment.build_task()
     report_columns(task, on_columns)
     trainer = experiment.build_trainer(task)
-    trainer.images.cache = None  # one batch needs no other image
+    trainer.images.cache = None  # what is in the cache says nothing about the files
+    decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
     batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
@@ -42,38 +73,66 @@ def check(
     trainer.images.close()
     distances = trainer.labels[batch.rows].pairwise()
     pairs = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
-    queries = len(task.test) if task.test.queries is None else len(task.test.queries)
     trained = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
-        ("training images", f"{len(task.train):,}{_excluded(task.train)}"),
-        ("test images", f"{len(task.test):,}, of which {queries:,} query{_excluded(task.test)}"),
-        ("label distance", task.test.labels.unit),
+        *((f"{_NAMES[name]} images", _images(name, split)) for name, split in task.splits.items()),
+        *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
+        ("label distance", task.evaluated.labels.unit),
         *_unknown_words(task),
+        ("decoded", decoded or _decoded(len(batch.rows), task.train)),
         (
             "in a batch",
             f"{pairs.min():.4g} to {pairs.max():.4g}, mean {pairs.mean():.4g} ({trainer.labels.unit})",
         ),
-        ("batch", f"{len(batch.rows)} images of {batch.images.shape[2]} x {batch.images.shape[3]} pixels"),
+        ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
         ("parameters", f"{trained:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
 
 
-def _excluded(split: Split) -> str:
+def _size(images: Tensor) -> str:
+    """The size of images `[B, 3, H, W]`, or of feature vectors `[B, F]`."""
+    if images.ndim == 2:
+        return f"vectors of {images.shape[1]:,} numbers"
+    return f"images of {images.shape[2]} x {images.shape[3]} pixels"
+
+
+def _images(name: str, split: Split) -> str:
+    """The number of images of a split, of queries, and of items left out."""
+    queries = len(split) if split.queries is None else len(split.queries)
+    of_which = "" if name == "train" else f", of which {queries:,} query"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
-    return f" (excluded: {reasons})" if reasons else ""
+    return f"{len(split):,}{of_which}" + (f" (excluded: {reasons})" if reasons else "")
+
+
+def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None]) -> str:
+    """Decode every image of every split, and say what was found."""
+    if task.train.feature_dim is not None:
+        return _FEATURES
+    reports = [images.fill(split) for split in task.splits.values()]
+    broken, count = [pair for report in reports for pair in report.broken], sum(report.images for report in reports)
+    if images.broken == "fail":
+        refuse_broken(broken, count, on_broken)
+    skipped = f"; {len(broken):,} are broken, which training skips" if broken else ""
+    return f"all {count:,} images{skipped}"
+
+
+def _decoded(count: int, split: Split) -> str:
+    if split.feature_dim is not None:
+        return _FEATURES
+    return f"one batch of {count:,} of {len(split):,} training images; --images all decodes every image"
 
 
 def _unknown_words(task: Task) -> list[tuple[str, str]]:
     """Words of captions without a word vector, and captions dropped because they had no other words."""
     facts = []
-    for name, split in (("training", task.train), ("test", task.test)):
+    for name, split in task.splits.items():
         labels = split.labels
         if isinstance(labels, CaptionLabels) and labels.unknown:
             words = labels.unknown
             dropped = f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
             text = f"{sum(words.values()):,}, {len(words):,} different, most often '{next(iter(words))}'{dropped}"
-            facts.append((f"{name} words without a vector", text))
+            facts.append((f"{_NAMES[name]} words without a vector", text))
     return facts

@@ -32,7 +32,7 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
     path = Path(config)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return _experiment(read(path, overrides), path.stem)
-    return _experiment(read(config_path(config), overrides, name=f"{config}.yaml"), config)
+    return _experiment(read(config_path(config), overrides, f"config {config}", bundled=True), config)
 
 
 def load_table(
@@ -63,17 +63,21 @@ def load_table(
         given.append(f"task.labels={_quoted({name.strip(): kind for name, _, kind in named})}")
     if image is not None:
         given.append(f"task.image={_quoted(image)}")
-    if config is None:
-        given.insert(0, f"task.name={data_task()}")
-    experiment = load(config or _TABLE, [*given, *overrides])
-    task = experiment.build_task()
-    if config is None:
-        assert task.suggested is not None  # of a table
-        suggested, changes = task.suggested
-        if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
-            changes = [change for change in changes if not change.startswith("sampler")]
-        experiment = load(suggested, [*given, *changes, *overrides])
-    return replace(experiment, task=task)
+    if config is not None:
+        experiment = load(config, [*given, *overrides])
+        return replace(experiment, task=experiment.build_task())
+
+    def chosen(name: str, changes: Sequence[str]) -> Experiment:
+        """The experiment of a config that the user did not name, and that errors do not name either."""
+        return _experiment(read(config_path(name), overrides, "", bundled=True, changes=changes), name)
+
+    given.insert(0, f"task.name={data_task()}")
+    task = chosen(_TABLE, given).build_task()
+    assert task.suggested is not None  # of a table
+    suggested, changes = task.suggested
+    if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
+        changes = [change for change in changes if not change.startswith("sampler")]
+    return replace(chosen(suggested, [*given, *changes]), task=task)
 
 
 def _quoted(value: Any) -> str:

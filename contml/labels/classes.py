@@ -69,7 +69,7 @@ class ClassLabels(LabelSpace):
         """The same items as a new root: classes are numbered anew, without those that have no item."""
         root = super().as_root()
         present, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
-        root.names = [self.names[number] for number in present.tolist()] if self.names else []
+        root.names = [self.names[number] for number in present.tolist()] if self.names else present.tolist()
         return root
 
     def _item_contents(self) -> list[bytes]:

@@ -12,11 +12,11 @@ from typing import Any
 import jinja2
 
 from contml._support.files import write
-from contml.data.split import Split
-from contml.evaluation.results import Evaluation, Ranking
+from contml.data.split import SPLIT_TITLES, Split
+from contml.evaluation.results import Evaluated, Ranking
 from contml.report.embedding_map import map_plot
 from contml.report.gallery import encode, explain_pair, gallery_strips, printable, stack
-from contml.report.plots import class_density_plot, density_plot, metrics_plot, png, training_plot
+from contml.report.plots import class_density_plot, density_plot, metrics_plot, png, training_plot, watched
 from contml.report.table import sentence, summary, unit_words
 
 
@@ -26,7 +26,7 @@ def write_report(
     title: str,
     config: str,
     rows: Sequence[Mapping[str, Any]],
-    evaluation: Evaluation,
+    evaluation: Evaluated,
     ranking: Ranking,
     split: Split,
     pair: tuple[int, int] | None = None,
@@ -40,20 +40,21 @@ def write_report(
         title: the heading of the page, usually the name of the run.
         config: the resolved config of the run, as YAML text.
         rows: the lines of `metrics.jsonl`; the events "train" and "evaluation" are drawn.
-        evaluation: the metrics of the test split.
-        ranking: the items retrieved on the test split.
-        split: the test split itself: it draws the pictures.
+        evaluation: the metrics of the result, and which split and weights they are of.
+        ranking: the items retrieved on this split.
+        split: the split itself: it draws the pictures.
         pair: the rows whose label distance `match.png` explains; default the first query and its nearest item.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    metrics, shown = evaluation.evaluation, watched(rows, evaluation)
     broken: dict[int, str] = {}
     strips, match = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
-    classes = "recall" in evaluation.curves
-    density = class_density_plot(ranking.pairs) if classes else density_plot(ranking.pairs, evaluation.spearman)
+    classes = "recall" in metrics.curves
+    density = class_density_plot(ranking.pairs) if classes else density_plot(ranking.pairs, metrics.spearman)
     trained = any(row.get("event") == "train" for row in rows)
     files = {
         **({"curves": png(training_plot(rows, evaluation))} if trained else {}),
-        "metrics": png(metrics_plot(evaluation)),
+        "metrics": png(metrics_plot(metrics)),
         "gallery": encode(stack(strips)),
         **({} if match is None else {"match": encode(match.picture)}),
         "density": png(density),
@@ -66,13 +67,18 @@ def write_report(
     pictures["gallery"] = [(_base64(encode(strip.picture)), strip.description) for strip in strips]
     if match is not None:
         pictures["match"] = [(_base64(files["match"]), match.description)]
-    header, *table = summary(evaluation)
+    header, *table = summary(metrics)
     page = _template().render(
         title=_text(title),
-        result=sentence(evaluation),
+        result=sentence(metrics),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        evaluation=evaluation,
-        unit=_text(unit_words(evaluation)),
+        evaluation=metrics,
+        description=evaluation.description,
+        doubt=evaluation.doubt,
+        split=evaluation.split_words,
+        watched=SPLIT_TITLES[shown],
+        baselines=shown == evaluation.split,
+        unit=_text(unit_words(metrics)),
         header=header,
         table=[[_text(cell) for cell in row] for row in table],
         classes=classes,

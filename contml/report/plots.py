@@ -18,7 +18,8 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from torch import Tensor
 
 from contml._support.text import number
-from contml.evaluation.results import Evaluation
+from contml.data.split import SPLIT_TITLES
+from contml.evaluation.results import Evaluated, Evaluation
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -75,14 +76,13 @@ def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
 
 
 @matplotlib.rc_context(STYLE)
-def training_plot(rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Figure:
+def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Figure:
     """Loss, headline metric of the evaluations (label distance or Recall) and learning rate over the steps of a run."""
     train = [row for row in rows if row.get("event") == "train"]
-    tests = [row for row in rows if row.get("event") == "evaluation"]
     figure = Figure(figsize=(WIDTH, 3.5), dpi=DPI, layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 0.8])
     _plot_loss(left, *_series(train, "loss"))
-    _plot_evaluations(middle, tests, evaluation)
+    _plot_evaluations(middle, rows, evaluated)
     right.set_title("Learning rate")
     steps, rates = _series(train, "learning_rate")
     _line_or_note(right, steps, rates, "no learning rate recorded", color=INK, linewidth=1.4)
@@ -208,16 +208,25 @@ def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
         axes.set_yscale("log")
 
 
-def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> None:
+def watched(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> str:
+    """The split that was evaluated during the training, "val" or "test"; that of the result if there was none."""
+    return next((row["split"] for row in rows if row.get("event") == "evaluation"), evaluated.split)
+
+
+def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> None:
+    evaluation, split = evaluated.evaluation, watched(rows, evaluated)
+    rows = [row for row in rows if row.get("event") == "evaluation"]
     name = evaluation.headline[0]
     keys = [key for row in rows for key in row if key.startswith(f"{name}@") and key[len(name) + 1 :].isdecimal()]
     key = "recall@1" if name == "recall" else "label_distance@10"
     key = key if key in keys or not keys else keys[0]
     curve, k = evaluation.curves.get(name), int(key[len(name) + 1 :])
-    axes.set_title(f"Test: Recall@{k}" if name == "recall" else f"Test: label distance@{k}")
+    metric = "Recall" if name == "recall" else "label distance"
+    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {metric}@{k}")
     steps, values = _series(rows, key)
     _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
-    if curve is not None and 1 <= k <= len(curve.random):
+    # The metrics of a random ranking and of the oracle depend on the split.
+    if split == evaluated.split and curve is not None and 1 <= k <= len(curve.random):
         draw_baselines(axes, curve.random[k - 1], curve.oracle[k - 1])
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best")

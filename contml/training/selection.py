@@ -37,11 +37,11 @@ class BestWeights:
         name, k = evaluation.headline
         curve = evaluation.curves[name]
         value, self.metric, self._last = curve.model[k - 1], f"{name}@{k}", ranking.values
-        # Every comparison with NaN is False: the first evaluation is the best so far.
-        worse = value >= self.value if curve.better == "lower" else value <= self.value
-        self.since = self.since + 1 if worse else 0
-        if worse:
+        better = value < self.value if curve.better == "lower" else value > self.value
+        if not (better or math.isnan(self.value)):
+            self.since += 1
             return False
+        self.since = 0
         self.value, self.epoch, self._values = value, epoch, ranking.values
         self.weights = {key: tensor.detach().to("cpu", copy=True) for key, tensor in weights.items()}
         return True
@@ -52,7 +52,7 @@ class BestWeights:
         return self.patience is not None and self.since >= self.patience
 
     def summary(self) -> Selection | None:
-        """What was selected, and whether the validation split can tell it from the last weights."""
+        """What was selected, and how far it is from the last weights."""
         if self.weights is None:
             return None
         last = float(self._last.mean())

@@ -7,9 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 from support.caption_sets import TRAIN, scenes, write_csv
+from support.class_layouts import write_class_table
+from support.miniature import TINY
+from support.refusals import refuses
 
 from contml.data import Pixels, Split, Task
+from contml.data.features import write_features
 from contml.experiment import check, load
+from contml.experiment.building import Experiment
 from contml.experiment.checking import report_columns
 from contml.labels import ClassLabels
 from contml.labels.captions import tokens
@@ -58,3 +63,80 @@ def test_only_the_main_process_reports_the_columns(monkeypatch, rank, expected):
         Task(split, split, columns=[["column"], ["age"]]), lambda rows: cells.extend(c for row in rows for c in row)
     )
     assert cells == expected
+
+
+CLASSES = [
+    *("task=classes/csv", "task.root=own", "task.image=file", "task.label=class_name", "model.dim=8"),
+    *("images.resize=32", "images.crop=32", "sampler.classes=4", "sampler.instances=2", "training.select=none"),
+]
+
+
+def broken_table(folder):
+    """60 images of classes, of which two training images and a test image cannot be decoded."""
+    write_class_table(folder / "own")
+    for name in ("000_1", "000_3", "010_0"):
+        (folder / f"own/images/{name}.png").write_text("Not found")
+
+
+def test_check_says_what_it_decoded(contml, tmp_path):
+    write_class_table(tmp_path / "own")
+    status, out, err = contml("check", "classes/synthetic", *CLASSES)
+    assert status == 0, err
+    assert fact(out, "decoded") == "one batch of 8 of 40 training images; --images all decodes every image"
+    status, out, err = contml("check", "classes/synthetic", *CLASSES, "--images", "all")
+    assert status == 0, err
+    assert fact(out, "decoded") == "all 60 images"
+
+
+def fact(out, name):
+    (found,) = (line.removeprefix(name).strip() for line in out.splitlines() if line.startswith(name))
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_check_names_every_broken_image(contml, tmp_path, workers):
+    broken_table(tmp_path)
+    changes = [*CLASSES, f"images.workers={workers}"]
+    status, out, err = contml("check", "classes/synthetic", *changes, "--images", "all")
+    assert (status, out) == (2, "")
+    lines = err.strip().splitlines()
+    assert [line.split(":")[0] for line in lines[:-1]] == ["own/images/000_3.png", "own/images/010_0.png"]
+    assert lines[-1].startswith("contml: own/images/000_1.png: cannot be decoded (not an image")
+    assert "3 of 60 images" in lines[-1]
+
+
+def test_check_counts_broken_images_that_training_skips(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    broken_table(tmp_path)
+    facts = dict(check(load("classes/synthetic", [*CLASSES, "images.broken=skip"]), images="all"))
+    assert facts["decoded"] == "all 60 images; 3 are broken, which training skips"
+    with refuses("own/images/000_1.png", got="3 of 60 images"):
+        check(load("classes/synthetic", CLASSES), images="all")
+
+
+def test_check_reports_every_split(monkeypatch):
+    build = Experiment.build_task
+    small = [*TINY, "training.select=none"]
+
+    def facts(change):
+        monkeypatch.setattr(Experiment, "build_task", lambda self: change(build(self)))
+        return dict(check(load("pose/synthetic", small)))
+
+    found = facts(lambda task: Task(task.train, task.test, task.train.subset(range(12))))
+    names = ("training images", "validation images", "test images")
+    assert [found[name] for name in names] == ["40", "12, of which 12 query", "24, of which 6 query"]
+    assert "evaluated" not in found
+    found = facts(lambda task: Task(task.train, None, task.train.subset(range(12))))
+    assert found["evaluated"] == "the validation split, since the data have no test split"
+    assert "test images" not in found
+
+
+def test_check_of_features(tmp_path):
+    config = ["task.train=40", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
+    task = load("pose/synthetic", config).config.parts["task"].build()
+    names = [*task.train.names, *task.test.names]
+    write_features(tmp_path / "f.npz", names, ["train"] * len(names), np.eye(len(names), 1200, dtype=np.float32))
+    changes = [f"images.features={tmp_path / 'f.npz'}", "model.backbone=features", "sampler.batch_size=12"]
+    facts = dict(check(load("pose/synthetic", [*config, *changes, "sampler.anchors_per_batch=2"]), images="all"))
+    assert facts["batch"] == "12 vectors of 1,200 numbers"
+    assert facts["decoded"] == "no image, since the items are features"

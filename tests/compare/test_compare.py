@@ -23,8 +23,9 @@ from contml.compare.differences import distinct, identity, short
 from contml.compare.plot import comparison_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
 from contml.config import flat
-from contml.evaluation.results import Score, measured
+from contml.evaluation.results import Evaluated, Score, measured
 
+SEPARATE = "2 different test sets or splits, one table each: their metrics cannot be compared"
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
 
 
@@ -53,7 +54,8 @@ def test_seeds_are_averaged_and_differing_keys_have_a_column(tmp_path):
     found = compare([sizes(tmp_path)], ["label_distance@10/random", "ndcg@10"])
     (table,) = found.tables
     assert found.notes == found.left_out == ()
-    assert table.title == "pose/synthetic: 200 queries, 800 in the gallery; label distance: squared pixels"
+    sizes_and_unit = "200 queries, 800 in the gallery; label distance: squared pixels"
+    assert table.title == f"pose/synthetic, test split, last weights: {sizes_and_unit}"
     assert texts(table)[:3] == [
         ["loss", "dim", "runs", "mean label distance@10 / random", "nDCG@10"],
         ["log_ratio", "16", "2", "0.510 ± 0.014", "0.600 ± 0.000"],
@@ -154,7 +156,7 @@ def test_runs_of_different_test_sets_are_never_in_one_table(tmp_path, change, of
     write_run(tmp_path / "2", of, **change)
     found = compare([tmp_path], ["label_distance@10"])
     assert len(found.tables) == 2
-    assert found.notes == ("2 different test sets, one table each: their metrics cannot be compared",)
+    assert found.notes == (SEPARATE,)
     assert not any(cell.best for table in found.tables for line in body(table) for cell in line)
     if change:
         assert found.tables[0].title != found.tables[1].title
@@ -177,24 +179,33 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     (tmp_path / "torn/evaluation.json").write_text('{"unit": "m"')
     write_run(tmp_path / "old", poses(0.3))
     (tmp_path / "old/evaluation.json").write_text('{"unit": "m", "figures": []}')
+    write_run(tmp_path / "unmarked", poses(0.3))  # as an older version wrote it
+    (tmp_path / "unmarked/evaluation.json").write_text(json.dumps({"checkpoint": "last", **poses(0.3).to_dict()}))
+    write_run(tmp_path / "half_read", poses(0.3), evaluated=[BEST], model__dim=3)
+    (tmp_path / "half_read/evaluation-last.json").write_text("{}")
     write_run(tmp_path / "log", poses(0.3))
     (tmp_path / "log/metrics.jsonl").write_text('what\n{"epoch": 2}\n')
     write_run(tmp_path / "config", poses(0.3))
     (tmp_path / "config/config.yaml").write_text("a: [1\n")
     write_run(tmp_path / "foreign", poses(0.3), training=None)
     found = compare([tmp_path, write_run(tmp_path / "result_only", poses(0.4), epochs=None, model__dim=3)])
-    assert sum(len(row.runs) for row in found.tables[0].rows) == 2  # good, result_only
+    assert sum(len(row.runs) for row in found.tables[0].rows) == 3  # good, result_only, the best weights of half_read
     left_out = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in found.left_out}
     assert left_out["half"] == f"not finished, 1.2 of 2 epochs; go on with: contml train --resume {tmp_path}/half"
     assert left_out["evaluated_half"].startswith("not finished, 1 of 2 epochs")
     assert left_out["young"].startswith("not finished, 0 of 2 epochs")
     assert left_out["unevaluated"] == f"finished, but not evaluated; run: contml evaluate {tmp_path}/unevaluated"
-    for name in ("torn", "old"):
-        assert left_out[name].startswith("its evaluation.json cannot be read; write it again with: contml evaluate")
+    for name in ("torn", "old", "unmarked"):
+        reason = "its evaluation.json cannot be read, or does not name split and checkpoint; write it again with"
+        assert left_out[name] == f"{reason}: contml evaluate {tmp_path}/{name}"
+    assert left_out["half_read"].startswith("its evaluation-last.json cannot be read, or does not name split and")
+    assert left_out["half_read"].endswith(
+        f"write it again with: contml evaluate {tmp_path}/half_read --checkpoint last"
+    )
     assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a line of JSON", left_out["log"])
     assert re.match(r"cannot be read \(.*config.yaml:.*YAML syntax", left_out["config"])
     assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
-    assert len(left_out) == 9
+    assert len(left_out) == 11
     assert all("\n" not in line for line in found.left_out)
     for name in left_out:
         assert f"/{name}: " in markdown(found)
@@ -202,7 +213,7 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
 
 def test_a_run_counts_once(tmp_path):
     write_run(tmp_path / "2024-01-01_00-00-00", poses(0.5))
-    late = write_run(tmp_path / "2024-01-02_00-00-00", poses(0.4), training__evaluate_every=5, images__workers=2)
+    late = write_run(tmp_path / "2024-01-02_00-00-00", poses(0.4), training__checkpoint_minutes=5, images__workers=2)
     write_run(tmp_path / "2024-01-01_12-00-00", poses(0.3), seed=1)
     found = compare([late, tmp_path, late], ["label_distance@1/random"])
     (row,) = found.tables[0].rows
@@ -210,12 +221,103 @@ def test_a_run_counts_once(tmp_path):
     assert found.notes == (f"{tmp_path}/2024-01-01_00-00-00: left out, as {late} has the same config and seed",)
 
 
-def test_best_weights_beside_last_ones_are_noted(tmp_path):
-    write_run(tmp_path / "1", poses(0.5), checkpoint="best")
-    write_run(tmp_path / "2", poses(0.4), seed=1)
-    assert compare([tmp_path]).notes == (
-        "1 of 2 runs were evaluated with their best weights, the others with their last",
-    )
+def best(share, split="test"):
+    """The evaluation of weights that a validation split chose."""
+    return Evaluated(poses(share), split, "best", epoch=1, epochs=2)
+
+
+BEST = best(0.2)
+
+
+def test_weights_of_a_run_have_rows_of_their_own(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"{seed}", poses(0.4 + 0.1 * seed), evaluated=[best(0.2 + 0.1 * seed)], seed=seed)
+    found = compare([tmp_path], ["label_distance@10/random"])
+    (table,) = found.tables
+    assert table.title.startswith("pose/synthetic, test split: 200 queries")  # rows differ in the weights
+    assert texts(table) == [
+        ["checkpoint", "runs", "mean label distance@10 / random"],
+        ["best", "2", "0.250 ± 0.071"],
+        ["last", "2", "0.450 ± 0.071"],
+    ]
+    assert found.notes == found.left_out == ()
+    rows = as_data(found)["tables"][0]["rows"]
+    assert [(row["split"], row["checkpoint"], row["seeds"]) for row in rows] == [
+        ("test", "best", [0, 1]),
+        ("test", "last", [0, 1]),
+    ]
+    lines = list(csv.DictReader(io.StringIO(comma_separated(found))))
+    assert [(line["split"], line["checkpoint"], line["runs"]) for line in lines] == [
+        ("test", "best", "2"),
+        ("test", "last", "2"),
+    ]
+
+
+def test_weights_are_not_averaged_in_chosen_groups(tmp_path):
+    for dim in (8, 16):
+        write_run(tmp_path / f"{dim}", poses(0.4), evaluated=[best(0.2)], model__dim=dim)
+    found = compare([tmp_path], ["label_distance@10/random"], group=["loss"])
+    assert texts(found.tables[0])[1:] == [
+        ["log_ratio", "best", "2", "0.200 ± 0.000"],
+        ["log_ratio", "last", "2", "0.400 ± 0.000"],
+    ]
+    assert found.notes == ("2 of 2 rows average runs that differ in model.dim",)
+    found = compare([tmp_path], ["label_distance@10/random"], by="checkpoint")
+    assert [line[:2] for line in texts(found.tables[0])[1:]] == [
+        ["8", "best"],
+        ["8", "last"],
+        ["16", "best"],
+        ["16", "last"],
+    ]
+
+
+def test_a_repeated_run_is_left_out_with_all_its_weights(tmp_path):
+    for name in ("1", "2"):
+        write_run(tmp_path / name, poses(0.4), evaluated=[best(0.2)])
+    found = compare([tmp_path])
+    assert [[run.folder.name for run in row.runs] for row in found.tables[0].rows] == [["2"], ["2"]]
+    assert found.notes == (f"{tmp_path}/1: left out, as {tmp_path}/2 has the same config and seed",)
+
+
+def test_splits_have_tables_of_their_own(tmp_path):
+    for n, margin in enumerate((0.1, 0.2)):  # as a sweep leaves them
+        write_run(tmp_path / f"sweep/{n}", evaluated=[best(0.2 + margin, "val")], loss={"name": "t", "margin": margin})
+    write_run(tmp_path / "chosen", evaluated=[best(0.5)], loss={"name": "t", "margin": 0.1})
+    last = Evaluated(poses(0.6), "val", "last", 2, 2)
+    write_run(tmp_path / "untouched", evaluated=[last], loss={"name": "t", "margin": 0.3})
+    first, second = compare([tmp_path / "sweep"]), compare([tmp_path])
+    (table,) = first.tables
+    assert table.title.startswith("pose/synthetic, validation split, best weights: ")
+    assert [line[0] for line in texts(table)] == ["margin", "0.1", "0.2"]
+    shown = "were chosen on the validation split whose metrics are shown: these metrics are too good"
+    assert first.notes == (f"the weights of 2 of 2 runs {shown}",)
+    assert [table.title.partition(":")[0] for table in second.tables] == [
+        "pose/synthetic, test split, best weights",
+        "pose/synthetic, validation split",
+    ]
+    assert [line[:2] for line in texts(second.tables[1])[1:]] == [["best", "0.1"], ["best", "0.2"], ["last", "0.3"]]
+    assert second.notes == (SEPARATE, f"the weights of 2 of 3 runs {shown}")
+    assert "pose/synthetic, validation split: 200" in markdown(second)
+    assert [axes.get_title(loc="left").partition("\n")[0] for axes in comparison_plot(second).axes] == [
+        "pose/synthetic, test split, best weights",
+        "pose/synthetic, validation split",
+    ]
+
+
+def test_a_run_that_stopped_early_is_finished(tmp_path):
+    folder = write_run(tmp_path / "1", poses(0.4), epochs=1.0, training__patience=1)
+    assert "not finished" in compare([write_run(tmp_path / "2", poses(0.4)), folder]).left_out[0]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"event": "stop", "epoch": 1.0, "step": 2}) + "\n")
+    found = compare([tmp_path])
+    assert found.left_out == ()
+    assert [row.cells for row in found.tables[0].rows] == [("1",), ("-",)]
+
+
+def test_when_the_weights_may_be_chosen_is_part_of_a_config(tmp_path):
+    for every in (1, 5):
+        write_run(tmp_path / f"{every}", evaluated=[BEST], training__evaluate_every=every)
+    assert [row.cells for row in compare([tmp_path]).tables[0].rows] == [("1",), ("5",)]
 
 
 def test_chosen_groups_are_averaged_with_a_note(tmp_path):
@@ -336,7 +438,8 @@ def test_a_line_for_each_group_against_numbers(tmp_path):
     assert lines["oracle"][1] == [0.2, 0.2]
     assert axes.get_xscale() == "log"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "32", "64", "128"]
-    assert (axes.get_title(loc="left"), axes.get_ylabel()) == ("Mean label distance@10 / random", "lower is better")
+    assert axes.get_title(loc="left") == "pose/synthetic, test split, last weights\nMean label distance@10 / random"
+    assert axes.get_ylabel() == "lower is better"
     assert len(axes.collections) == 4  # a band and the seeds, for each line
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["log_ratio", "dense_triplet", "random", "oracle"]
@@ -408,14 +511,15 @@ def test_test_sets_and_metrics_have_panels(tmp_path):
     write_run(tmp_path / "2", poses(0.4), model__dim=128)
     write_run(tmp_path / "3", classes(0.4), model__dim=128, task={"name": "classes/cub"})
     found = compare([tmp_path], by="model.dim")
+    poses_title, classes_title = (f"{task}, test split, last weights" for task in ("pose/synthetic", "classes/cub"))
     titles = [axes.get_title(loc="left") for axes in comparison_plot(found).axes]
-    assert titles == ["pose/synthetic\nMean label distance@10 / random", "classes/cub\nRecall@1"]
+    assert titles == [f"{poses_title}\nMean label distance@10 / random", f"{classes_title}\nRecall@1"]
     figure = comparison_plot(found, ["recall@1", "ndcg@1"])
     assert [axes.get_title(loc="left").split("\n") for axes in figure.axes] == [
-        ["pose/synthetic", "recall@1"],
-        ["pose/synthetic", "nDCG@1"],
-        ["classes/cub", "Recall@1"],
-        ["classes/cub", "ndcg@1"],
+        [poses_title, "recall@1"],
+        [poses_title, "nDCG@1"],
+        [classes_title, "Recall@1"],
+        [classes_title, "ndcg@1"],
     ]
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured"]
 
@@ -560,9 +664,11 @@ def test_two_real_runs(contml, tmp_path):
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
-    write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone/task")
-    (table,) = compare([tmp_path]).tables
-    assert table.title.startswith("gone/task: 200 queries")
+    write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone.module:task")
+    found = compare([tmp_path])
+    title = "gone.module:task, test split, last weights"
+    assert found.tables[0].title.startswith(f"{title}: 200 queries")
+    assert comparison_plot(found).axes[0].get_title(loc="left").startswith(f"{title}\n")
     assert "evil_module" not in sys.modules
     with refuses(str(tmp_path / "2"), got="no such folder"):
         compare([tmp_path / "2"])

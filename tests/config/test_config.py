@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -451,6 +452,27 @@ def test_build_reports_where_a_bad_option_is_written(check):
             part.parts["loss"].build(num_classes=2)
     with refuses("interval", got="(2.0, 1.0)", origin=f"{NAME}:6 and command line"):
         check(text.format(1), "loss.bounds=[2, 1]").parts["loss"].build(num_classes=2)
+
+
+def test_errors_do_not_name_lines_that_the_user_did_not_write(load):
+    text = "task:\n  root: data\nloss:\n  name: triplet_margin\n  margin: -1\nsampler: {batch_size: 4}"
+
+    def where(name, *overrides, **options):
+        found = load(text, *overrides, bundled=True, **options)
+        document = replace(found, name=name)
+        return [document.where(key) for key in (("loss", "margin"), ("absent",))], document.where_section("loss")
+
+    assert where("config a/b") == (["config a/b", "config a/b"], "config a/b")
+    assert where("config a/b", "loss.mining=all") == (["config a/b", "config a/b"], "command line")
+    assert where("config a/b", "loss.margin=-2") == (["command line", "config a/b"], "command line")
+    assert where("", changes=["loss.margin=-2", "loss.mining=all"]) == (["", ""], "")
+    assert where("", "loss.margin=-3", changes=["loss.margin=-2"]) == (["command line", ""], "command line")
+
+
+def test_a_change_of_a_bundled_config_may_be_overridden(load):
+    document = load("loss:\n  margin: 1", "loss.margin=3", bundled=True, changes=["loss.margin=2", "loss.mining=all"])
+    assert document.values == {"loss": {"margin": 3, "mining": "all"}}
+    assert document.file == {"loss": {"margin": 2, "mining": "all"}}
 
 
 # ---------------------------------------------------------------- writing back

@@ -102,6 +102,28 @@ def test_every_metric_at_every_k_equals_its_loop(split):
     torch.testing.assert_close(ranked.pairs[:, 1], distances.flatten(), rtol=1e-12, atol=1e-12)
 
 
+@settings(max_examples=60, deadline=None)
+@given(split=splits(max_items=20), missing=st.sets(st.integers(0, 19), max_size=2), seed=st.integers(0, 2**16))
+def test_the_main_metric_of_each_query_equals_its_loop(split, missing, seed):
+    """With ties and copies, rows that are missing, and groups."""
+    embeddings, matrix, queries, gallery = split
+    items = len(matrix)
+    rows = torch.tensor(sorted(row for row in missing if row < items), dtype=torch.int64)
+    groups = torch.randint(0, 5, (items,), generator=torch.Generator().manual_seed(seed))
+    kept, others = (given[~torch.isin(given, rows)] for given in (queries, gallery))
+    galleries = [others[groups[others] != groups[query]] for query in kept]
+    if not galleries or len(others) < 2 or not min(map(len, galleries)):
+        return
+    found, ranked = evaluate(embeddings, Matrix(matrix), queries, gallery, missing=rows, groups=groups)
+    name, k = found.headline
+    for value, query, seen in zip(ranked.values.tolist(), kept, galleries, strict=True):
+        near = embedding_distances(embeddings, query[None], seen)[0].tolist()
+        at_place = reference_metrics.shared_places(near, matrix[query, seen].tolist())
+        assert value == pytest.approx(fmean(at_place[:k]), rel=1e-6, abs=1e-12)
+    assert ranked.values.dtype == torch.float64
+    assert float(ranked.values.mean()) == pytest.approx(found.curves[name].model[k - 1], rel=1e-12, abs=1e-12)
+
+
 @settings(max_examples=30, deadline=None)
 @given(split=splits(max_items=9))
 def test_leaving_one_out_is_a_gallery_of_all_the_others(split):

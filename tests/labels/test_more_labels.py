@@ -120,7 +120,6 @@ def test_ordinal_equals_the_loop(levels, data):
 def test_ordinal_by_values_that_occur():
     for labels in ([10, 1, 5, 10], torch.tensor([10, 1, 5, 10]), np.array([10, 1, 5, 10])):
         assert OrdinalLabels(labels).pairwise([0]).tolist() == [[0, 1, 0.5, 0]]
-    assert OrdinalLabels(["a", "c", "b"]).levels == ["a", "b", "c"]
     assert OrdinalLabels([1, 2], range(1, 6)).pairwise()[0, 1] == 0.25
     with refuses("item 1", got="'bad'", allowed="['ok', 'good']"):
         OrdinalLabels(["ok", "bad"], ["ok", "good"])
@@ -128,8 +127,11 @@ def test_ordinal_by_values_that_occur():
         OrdinalLabels([3, 3])
     with refuses("levels", got="[1, 2, 1]", allowed="at least 2"):
         OrdinalLabels([1, 2], [1, 2, 1])
-    with refuses("labels", got="order", hint="levels"):
-        OrdinalLabels([1, "a"])
+    for words in (["small", "large", "medium"], [1, "a"]):  # sorted, "large" would be the lowest level
+        with refuses(
+            "labels", got=f"'{words[0] if isinstance(words[0], str) else words[1]}' has no order", hint="levels"
+        ):
+            OrdinalLabels(words)
 
 
 def great_circle(a, b):

@@ -16,6 +16,7 @@ from torchvision import models as torchvision_models
 
 from contml.models import BACKBONES, EmbeddingModel, backbone_names
 from contml.models.backbones import build
+from contml.training.checkpoint import save_weights
 
 TORCHVISION = torchvision_models.list_models(module=torchvision_models)
 
@@ -286,13 +287,68 @@ def test_a_checkpoint_of_the_same_model(tmp_path):
     source = EmbeddingModel("small_cnn", dim=8)
     save_file(source.state_dict(), tmp_path / "model.safetensors")
     assert same(EmbeddingModel("small_cnn", dim=8, weights=str(tmp_path / "model.safetensors")), source)
-    wider = EmbeddingModel("small_cnn", dim=9, weights=str(tmp_path / "model.safetensors"))
-    assert same(wider.backbone, source.backbone)  # and a new head
+
+
+def trained(path, model, **options):
+    """Weights as a run saves them; `options` of the section `model` of its config."""
+    save_weights(path, model.state_dict(), config={"model": {"backbone": "small_cnn", **options}}, epoch=1, epochs=1)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "name"),
+    [
+        ({"dim": 8}, {"dim": 9}, "dim"),
+        ({"dim": None}, {"dim": 8}, "dim"),
+        ({"dim": 8}, {"dim": None}, "dim"),
+        ({"dim": 8, "levels": None}, {"dim": 8, "levels": ["low", "high"]}, "levels"),
+        ({"dim": 8, "levels": ["low", "high"]}, {"dim": 8, "levels": ["high", "low"]}, "levels"),
+        ({"dim": 8, "levels": ["low", "high"]}, {"dim": 8}, "levels"),
+        ({"dim": 8, "normalize": False}, {"dim": 8, "normalize": True}, "normalize"),
+        ({"dim": 8, "normalize": True}, {"dim": 8}, "normalize"),
+    ],
+)
+def test_weights_of_a_run_know_the_options_of_their_model(tmp_path, before, now, name):
+    before = {"dim": 128, "levels": None, "normalize": False, **before}
+    source = EmbeddingModel("small_cnn", **before)
+    file = trained(tmp_path / "last.safetensors", source, **before)
+    assert same(EmbeddingModel("small_cnn", **before, weights=file), source)
+    with refuses(f"weights {file}", got=f"trained with {name}=", hint=f"model.{name}="):
+        EmbeddingModel("small_cnn", **now, weights=file)
+    hint = {"dim": "null", "levels": "[low, high]", "normalize": "true"}
+    if before[name] in (None, ["low", "high"], True) and not (name == "levels" and before[name] is None):
+        with refuses(f"weights {file}", hint=f"set model.{name}={hint[name]}"):
+            EmbeddingModel("small_cnn", **now, weights=file)
+
+
+def test_a_head_of_another_shape_is_refused_without_options_too(tmp_path):
+    file = tmp_path / "model.safetensors"
+    save_file(EmbeddingModel("small_cnn", dim=8).state_dict(), file)
+    for options in ({"dim": 9}, {"dim": 8, "levels": ["low", "high"]}):
+        with refuses(f"weights {file}", got="'head.weight': [8, ", allowed="head.", hint="model.dim"):
+            EmbeddingModel("small_cnn", weights=str(file), **options)
+
+
+def test_weights_of_others_get_a_new_head(tmp_path):
+    source = EmbeddingModel("small_cnn", dim=8)
+    for number, extra in enumerate(({}, {"head.weight": torch.zeros(5, 1024), "head.bias": torch.zeros(5)})):
+        file = tmp_path / f"{number}.safetensors"
+        save_file(
+            {**source.backbone.state_dict(), **extra}, file
+        )  # keys without "backbone.", perhaps with a classifier
+        model = EmbeddingModel("small_cnn", dim=8, weights=str(file))
+        assert same(model.backbone, source.backbone)
+        assert model.head.weight.any()
+    # Metadata of another program, or of other values of ours, are no options.
+    for number, metadata in enumerate(({"format": "pt"}, {"contml": "no JSON"}, {"contml": "[1]"}, {"contml": "{}"})):
+        file = tmp_path / f"metadata {number}.safetensors"
+        save_file(source.state_dict(), file, metadata=metadata)
+        assert same(EmbeddingModel("small_cnn", dim=8, weights=str(file)), source)
 
 
 def test_a_file_that_does_not_fit(tmp_path):
     file = tmp_path / "net.safetensors"
-    save_file(EmbeddingModel("small_cnn").state_dict(), file)
+    save_file(EmbeddingModel("small_cnn", dim=None).state_dict(), file)
     for got in ("missing (conv1.weight, bn1.weight, bn1.bias, ...)", "unexpected ("):
         with refuses(str(file), got, "resnet18"):
             EmbeddingModel("resnet18", weights=str(file))

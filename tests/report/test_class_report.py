@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from contml.data import Pixels, Split
+from contml.evaluation.results import Evaluated
 from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels
 from contml.report.gallery import choose_queries, gallery_strips
@@ -33,13 +34,14 @@ def found(classes=6, items=60, noise=0.5):
     torch.manual_seed(0)
     split = class_colours(torch.arange(items) % classes)
     embeddings = torch.eye(classes)[split.labels.class_ids] + noise * torch.randn(items, classes)
-    return split, *evaluate(embeddings, split.labels)
+    evaluation, ranking = evaluate(embeddings, split.labels)
+    return split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1), ranking
 
 
 def test_the_texts_of_the_page_are_about_classes(tmp_path):
     split, evaluation, ranking = found()
     rows = [
-        {"event": "evaluation", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5},
+        {"event": "evaluation", "split": "test", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5},
         {"event": "train", "epoch": 1, "step": 10, "loss": 0.5},
     ]
     write_report(tmp_path, title="c", config="", rows=rows, evaluation=evaluation, ranking=ranking, split=split)
@@ -65,11 +67,11 @@ def test_a_strip_counts_the_items_of_the_same_class(monkeypatch):
 
 def test_the_training_plot_shows_recall_at_1():
     _, evaluation, _ = found()
-    rows = [{"event": "evaluation", "step": step, "epoch": 0, "recall@1": 0.1 * step} for step in range(3)]
+    rows = [{"event": "evaluation", "split": "test", "step": step, "recall@1": 0.1 * step} for step in range(3)]
     axes = training_plot(rows, evaluation).axes[1]
-    assert axes.get_title(loc="left") == "Test: Recall@1"
+    assert axes.get_title(loc="left") == "Test split: Recall@1"
     assert np.asarray(axes.get_lines()[0].get_ydata()).tolist() == pytest.approx([0, 0.1, 0.2])
-    assert evaluation.curves["recall"].random[0] in [line.get_ydata()[0] for line in axes.get_lines()]
+    assert evaluation.evaluation.curves["recall"].random[0] in [line.get_ydata()[0] for line in axes.get_lines()]
 
 
 @pytest.mark.parametrize(

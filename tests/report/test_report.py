@@ -17,7 +17,7 @@ from PIL import Image
 
 from contml._support.text import number, percent
 from contml.data import Pixels, Split
-from contml.evaluation.results import Curve, Evaluation, Ranking
+from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Selection
 from contml.labels import VectorLabels
 from contml.report.embedding_map import place_pictures, principal_components
 from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack
@@ -71,6 +71,7 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         oracle_label_distances=label.gather(1, oracle),
         pairs=torch.stack([label, embedding], dim=2)[~torch.eye(n, dtype=torch.bool)],
         embeddings=embeddings,
+        values=label.gather(1, model)[:, :10].double().mean(1),
     )
     over_k = torch.arange(1, k + 1)
     lines = [(x.cumsum(1) / over_k).mean(0).tolist() for x in (ranking.label_distances, ranking.oracle_label_distances)]
@@ -79,6 +80,15 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         "ndcg": Curve("NDCG", "higher", [0.731] * k, [0.312] * k, [1.0] * k),
     }
     return Evaluation(unit, n, n - 1, curves, 0.8125), ranking
+
+
+def of_test(evaluation: Evaluation | None = None) -> Evaluated:
+    """An evaluation of the last weights on the test split."""
+    return Evaluated(evaluation or fake()[0], "test", "last", epoch=5, epochs=5)
+
+
+def evaluation_row(step: int = 0, split: str = "test", **metrics: float) -> dict[str, Any]:
+    return {"event": "evaluation", "split": split, "epoch": step / 10, "step": step, **metrics}
 
 
 def train_rows(n: int = 50) -> list[dict[str, Any]]:
@@ -97,12 +107,12 @@ def train_rows(n: int = 50) -> list[dict[str, Any]]:
 
 def write(folder: Path, *, extra: Sequence[str] = (), **change: Any) -> str:
     evaluation, ranking = fake()
-    rows = [*train_rows(), {"event": "evaluation", "epoch": 1, "step": 10, "label_distance@10": 0.9, "spearman": 0.5}]
+    rows = [*train_rows(), evaluation_row(10, **{"label_distance@10": 0.9, "spearman": 0.5})]
     arguments: dict[str, Any] = {
         "title": "pose",
         "config": "loss: log_ratio\n",
         "rows": rows,
-        "evaluation": evaluation,
+        "evaluation": of_test(evaluation),
         "ranking": ranking,
         "split": colours(),
         **change,
@@ -161,6 +171,39 @@ def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
     assert "loss: log_ratio" in page.text
 
 
+def curve_titles(rows: list[dict[str, Any]], evaluated: Evaluated) -> tuple[str, int]:
+    """The title of the curve of the evaluations, and how many lines it has."""
+    axes = training_plot(rows, evaluated).axes[1]
+    return axes.get_title(loc="left"), len(axes.get_lines())
+
+
+def test_split_and_weights_are_named_in_the_header(tmp_path: Path) -> None:
+    page = Page(write(tmp_path / "last"))
+    assert "test split, last weights (epoch 5)" in page.text
+    assert "on the test split, which should fall from the random ranking (dotted)" in page.text
+    assert "The embeddings of the test split" in page.text
+    chosen = Selection("label_distance@10", queries=300, best=0.41, last=0.42, difference=-0.01, interval=0.02)
+    best = replace(of_test(), checkpoint="best", epoch=3, selection=chosen)
+    rows = [*train_rows(), evaluation_row(10, "val", **{"label_distance@10": 0.9})]
+    page = Page(write(tmp_path / "best", evaluation=best, rows=rows))
+    assert f"{best.description}. Note: {best.doubt}" in page.text
+    assert "on the validation split, which should fall. Right" in page.text
+    on_val = replace(best, split="val", selection=replace(chosen, interval=0.001))
+    page = Page(write(tmp_path / "val", evaluation=on_val, rows=rows))
+    assert "validation split (no test split was evaluated; the weights were chosen on it), best weights" in page.text
+    assert "Note" not in page.text
+    assert "The embeddings of the validation split" in page.text
+    assert "test split," not in page.text
+
+
+def test_the_curve_of_the_evaluations_names_its_split() -> None:
+    rows = [evaluation_row(step, "val", **{"label_distance@10": 0.9}) for step in (0, 10)]
+    assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split: label distance@10", 3)
+    # The metrics of a random ranking and of the oracle on the test split are no baselines of the validation split.
+    assert curve_titles(rows, of_test()) == ("Validation split: label distance@10", 1)
+    assert curve_titles([evaluation_row(**{"label_distance@10": 0.9})], of_test())[0] == "Test split: label distance@10"
+
+
 def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
     """An explainer: the two pictures beside each other."""
     both = Image.new("RGBA", (size, size // 2))
@@ -191,7 +234,9 @@ def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
     assert "ValueError: no words" in page.text
     assert "its nearest item" not in page.text
     none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
-    nothing = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
+    nothing = Ranking(
+        torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8), torch.zeros(0)
+    )
     write(tmp_path / "nothing", ranking=nothing, split=colours(explainer=beside))
 
 
@@ -212,7 +257,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
             tmp_path,
             title=HOSTILE + "\udcff\x00",
             config=HOSTILE + "\nlone: \udcff\x00",
-            evaluation=replace(evaluation, curves={**evaluation.curves, "hostile": curve}),
+            evaluation=of_test(replace(evaluation, curves={**evaluation.curves, "hostile": curve})),
             split=colours(prefix=HOSTILE + "\n\udcff", renderer=broken_renderer),
             ranking=ranking,
         )
@@ -231,7 +276,7 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError("no space left")
 
     monkeypatch.setattr(Path, "replace", fail)
-    evaluation, ranking = fake()
+    evaluation, ranking = of_test(), fake()[1]
     with pytest.raises(OSError, match="no space left"):
         write_report(tmp_path, title="b", config="", rows=[], evaluation=evaluation, ranking=ranking, split=colours())
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
@@ -243,8 +288,8 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         [],
         train_rows(1),
-        [{"event": "evaluation", "epoch": 0, "step": 0, "label_distance@10": 1.0}],
-        [{"event": "evaluation", "epoch": 0, "step": 0, "label_distance@5": 1.0, "label_distance@x": 2.0}],
+        [evaluation_row(**{"label_distance@10": 1.0})],
+        [evaluation_row(**{"label_distance@5": 1.0, "label_distance@x": 2.0})],
         [{"event": "train", "epoch": 0, "step": 0, "loss": math.nan, "learning_rate": None}],
         [{"event": "train", "step": 3, "loss": math.inf}, {"event": "train"}, {"event": "train", "loss": "much"}, {}],
         [*train_rows(3), {"event": "train", "epoch": 0, "step": 3, "loss": math.nan}, {"event": "note", "step": 4}],
@@ -254,14 +299,13 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_the_training_plot_takes_any_rows(rows: list[dict[str, Any]]) -> None:
     evaluation, _ = fake()
-    assert png(training_plot(rows, evaluation))
-    assert png(training_plot(rows, replace(evaluation, curves={})))
+    assert png(training_plot(rows, of_test()))
+    assert png(training_plot(rows, of_test(replace(evaluation, curves={}))))
 
 
 def test_a_step_that_a_resumed_run_repeats_is_drawn_once() -> None:
-    evaluation, _ = fake()
     rows = [*train_rows(30), *train_rows(40)[20:]]
-    line = training_plot(rows, evaluation).axes[0].get_lines()[0]
+    line = training_plot(rows, of_test()).axes[0].get_lines()[0]
     assert np.asarray(line.get_xdata()).tolist() == list(range(40))
 
 
@@ -276,14 +320,14 @@ def test_smooth_is_a_centred_mean() -> None:
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
     evaluation, ranking = fake(k=k)
-    page = Page(write(tmp_path, evaluation=evaluation, ranking=ranking))
+    page = Page(write(tmp_path, evaluation=of_test(evaluation), ranking=ranking))
     assert f"Mean label distance@{k} is" in page.text
 
 
 @pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
 def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
     evaluation, ranking = fake(n=n, d=d)
-    write(tmp_path, evaluation=evaluation, ranking=ranking, split=colours(n))
+    write(tmp_path, evaluation=of_test(evaluation), ranking=ranking, split=colours(n))
 
 
 @pytest.mark.parametrize("value", [0.0, 1 / 3, 1e6, math.nan])
@@ -292,14 +336,16 @@ def test_constant_embeddings(tmp_path: Path, value: float) -> None:
     pairs = ranking.pairs.clone()
     pairs[:, 1] = 0 if math.isfinite(value) else value
     ranking = replace(ranking, embeddings=torch.full((60, 5), value), pairs=pairs)
-    write(tmp_path, evaluation=replace(evaluation, spearman=math.nan), ranking=ranking)
+    write(tmp_path, evaluation=of_test(replace(evaluation, spearman=math.nan)), ranking=ranking)
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:
     none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
-    ranking = Ranking(torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8))
+    ranking = Ranking(
+        torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8), torch.zeros(0)
+    )
     evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
-    page = Page(write(tmp_path, rows=[], config="", evaluation=evaluation, ranking=ranking, split=colours(0)))
+    page = Page(write(tmp_path, rows=[], config="", evaluation=of_test(evaluation), ranking=ranking, split=colours(0)))
     assert "12 images skipped" in page.text
 
 
@@ -311,7 +357,7 @@ def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
     curve = Curve("Mean label distance", "lower", [math.nan] * 20, [0.5] * 20, [0.5] * 20)
     evaluation = replace(evaluation, curves={"label_distance": curve})
     ranking = replace(ranking, label_distances=binary, oracle_label_distances=oracle, pairs=pairs)
-    write(tmp_path, evaluation=evaluation, ranking=ranking)
+    write(tmp_path, evaluation=of_test(evaluation), ranking=ranking)
 
 
 def test_gallery_spreads_over_the_quality_and_is_reproducible() -> None:
@@ -411,8 +457,8 @@ def test_plots_leave_no_global_state() -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    evaluation, ranking = fake()
-    png(training_plot(train_rows(), evaluation))
+    _, ranking = fake()
+    png(training_plot(train_rows(), of_test()))
     png(density_plot(ranking.pairs, 0.5))
     assert dict(matplotlib.rcParams) == before
 

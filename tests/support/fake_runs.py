@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from contml.config import dump
-from contml.evaluation.results import Curve, Evaluation, Score
+from contml.evaluation.results import Curve, Evaluated, Evaluation, Score
 from contml.runs import HEAD
 
 CONFIG: dict[str, Any] = {
@@ -50,10 +51,14 @@ def write_run(
     *,
     config: str = "pose/synthetic",
     epochs: float | None = 2.0,
-    checkpoint: str = "last",
+    evaluated: Sequence[Evaluated] = (),
     **changes: Any,
 ) -> Path:
-    """A run folder; `model__dim=16` sets a key, `loss={...}` a section. epochs: epochs done; None: no metrics."""
+    """A run folder; `model__dim=16` sets a key, `loss={...}` a section.
+
+    evaluation: that of the last weights on the test split. evaluated: those of other weights or splits, the selected
+    weights first. epochs: epochs done; None: no metrics.
+    """
     values = deepcopy(CONFIG)
     for key, value in changes.items():
         section, _, option = key.partition("__")
@@ -68,9 +73,10 @@ def write_run(
     if epochs is not None:
         rows = [{"event": "train", "epoch": epochs / 2, "step": 1}, {"event": "train", "epoch": epochs, "step": 2}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["epoch"]))
-    if evaluation is not None:
-        saved = {"checkpoint": checkpoint, **evaluation.to_dict()}
-        (folder / "evaluation.json").write_text(json.dumps(saved), encoding="utf-8")
+    results = [*evaluated, *([] if evaluation is None else [Evaluated(evaluation, "test", "last", 2, 2)])]
+    for result in results:
+        name = "evaluation" if result is results[0] else f"evaluation-{result.checkpoint}"
+        (folder / f"{name}.json").write_text(json.dumps(result.to_dict()), encoding="utf-8")
     return folder
 
 

@@ -70,7 +70,7 @@ class Flat(nn.Module):
 
 
 def small_trainer(
-    run=None, *, model=None, epochs=2, batches=5, loss=None, step=None, split=None, broken="fail", **options
+    run=None, *, model=None, epochs=2, batches=5, loss=None, step=None, split=None, broken="fail", val=None, **options
 ):
     split = split or squares()
     torch.manual_seed(0)
@@ -81,6 +81,7 @@ def small_trainer(
         DenseSampler(10, 2, 2, batches=batches, labels=split.labels, seed=3),
         augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken=broken),
         Training(epochs=epochs, **options),
+        val=val,
         test=squares(20, seed=1),
         run=run,
         quiet=True,

@@ -29,6 +29,7 @@ from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Interrupted, T
 from contml.training.checkpoint import load_state, save_state
 from contml.training.setup import model_groups
 
+TEST = squares(20, seed=1)
 COMMAND = [sys.executable, "-c", "from contml.cli import main; main()"]
 
 
@@ -44,9 +45,9 @@ def assert_equal(a, b):
 
 def test_it_learns():
     trainer = small_trainer(model=Flat(), epochs=15, batches=15)
-    before = trainer.evaluate()[0].curves["label_distance"].model[2]
+    before = trainer.evaluate(TEST)[0].curves["label_distance"].model[2]
     trainer.fit()
-    after = trainer.result[0].curves["label_distance"]
+    after = trainer.evaluate(TEST)[0].curves["label_distance"]
     assert after.model[2] < 0.8 * before
     assert after.oracle[2] <= after.model[2]
 
@@ -73,7 +74,7 @@ def test_without_parameters_there_is_an_evaluation_and_no_training(tmp_path):
         small_trainer(model=FloatPixels()).fit()
     trainer = small_trainer(create(tmp_path, "run"), model=FloatPixels(), epochs=0)
     trainer.fit()
-    assert trainer.result[0].queries == 20
+    assert trainer.evaluate(TEST)[0].queries == 20
 
 
 class FloatPixels(torch.nn.Module):
@@ -234,19 +235,6 @@ def test_state_round_trip(tmp_path):
     assert json.dumps(again["param_groups"]) == json.dumps(before["param_groups"])
     for name, value in before["state"][0].items():
         assert torch.equal(again["state"][0][name], value)
-
-
-def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
-    trainer = small_trainer(create(tmp_path, "run"), epochs=3, evaluate_every=2)
-    trainer.fit()
-    names = {path.name for path in trainer.run.checkpoints.iterdir()}
-    assert names == {"best.safetensors", "last.safetensors", "state.safetensors"}
-    assert_equal(load_file(trainer.run.checkpoints / "last.safetensors"), weights(trainer))
-    evaluations = [row for row in trainer.run.rows() if row["event"] == "evaluation"]
-    assert [row["epoch"] for row in evaluations] == [0, 2, 3]
-    assert trainer.best == min(row["label_distance@10"] for row in evaluations)
-    steps = [row["step"] for row in trainer.run.rows() if row["event"] == "train"]
-    assert steps == list(range(1, 16))
 
 
 class StepOf(TrainingStep):
@@ -543,29 +531,40 @@ def test_two_processes_equal_one(tmp_path, precision):
     # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
     alone = small_trainer(model=Flat().double())
     alone.fit()
+    spearman = alone.evaluate(TEST)[0].spearman
     script = (
         "import os, sys, torch; from support.miniature import *\n"
         "from safetensors.torch import save_file\n"
         "trainer = small_trainer(model=Flat().double()); trainer.fit()\n"
         f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
         "save_file(trainer.bare_model.state_dict(), rank)\n"
-        "open('spearman' + rank, 'w').write(repr(trainer.result[0].spearman))\n"
+        "open('spearman' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].spearman))\n"
     )
     run_two(script, seconds=120)
     for rank in "01":
         found = load_file(tmp_path / rank)
         for name, value in weights(alone).items():
             torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
-        assert float((tmp_path / f"spearman{rank}").read_text()) == pytest.approx(alone.result[0].spearman, abs=1e-3)
+        assert float((tmp_path / f"spearman{rank}").read_text()) == pytest.approx(spearman, abs=1e-3)
 
 
 def test_nothing_to_resume_starts_from_the_beginning(tmp_path):
     run = create(tmp_path, "run")
-    run.log({"event": "train", "epoch": 0.5, "step": 3, "loss": 1.0})
+    run.log({"event": "evaluation", "epoch": 0, "step": 0, "split": "test"})  # killed before the first state was saved
     trainer = small_trainer(run)
     trainer.resume()
     assert trainer.done == 0
     assert run.rows() == []
+
+
+def test_a_trained_run_without_its_state_is_refused(tmp_path):
+    run = create(tmp_path, "run")
+    small_trainer(run).fit()
+    rows = run.rows()
+    (run.checkpoints / "state.safetensors").unlink()
+    with refuses(str(run.checkpoints), got="state.safetensors", hint="new run"):
+        small_trainer(run).resume()
+    assert run.rows() == rows  # nothing is dropped
 
 
 def test_a_trainer_without_test_split_or_run_folder():
@@ -573,8 +572,7 @@ def test_a_trainer_without_test_split_or_run_folder():
     step = EmbeddingStep(loss=LogRatioLoss())
     trainer = Trainer(Flat(), step, split, small_trainer().sampler, Images(14, 14), Training(epochs=1), quiet=True)
     trainer.fit()
-    assert trainer.result is None
-    with refuses("test", got="missing"):
-        trainer.evaluate()
+    assert trainer.watched == {}
+    assert trainer.best is None
     with refuses("run", got="missing"):
         trainer.resume()

@@ -1,0 +1,109 @@
+"""What chose the weights of an evaluation: intervals of paired differences, the words for split and weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from statistics import fmean, stdev
+
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from scipy.stats import norm, ttest_rel
+from support.fake_runs import poses
+
+from contml.evaluation import Evaluated, Selection, paired_interval
+
+TEST = Evaluated(poses(0.4), "test", "best", epoch=9, epochs=12)
+CHOSEN = Selection("label_distance@10", queries=300, best=0.41, last=0.42, difference=-0.01, interval=0.02)
+
+
+@given(pairs=st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 2), min_size=2, max_size=30))
+def test_the_paired_interval_equals_its_loop(pairs):
+    a, b = torch.tensor(pairs, dtype=torch.float64).T
+    differences = [x - y for x, y in pairs]
+    mean, half = paired_interval(a, b)
+    assert mean == pytest.approx(fmean(differences), rel=1e-9, abs=1e-9)
+    assert half == pytest.approx(1.96 * stdev(differences) / math.sqrt(len(pairs)), rel=1e-9, abs=1e-9)
+    assert paired_interval(b, a) == (pytest.approx(-mean, abs=1e-9), pytest.approx(half, abs=1e-9))
+
+
+def test_the_paired_interval_is_that_of_scipy_for_many_queries():
+    generator = torch.Generator().manual_seed(0)
+    a, noise = torch.randn(2, 4000, generator=generator, dtype=torch.float64)
+    b = a + 0.3 * noise + 0.01
+    mean, half = paired_interval(a.float(), b.float())
+    expected = ttest_rel(a, b).confidence_interval(0.95)
+    assert (mean - half, mean + half) == pytest.approx(tuple(expected), rel=2e-3)
+    assert half < 0.4 * norm.ppf(0.975) / math.sqrt(4000)  # narrower than that of two independent means
+
+
+def test_one_query_has_no_interval():
+    mean, half = paired_interval(torch.tensor([0.5]), torch.tensor([0.25]))
+    assert mean == 0.25
+    assert math.isnan(half)
+    one = replace(TEST, selection=replace(CHOSEN, queries=1, interval=half))
+    saved = json.dumps(one.to_dict(), allow_nan=False)
+    assert Evaluated.from_dict(json.loads(saved)).doubt == (
+        "the validation split of 1 query is too small to distinguish epoch 9 from epoch 12"
+    )
+
+
+@pytest.mark.parametrize("selection", [None, CHOSEN, replace(CHOSEN, interval=None)])
+def test_what_was_evaluated_goes_through_json(selection):
+    found = replace(TEST, selection=selection)
+    values = json.loads(json.dumps(found.to_dict()))
+    assert Evaluated.from_dict(values) == found
+    assert ("selection" in values) == (selection is not None)
+    about = {key: values[key] for key in ("split", "checkpoint", "epoch", "epochs", "unit", "queries")}
+    expected = {"split": "test", "checkpoint": "best", "epoch": 9, "epochs": 12}
+    assert about == {**expected, "unit": "squared pixels", "queries": 200}
+    for key in ("split", "checkpoint", "epoch", "epochs"):
+        with pytest.raises(KeyError, match=key):
+            Evaluated.from_dict({name: value for name, value in values.items() if name != key})
+
+
+@pytest.mark.parametrize(
+    ("split", "checkpoint", "epoch", "words"),
+    [
+        ("test", "best", 9, "test split, best weights (epoch 9 of 12, chosen on validation)"),
+        ("test", "last", 12, "test split, last weights (epoch 12)"),
+        (
+            "val",
+            "best",
+            9,
+            "validation split (no test split was evaluated; the weights were chosen on it), "
+            "best weights (epoch 9 of 12)",
+        ),
+        ("val", "last", 12, "validation split (no test split was evaluated), last weights (epoch 12)"),
+    ],
+)
+def test_the_words_for_split_and_weights(split, checkpoint, epoch, words):
+    found = replace(TEST, split=split, checkpoint=checkpoint, epoch=epoch)
+    assert found.description == words
+    assert found.chosen_on_split == ("chosen on it" in words)
+
+
+def test_a_choice_that_the_validation_split_is_too_small_for():
+    small = "the validation split of 300 queries is too small to distinguish epoch 9 from epoch 12"
+    found = replace(TEST, selection=CHOSEN)
+    assert found.doubt == f"{small}: mean label distance@10 differs by 0.0100 ± 0.0200"
+    large = replace(CHOSEN, difference=-1234.5, interval=2345.0, queries=12345, metric="recall@1")
+    assert replace(found, selection=large).doubt.endswith("Recall@1 differs by 1,234 ± 2,345")
+    assert "12,345 queries" in replace(found, selection=large).doubt
+    equal = replace(CHOSEN, difference=0.0, interval=0.0)  # the same retrievals
+    assert replace(found, selection=equal).doubt == f"{small}: mean label distance@10 differs by 0 ± 0"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        TEST,
+        replace(TEST, selection=replace(CHOSEN, interval=0.009)),
+        replace(TEST, epoch=12, selection=replace(CHOSEN, difference=0.0, interval=None)),
+        replace(TEST, epoch=12, checkpoint="last", selection=CHOSEN),
+    ],
+)
+def test_no_doubt(found):
+    assert found.doubt == ""
