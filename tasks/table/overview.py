@@ -51,9 +51,8 @@ def describe_columns(
         kind, scale = spec.kind, ""
         if len(specs) > 1:
             kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        lines.append(
-            [label.name, kind, spec.why, label.describe() + scale + _classes_without_items(label, items.parts)]
-        )
+        values = label.describe() + scale + _classes_without_items(label, items.parts)
+        lines.append([label.name, kind, spec.why, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
         if part in splits:
