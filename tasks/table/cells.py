@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
 from .._readers.folders import IMAGE_SUFFIXES, Files
+from .._readers.text import as_value
 
 #: Words for a missing number.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
@@ -94,13 +93,7 @@ def texts(cell: str) -> list[str] | None:
     cell = cell.strip()
     if not (cell.startswith("[") and cell.endswith("]")):
         return None
-    found: Any = None
-    for read in (json.loads, ast.literal_eval):
-        try:
-            found = read(cell)
-            break
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
+    found = as_value(cell)
     return [str(text) for text in found] if isinstance(found, list) else None
 
 

@@ -15,7 +15,7 @@ import torch
 from contml.tasks.table.file import file
 from PIL import Image
 from support.refusals import refuses
-from support.tables import SIZES, dials, write_table
+from support.tables import SIZES, dials, suggested, write_table
 
 from contml import InputError
 from contml.data import Images, Split, Task
@@ -169,7 +169,7 @@ def test_kinds_are_guessed(folder, name, kind):
     used_as, why, _ = column(task, name)
     assert used_as == kind
     assert why != "as given"
-    changes = json.loads(task.suggested[1][0].removeprefix("task.labels="))
+    changes = json.loads(suggested(task)[1][0].removeprefix("task.labels="))
     assert changes == {name: f"{kind}:0.5"}
 
 
@@ -189,7 +189,7 @@ def test_levels_in_words_need_their_order(folder, rows):
 def test_the_column_of_images_and_the_one_label_are_found(folder, rows):
     few = [{"photo": row["image"], "age": row["reading"], "id": k} for k, row in enumerate(rows)]
     task = own(folder, few)
-    assert task.suggested[0] == "table/default"
+    assert suggested(task)[0] == "table/default"
     assert [line[0] for line in task.columns] == ["column", "", "photo", "age", "", "id"]
     assert column(task, "photo")[:2] == ["image", "its cells name image files"]
     assert column(task, "age")[0] == "number"
@@ -208,14 +208,14 @@ def test_several_columns_that_could_be_the_label_are_listed(folder):
 def test_one_class_label_suggests_the_config_of_classes(folder):
     task = table(folder, {"colour": "class"})
     assert isinstance(task.test.labels, ClassLabels)
-    config, changes = task.suggested
+    config, changes = suggested(task)
     assert config == "table/classes"
     assert "sampler.classes=4" in changes
     assert 'task.labels={"colour": "class"}' in changes
 
 
 def test_batches_fit_the_rows(folder):
-    config, changes = table(folder, {"reading": "number"}).suggested
+    config, changes = suggested(table(folder, {"reading": "number"}))
     assert config == "table/default"
     assert changes[-3:] == ["sampler.batch_size=48", "sampler.anchors_per_batch=8", "sampler.neighbours=5"]
 
@@ -223,12 +223,12 @@ def test_batches_fit_the_rows(folder):
 def test_above_a_number_of_rows_batches_are_drawn_uniformly(folder, monkeypatch):
     monkeypatch.setattr("contml.tasks.table.overview._MAX_ROWS", 47)
     assert (
-        table(folder, {"reading": "number"}).suggested[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
+        suggested(table(folder, {"reading": "number"}))[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
     )
-    assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
+    assert suggested(table(folder, {"map": "map"}))[1][-1] == "sampler.neighbours=5"
     monkeypatch.setattr("contml.tasks.table.overview._MAX_ROWS_BY_KIND", {"map": (48, 47)})
-    assert table(folder, {"map": "map"}).suggested[1][-1] == "sampler.neighbours=5"
-    assert "uniform" in table(folder, {"map": "map", "colour": "class"}).suggested[1][-1]
+    assert suggested(table(folder, {"map": "map"}))[1][-1] == "sampler.neighbours=5"
+    assert "uniform" in suggested(table(folder, {"map": "map", "colour": "class"}))[1][-1]
 
 
 # Splits
@@ -487,7 +487,7 @@ def test_number_log_compares_logarithms(folder, rows, scale):
 def test_number_log_takes_a_weight_beside_other_labels(folder):
     task = table(folder, {"reading": "number:log:0.5", "colour": "class"})
     assert column(task, "reading")[0] == "number:log x 0.5"
-    assert json.loads(task.suggested[1][0].removeprefix("task.labels="))["reading"] == "number:log:0.5"
+    assert json.loads(suggested(task)[1][0].removeprefix("task.labels="))["reading"] == "number:log:0.5"
 
 
 def test_number_log_refuses_zero(folder, rows):

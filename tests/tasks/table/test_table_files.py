@@ -13,7 +13,7 @@ from contml.tasks.table.file import file
 from contml.tasks.table.reading import read_table
 from support.paths import DATA_ROOT
 from support.refusals import refuses
-from support.tables import dials, write_table
+from support.tables import dials, suggested, write_table
 
 DATA = DATA_ROOT
 
@@ -339,5 +339,5 @@ def test_the_table_of_a_real_pack():
     task = file(str(DATA / "omniglot_small/images.csv"), {"class_name": "auto"})
     found = {line[1]: line[0] for line in task.columns if line[1] != "not used"}
     assert (found["image"], found["split"], found["class"]) == ("file", "split", "class_name")
-    assert (len(task.train), len(task.test), task.suggested[0]) == (1000, 820, "table/classes")
+    assert (len(task.train), len(task.test), suggested(task)[0]) == (1000, 820, "table/classes")
     assert not set(task.train.labels.names) & set(task.test.labels.names)
