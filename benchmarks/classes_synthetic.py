@@ -19,8 +19,8 @@ from contml.experiment import load
 _FREE = "model.normalize=false"
 #: Proxies have ten times the learning rate of the network: most papers give them their own.
 _PROXIES = "optimizer.loss_lr=0.02"
-#: Two items per class: losses on one pair per class ignore all others. No more classes than are left for training.
-_TWO = ("sampler.classes=40", "sampler.instances=2")
+#: Two items per class: losses on one pair per class ignore all others.
+_TWO = ("sampler.classes=48", "sampler.instances=2")
 
 
 def _values(key: str, *values: float) -> tuple[str, ...]:
