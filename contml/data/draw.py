@@ -32,6 +32,11 @@ def positions(keys: Sequence[str], seed: int, purpose: str) -> Array:
     return np.array([of_key[key] for key in keys], dtype=np.float64)
 
 
+def folds(share: float) -> int:
+    """The number of parts of this share that have no key in common."""
+    return int(1 / share + 1e-9)
+
+
 def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, fold: int = 0, least: int = 1) -> Array:
     """The items that are drawn, bool `[N]`: about a share of the keys, each with all of its items.
 
@@ -43,7 +48,7 @@ def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, fold: in
         share: the share that is drawn, between 0 and 1.
         seed: another seed draws another part.
         purpose: what is drawn: "test", "validation".
-        fold: draws the part number `fold` of 1 / share parts that have no key in common.
+        fold: draws the part number `fold` of `folds(share)` parts that have no key in common.
         least: the least number of keys in the part, and of those that are left.
 
     Raises:
@@ -51,8 +56,8 @@ def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, fold: in
     """
     if not 0 < share < 1:
         raise InputError("share", str(share), "must be between 0 and 1")
-    if not 0 <= fold * share < 1 - 1e-9:
-        raise InputError("fold", str(fold), f"must be 0 to {round(1 / share) - 1}")
+    if not 0 <= fold < folds(share):
+        raise InputError("fold", str(fold), f"must be 0 to {folds(share) - 1}")
     distinct = list(dict.fromkeys(keys))
     if len(distinct) < 2 * least:
         raise InputError(purpose, f"{len(distinct)} different items to draw from", f"needs at least {2 * least}")

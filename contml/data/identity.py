@@ -12,7 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from contml._support.errors import InputError
@@ -22,20 +22,31 @@ from contml.data.split import SPLIT_TITLES, Split, Task
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The items of each split in order: `names[split]`, and a short hash of their labels, `labels[split]`."""
+    """The items of each split in order.
+
+    Attributes:
+        names: the names of the items, by split.
+        labels: a short hash of the label of each item, by split.
+        queries: the rows of the queries, by split; empty if every item is a query.
+    """
 
     names: Mapping[str, Sequence[str]]
     labels: Mapping[str, Sequence[str]]
+    queries: Mapping[str, Sequence[int]]
 
     @classmethod
     def of(cls, task: Task, root: str = "") -> DataRecord:
         """The record of a task; `root`: the folder that names of items may start with."""
-        splits = task.splits.items()
-        return cls({n: item_names(s, root) for n, s in splits}, {n: _label_digests(s) for n, s in splits})
+        splits = task.splits
+        return cls(
+            {name: item_names(split, root) for name, split in splits.items()},
+            {name: _label_digests(split) for name, split in splits.items()},
+            {name: [] if split.queries is None else split.queries.tolist() for name, split in splits.items()},
+        )
 
     def save(self, path: Path) -> None:
         """Write the record."""
-        text = json.dumps({"names": self.names, "labels": self.labels}, ensure_ascii=False)
+        text = json.dumps(asdict(self), ensure_ascii=False)
         content = gzip.compress(text.encode("utf-8", errors="surrogateescape"), mtime=0)
         write(path, lambda temporary: temporary.write_bytes(content))
 
@@ -49,29 +60,37 @@ class DataRecord:
         try:
             content = gzip.decompress(path.read_bytes())
             values = json.loads(content.decode("utf-8", errors="surrogateescape"))
-            names, labels = values["names"], values["labels"]
+            names, labels, queries = values["names"], values["labels"], values["queries"]
             if {split: len(items) for split, items in names.items()} != {s: len(items) for s, items in labels.items()}:
                 raise ValueError("names and labels differ in number")
         except FileNotFoundError:
             raise InputError(str(path), "no such file", hint="train again: the run does not record its data") from None
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(str(path), f"cannot be read ({error})", hint="copy it from a backup") from None
-        return cls(names, labels)
+        return cls(names, labels, queries)
 
     def changes(self, now: DataRecord) -> list[str]:
         """What differs, by split: how many items were added, removed, moved to another split, and changed."""
+
+        def queries(record: DataRecord, split: str) -> set[str]:
+            names = record.names.get(split, ())
+            return {names[row] for row in record.queries.get(split, ())}
+
         found = []
-        split_of = {name: split for split, names in self.names.items() for name in names}
-        split_now = {name: split for split, names in now.names.items() for name in names}
+        places, places_now = ({(s, name) for s in each.names for name in each.names[s]} for each in (self, now))
+        came, left = ({name for _, name in each} for each in (places_now - places, places - places_now))
         for split in dict.fromkeys([*self.names, *now.names]):
             before = dict(zip(self.names.get(split, ()), self.labels.get(split, ()), strict=True))
             after = dict(zip(now.names.get(split, ()), now.labels.get(split, ()), strict=True))
+            new, gone = ([n for n in a if n not in b] for a, b in ((after, before), (before, after)))
+            turned = queries(self, split) ^ queries(now, split)
             counts = {
-                "added": [name for name in after if name not in split_of],
-                "removed": [name for name in before if name not in split_now],
-                "moved to another split": [n for n in before if n in split_now and n not in after],
-                "moved from another split": [n for n in after if n in split_of and n not in before],
+                "added": [name for name in new if name not in left],
+                "removed": [name for name in gone if name not in came],
+                "moved to another split": [name for name in gone if name in came],
+                "moved from another split": [name for name in new if name in left],
                 "with another label": [name for name in after if before.get(name, after[name]) != after[name]],
+                "moved between queries and gallery": [name for name in after if name in turned and name in before],
             }
             words = [f"{len(names):,} {what} ({names[0]})" for what, names in counts.items() if names]
             if words:

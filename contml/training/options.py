@@ -7,6 +7,7 @@ from typing import Literal
 
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least
+from contml.data.draw import folds
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,9 @@ class Training:
         check_at_least(1, evaluate_every=self.evaluate_every)
         if not 0 < self.val_share <= 0.5:
             raise InputError("val_share", str(self.val_share), "must be above 0 and at most 0.5")
-        folds = round(1 / self.val_share)
-        if not 0 <= self.val_fold < folds:
-            raise InputError(
-                "val_fold", str(self.val_fold), f"must be 0 to {folds - 1} with val_share={self.val_share:g}"
-            )
+        last = folds(self.val_share) - 1
+        if not 0 <= self.val_fold <= last:
+            raise InputError("val_fold", str(self.val_fold), f"must be 0 to {last} with val_share={self.val_share:g}")
         if self.patience is not None:
             check_at_least(1, patience=self.patience)
             if self.select == "none":

@@ -1,12 +1,14 @@
-"""Which items are for training, for testing, and queries: from lists of names, or from a column."""
+"""Which items are for training, validation, testing, and queries: from lists of names, or from a column."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from contml import InputError
+from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, draw_queries, query_split
 from contml.labels import LabelSpace
@@ -15,117 +17,198 @@ from .text import read_json
 
 T = TypeVar("T", bound=Hashable)
 
-#: Number of the first test item of a synthetic data set: a larger training set never reaches it.
-FIRST_TEST = 10_000_000
+#: Numbers of the first validation and test item of a synthetic data set: a larger training set never reaches them.
+FIRST_VAL, FIRST_TEST = 5_000_000, 10_000_000
 
-#: The words of a split column.
+#: The words that name a part of a data set: in a column, as the key of a list, as the name of a folder or a file.
 _PARTS = {
-    **dict.fromkeys(("train", "training", "fit"), "train"),
-    **dict.fromkeys(("test", "testing", "gallery", "eval", "evaluation"), "test"),
-    **dict.fromkeys(("query", "queries"), "query"),
-    **dict.fromkeys(("val", "validation", "valid", "dev"), "val"),
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+    **dict.fromkeys(("query", "queries", "probe", "test_queries"), "query"),
+    "gallery": "gallery",
 }
+#: The parts of a test split.
+TEST_PARTS = ("test", "query", "gallery")
+#: Names of columns that say which split a row is in.
+SPLIT_NAMES = re.compile(
+    r"split|(?:k[\W_]?)?folds?|subset|partition|phase|set|(?:data|dataset)[\W_]?split"
+    r"|is[\W_]?(?:train|training|val|valid|validation|test|testing)",
+    re.I,
+)
+_FOLD = re.compile(r"(?:fold|cv|k)?[\W_]*[0-9]+(?:\.0)?", re.I)
 
 
 class Parts(NamedTuple, Generic[T]):
-    """Training items; test items that are queries; the other test items."""
+    """Training and validation items; test items that are queries; the other test items."""
 
     train: list[T]
+    val: list[T]
     queries: list[T]
     gallery: list[T]
 
 
-def part_of(cell: str) -> str:
-    """The part that a cell of a split column names: "train", "test", "query", "val"; "" where it names none."""
-    return _PARTS.get(cell.strip().lower(), "")
+def part_of(word: str) -> str:
+    """The part that a word names: "train", "val", "test", "query", "gallery"; "" if it names none."""
+    return _PARTS.get(word.strip().lower(), "")
 
 
-def split_by_column(
-    path: Path, column: str, items: Iterable[tuple[T, str | None]], left_out: Collection[str] = ()
-) -> Parts[T]:
-    """The split that a column names: "train", "test", or "query" for a test item that is a query.
+def parts_of(cells: Sequence[str], where: Callable[[int], str], source: object, column: str) -> list[str]:
+    """The part that each cell of a split column names; "" for an empty cell, whose item is not used.
+
+    Args:
+        cells: the cells.
+        where: what an error says of a row: its file and line.
+        source: the file.
+        column: the name of the column.
+
+    Raises:
+        InputError: a cell names no part; or the column does not name training items, and test or validation items.
+    """
+    parts = [part_of(cell) for cell in cells]
+    for row, (part, cell) in enumerate(zip(parts, cells, strict=True)):
+        if not part and cell.strip():
+            allowed = "must be train, val, test, query, gallery or empty (not used)"
+            raise InputError(f"{where(row)}: {column}", f"'{cell.strip()}'", allowed, split_hint(cells, column))
+    named = set(parts) - {""}
+    if "train" not in named or len(named) < 2:
+        words = ", ".join(f"'{word}'" for word in dict.fromkeys(cell.strip() for cell in cells) if word)
+        hint = "write train, val or test in all rows, or remove the column if it is not the split"
+        raise InputError(
+            f"{source}: {column}", f"only {words or 'empty cells'}", "must name train, and test or val", hint
+        )
+    return parts
+
+
+def split_hint(cells: Iterable[str], column: str) -> str:
+    """What to write in a column that is not understood."""
+    words = {cell.strip().lower() for cell in cells} - {""}
+    if words <= {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}:
+        return f"write train, val or test instead of {' and '.join(sorted(words))}"
+    if all(_FOLD.fullmatch(word) for word in words):
+        return f"these look like folds: write train, val or test, or set task.group={column} to draw whole folds"
+    return "write train, val or test, or rename the column if it is not the split"
+
+
+def refuse_split_columns(source: object, columns: Iterable[str]) -> None:
+    """Refuse a column that is named like a split, in a file whose split is read from another column or drawn."""
+    if named := next((name for name in columns if SPLIT_NAMES.fullmatch(name)), None):
+        hint = f"set split={named} to read it, or rename it if it is not the split"
+        raise InputError(f"{source}: {named}", "is named like a split, but not used", hint=hint)
+
+
+def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None]]) -> Parts[T]:
+    """The split that a column names: train, val, test, or query for a test item that is a query.
 
     Args:
         path: the file, for errors.
         column: the name of the column.
         items: each with its cell; None where the file has no such column.
-        left_out: cells that mark items as not used.
 
     Raises:
-        InputError: an item has no cell, or an unknown one.
+        InputError: an item has no cell, or one that is not understood.
     """
-    parts: dict[str, list[T]] = {"train": [], "test": [], "query": []}
+    listed: list[T] = []
+    cells: list[str] = []
     for item, cell in items:
         if cell is None:
-            hint = "give each item train, test or query, or name a file of lists of names"
+            hint = "give each item train, val, test or query, or name a file of lists of names"
             raise InputError(str(path), f"{item} has no '{column}'", hint=hint)
-        if cell in parts:
-            parts[cell].append(item)
-        elif cell not in left_out:
-            words = ", ".join([*parts, *(word or "nothing" for word in left_out)])
-            raise InputError(str(path), f"{item} has {column} '{cell}'", f"must be one of {words}")
-    return Parts(parts["train"], parts["query"], parts["test"])
+        listed.append(item)
+        cells.append(cell)
+    found: dict[str, list[T]] = {part: [] for part in ("", "train", "val", *TEST_PARTS)}
+    for item, part in zip(listed, parts_of(cells, lambda row: f"{path}: {listed[row]}", path, column), strict=True):
+        found[part].append(item)
+    return Parts(found["train"], found["val"], found["query"], [*found["test"], *found["gallery"]])
 
 
 def read_lists(path: Path, option: str) -> dict[str, list[str]]:
-    """Lists of names in a JSON file: "train", "test" and perhaps "queries" ("test_queries"), a part of "test".
+    """Lists of names in a JSON file: "train", "val", "test", and "queries", which may be a part of "test".
 
     Raises:
         InputError: no such file, or not such lists.
     """
     content = read_json(path, option)
     found = content if isinstance(content, dict) else {}
-    lists: dict[str, Any] = {
-        "train": found.get("train"),
-        "queries": found.get("queries", found.get("test_queries", [])),
-        "test": found.get("test"),
-    }
-    for part, names in lists.items():
+    return name_lists(path, {key: names for key, names in found.items() if part_of(key) or isinstance(names, list)})
+
+
+def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The lists of names by part: "train", "val", "queries", "test", empty where there is none.
+
+    Raises:
+        InputError: a key names no part, two name the same, or there is no training list, or none to test on.
+    """
+    allowed = "must hold lists train, test or val, and perhaps queries"
+    lists: dict[str, list[str]] = {}
+    for key, names in found.items():
+        part = {"query": "queries", "gallery": "test"}.get(part_of(key), part_of(key))
+        if not part or part in lists:
+            raise InputError(
+                str(path), f"'{key}' {'is a second list of' if part else 'names no'} {part or 'part'}", allowed
+            )
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(str(path), f"'{part}' is not a list of names", "must hold lists train, test, queries")
-    return lists
+            raise InputError(str(path), f"'{key}' is not a list of names", allowed)
+        lists[part] = names
+    if "train" not in lists or not {"test", "val"} & set(lists):
+        missing = "'test' and no list 'val'" if "train" in lists else "'train'"
+        raise InputError(str(path), f"no list {missing}", allowed)
+    return {part: lists.get(part, []) for part in ("train", "val", "queries", "test")}
 
 
-def split_by_lists(path: Path, train: Sequence[T], queries: Sequence[T], test: Sequence[T]) -> Parts[T]:
+def split_by_lists(
+    path: Path, train: Sequence[T], val: Sequence[T], queries: Sequence[T], test: Sequence[T]
+) -> Parts[T]:
     """The split that lists give; queries may be in the list of test items too.
 
     Raises:
-        InputError: an item is twice in a list, or in train and in test.
+        InputError: an item is twice in a list, or in two of train, val and test.
     """
-    for part, items in (("train", train), ("queries", queries), ("test", test)):
+    for part, items in (("train", train), ("val", val), ("queries", queries), ("test", test)):
         if len(set(items)) < len(items):
             repeated = next(item for item in items if items.count(item) > 1)
             raise InputError(str(path), f"{repeated} appears twice in {part}", hint="list it once")
     chosen = set(queries)
-    refuse_shared(path, train, (*queries, *test))
-    return Parts(list(train), list(queries), [item for item in test if item not in chosen])
+    refuse_shared(path, {"train": train, "val": val, "test": (*queries, *test)})
+    return Parts(list(train), list(val), list(queries), [item for item in test if item not in chosen])
 
 
-def refuse_shared(path: Path, train: Iterable[Any], test: Iterable[Any], what: str = "image") -> None:
-    """Refuse items that are both in train and in test."""
-    if both := set(train) & set(test):
-        found = f"{what} {min(both)} is in train and in test ({len(both):,} such {what}s)"
-        raise InputError(str(path), found, hint="give each to one of them")
+def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "image") -> None:
+    """Refuse items that are in two parts."""
+    seen: dict[Any, str] = {}
+    for part, items in parts.items():
+        distinct = set(items)
+        if both := distinct & seen.keys():
+            found = f"{what} {min(both)} is in {seen[min(both)]} and in {part} ({len(both):,} such {what}s)"
+            raise InputError(str(path), found, hint="give each to one of them")
+        seen |= dict.fromkeys(distinct, part)
 
 
 def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
-    """The split; where no queries are named, the first fifth of the test items are queries.
+    """The split; where no queries are named, a fifth of the test items are drawn by their names.
 
     Raises:
         InputError: a part is too small.
     """
     if not parts.queries:
-        fifth = len(parts.gallery) // 5
-        parts = Parts(parts.train, parts.gallery[:fifth], parts.gallery[fifth:])
-    if len(parts.train) < 3 or len(parts.gallery) < 2 or not parts.queries:
-        found = f"{len(parts.train)} train, {len(parts.queries)} query and {len(parts.gallery)} test items"
-        raise InputError(str(path), found, "needs at least 3 train items, 1 query and 2 others to find")
+        names = [str(item) for item in parts.gallery]
+        drawn = set(as_rows(draw_queries(len(names) // 5, names, seed=0), len(names)).tolist())
+        parts = parts._replace(
+            queries=[item for row, item in enumerate(parts.gallery) if row in drawn],
+            gallery=[item for row, item in enumerate(parts.gallery) if row not in drawn],
+        )
+    train, val, queries, gallery = map(len, parts)
+    tested = queries + gallery > 0
+    if train < 3 or (tested and (gallery < 2 or not queries)) or ((val or not tested) and val < 3):
+        found = f"{train} train, {val} val, {queries} query and {gallery} test items"
+        needs = "needs at least 3 train items, and 1 query and 2 others to find, or 3 val items"
+        raise InputError(str(path), found, needs)
     return parts
 
 
-def check_queries(queries: int, items: int) -> None:
-    """Refuse a number of queries that leaves fewer than two of the test items to find."""
-    draw_queries(queries, items, seed=0)
+def queries_like(queries: int, items: int, others: int) -> int:
+    """How many of `others` items are queries, if `queries` of `items` are; at most so many that two are left."""
+    return min(round(queries * others / items), max(others - 2, 0)) if items else 0
 
 
 def kept_split(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import re
@@ -68,6 +69,33 @@ def read_json(path: Path, option: str = "", encoding: str = "utf-8") -> Any:
         return json.loads(text)
     except ValueError as error:
         raise InputError(str(path), f"incomplete, or not JSON ({error})") from None
+
+
+def refuse_object(cell: str, where: str, use: str) -> None:
+    """Refuse a cell that holds an object of JSON or Python, or a list with one, where a text or a list is wanted.
+
+    Args:
+        cell: the text.
+        where: its file, line and column.
+        use: what it is read as.
+    """
+    cell = cell.strip()
+    if (cell[:1], cell[-1:]) not in (("{", "}"), ("[", "]")) or "{" not in cell:
+        return
+    found = as_value(cell)
+    if isinstance(found, dict) or (isinstance(found, list) and any(isinstance(value, dict) for value in found)):
+        got = f"a{' list with a' if isinstance(found, list) else ''} JSON object, {cell[:60]}"
+        raise InputError(where, got, f"{use} must be a text or a list of texts", "write the value that counts")
+
+
+def as_value(cell: str) -> Any:
+    """The value of a cell in the syntax of JSON or Python; None where it is neither."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(cell)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return None
 
 
 def csv_rows(path: Path, text: str, delimiter: str = ",", *, uneven: bool = False) -> Iterator[tuple[int, list[str]]]:

@@ -22,7 +22,7 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
     Args:
         path: a file of word vectors; None: they are trained on the training captions.
         train: the captions of each training image.
-        test: the captions of each test image.
+        test: the captions of each validation and test image.
         dim: dimension of vectors that are trained.
         seed: seed of that training.
 

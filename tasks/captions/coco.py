@@ -10,6 +10,7 @@ from contml.data import Task
 
 from .._readers.coco import listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
+from .._readers.splits import Parts
 from .karpathy import Entry, read_karpathy
 from .split import Options, Record, make_task
 
@@ -21,7 +22,6 @@ def coco(
     train_images: str | list[str] = "train2014",
     test_images: str | list[str] = "val2014",
     karpathy: str | None = None,
-    held_out: Literal["test", "val"] = "test",
     vectors: str | None = None,
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
@@ -34,8 +34,8 @@ def coco(
 
     The folder holds `annotations/captions_train2014.json`, `annotations/captions_val2014.json`, and the images in
     `train2014` and `val2014`. For 2017, name the files and the folders. With `karpathy` (dataset_coco.json), captions
-    and split come from that file, "restval" is part of the training set, and images are found under their 2014 or
-    2017 names.
+    and split come from that file, "val" is the validation split, "restval" is part of the training set, and images are
+    found under their 2014 or 2017 names.
 
     Args:
         root: the folder of the data set.
@@ -44,7 +44,6 @@ def coco(
         train_images: the folder of the training images in it, or a list of folders, which are searched in order.
         test_images: the folder of the test images in it, or a list of folders.
         karpathy: a file in Karpathy's format in it, instead of the official two.
-        held_out: which part of Karpathy's file is the test split.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
             format; null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
@@ -58,15 +57,13 @@ def coco(
     options = Options(vectors, normalize, empty, missing, queries, dim, seed)
     if karpathy:
         source = folder / karpathy
-        train_records, test_records = (
-            [_karpathy_record(folder, on_disk, entry) for entry in entries]
-            for entries in read_karpathy(source, held_out)
-        )
+        parts = Parts(*([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source)))
     else:
         source = folder / test
         train_records = _official_records(folder / train, "train", image_folders(folder, train_images), missing)
         test_records = _official_records(source, "test", image_folders(folder, test_images), missing)
-    return make_task(folder, source, train_records, test_records, options)
+        parts = Parts(train_records, [], [], test_records)
+    return make_task(folder, source, parts, options)
 
 
 def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
@@ -74,7 +71,7 @@ def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
     places = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
         places += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
-    return Record(str(places[0]), on_disk.find(*places), entry.captions)
+    return Record(f"{entry.folder}/{entry.filename}", str(places[0]), on_disk.find(*places), entry.captions)
 
 
 def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[Record]:

@@ -10,8 +10,8 @@ from contml import InputError
 from contml.data import Task
 
 from .._readers.folders import Files, data_folder, image_folders
-from .._readers.splits import part_of, read_lists, split_by_column, split_by_lists
-from .._readers.text import read_csv, read_json
+from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
+from .._readers.text import read_csv, read_json, refuse_object
 from .split import Options, Record, make_task
 
 #: A row of a file: where it is, for errors; the image; its captions; its split, None where the file has none.
@@ -40,10 +40,11 @@ def files(
 
     A CSV file has a header and one image-caption pair per row: the rows of an image are its captions. A JSON file is a
     list of objects like {"image": "a.jpg", "captions": ["...", "..."], "split": "train"}, or with "caption" for a
-    single one, or an object {"a.jpg": ["...", "..."]}. The split is a column of the file: train, test, query (a test
-    image that is a query) or val (not used); or lists of names in a JSON file: {"train": [...], "test": [...],
-    "queries": [...]}, where queries is a part of test. Where no queries are named, every test image is a query against
-    all others, or `queries` of them are. The label distance is a sum over captions: give all images about the same
+    single one, or an object {"a.jpg": ["...", "..."]}. The split is a column of the file: train, val, test,
+    query (a test image that is a query) or empty (not used); or lists of names in a JSON file: {"train": [...],
+    "val": [...], "test": [...], "queries": [...]}, where queries is a part of test. Without test images, the
+    validation images are evaluated. Where no queries are named, every test image is a query against all others, or
+    `queries` of them are. The label distance is a sum over captions: give all images about the same
     number of captions.
 
     Args:
@@ -77,24 +78,19 @@ def files(
         raise InputError(str(path), f"ends in '{path.suffix}'", "must end in .csv, .tsv, .txt or .json")
     table = _by_image(path, rows)
     if lists:
-        named = read_lists(folder / lists, "lists")
-        train, query_names, _ = split_by_lists(folder / lists, **named)
-        # Queries need not be in the list of test images; those that are keep their places.
-        test = list(dict.fromkeys([*named["test"], *query_names]))
+        parts = split_by_lists(folder / lists, **read_lists(folder / lists, "lists"))
     else:
-        cells = ((name, part and (part_of(part) or part)) for name, (_, part) in table.items())
-        train, query_names, gallery = split_by_column(path, split, cells, left_out=("val",))
-        test = [*gallery, *query_names]
-    train_records, test_records, query_records = (
-        [Record.of(on_disk, places, name, table[name][0] if name in table else []) for name in names]
-        for names in (train, test, query_names)
+        parts = split_by_column(path, split, ((name, part) for name, (_, part) in table.items()))
+    records = (
+        [Record.of(on_disk, places, name, table[name][0] if name in table else []) for name in names] for names in parts
     )
-    return make_task(folder, path, train_records, test_records, options, [record.name for record in query_records])
+    return make_task(folder, path, Parts(*records), options)
 
 
 def _csv_rows(path: Path, delimiter: str, encoding: str, image: str, caption: str, split: str) -> Iterator[_Row]:
     columns = {image: "image", caption: "caption"}
     for line, row in read_csv(path, "captions", columns, delimiter, encoding)[1]:
+        refuse_object(row[caption], f"{path}:{line}: {caption}", "a caption")
         yield (f"{path}:{line}", row[image], [row[caption]], row.get(split))
 
 

@@ -9,6 +9,7 @@ from contml import InputError
 from contml.data import Task
 
 from .._readers.folders import Files, data_folder, image_folders
+from .._readers.splits import Parts
 from .._readers.text import add_once, read_lines, read_names
 from .karpathy import read_karpathy
 from .split import Options, Record, make_task
@@ -19,9 +20,9 @@ def flickr(
     captions: str = "Flickr8k.token.txt",
     images: str | list[str] = "Flicker8k_Dataset",
     train: str = "Flickr_8k.trainImages.txt",
+    val: str | None = "Flickr_8k.devImages.txt",
     test: str = "Flickr_8k.testImages.txt",
     karpathy: str | None = None,
-    held_out: Literal["test", "val"] = "test",
     encoding: str = "utf-8",
     vectors: str | None = None,
     normalize: bool = False,
@@ -43,9 +44,9 @@ def flickr(
         captions: the token file in it.
         images: the folder of images in it, or a list of folders, which are searched in order.
         train: the list of training images in it.
-        test: the list of test images in it; to choose options, the list of the development images.
+        val: the list of validation images in it; null: without them.
+        test: the list of test images in it.
         karpathy: a file in Karpathy's format in it, instead of the token file and the lists.
-        held_out: which part of Karpathy's file is the test split.
         encoding: the encoding of the token file.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
             format; null trains Word2Vec on the training captions.
@@ -61,15 +62,20 @@ def flickr(
     options = Options(vectors, normalize, empty, missing, queries, dim, seed)
     source = folder / (karpathy or captions)
     if karpathy:
-        parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source, held_out)]
+        parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source)]
     else:
         texts = read_tokens(source, encoding)
         parts = [
-            [(name, texts.get(name, [])) for name in _as_keys(read_names(folder / names, option), texts)]
-            for names, option in ((train, "train"), (test, "test"))
+            [(name, texts.get(name, [])) for name in _as_keys(names, texts)]
+            for names in (
+                read_names(folder / train, "train"),
+                [] if val is None else read_names(folder / val, "val"),
+                [],
+                read_names(folder / test, "test"),
+            )
         ]
-    train_records, test_records = ([Record.of(on_disk, places, *item) for item in part] for part in parts)
-    return make_task(folder, source, train_records, test_records, options)
+    records = Parts(*([Record.of(on_disk, places, *item) for item in part] for part in parts))
+    return make_task(folder, source, records, options)
 
 
 def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from contml import InputError
 
+from .._readers.splits import Parts
 from .._readers.text import read_json
 
 #: "restval" is the rest of COCO's official validation set, which everyone trains on.
-_TRAIN = ("train", "restval")
-_SPLITS = (*_TRAIN, "val", "test")
+_SPLITS = ("train", "restval", "val", "test")
 
 
 class Entry(NamedTuple):
@@ -23,8 +23,8 @@ class Entry(NamedTuple):
     captions: list[str]
 
 
-def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
-    """The training images (with "restval"), and those of split `held_out`.
+def read_karpathy(path: Path) -> Parts[Entry]:
+    """The training images (with "restval"), the validation and the test images.
 
     Raises:
         InputError: the file has another form, or names an image twice.
@@ -33,7 +33,7 @@ def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images:
         raise InputError(str(path), "has no list 'images' of {filename, split, sentences}", "must be a dataset_*.json")
-    parts: dict[str, list[Entry]] = {"train": [], held_out: []}
+    parts: dict[str, list[Entry]] = {name: [] for name in _SPLITS}
     seen: dict[tuple[str, str], int] = {}
     for number, image in enumerate(images):
         split, entry = _entry(f"{path}: image {number}", image)
@@ -41,10 +41,8 @@ def read_karpathy(path: Path, held_out: str) -> tuple[list[Entry], list[Entry]]:
         if key in seen:
             raise InputError(f"{path}: image {number}", f"{entry.filename} appears twice, first as image {seen[key]}")
         seen[key] = number
-        part = "train" if split in _TRAIN else split
-        if part in parts:
-            parts[part].append(entry)
-    return parts["train"], parts[held_out]
+        parts["train" if split == "restval" else split].append(entry)
+    return Parts(parts["train"], parts["val"], [], parts["test"])
 
 
 def _entry(where: str, image: Any) -> tuple[str, Entry]:

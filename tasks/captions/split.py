@@ -14,13 +14,14 @@ from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Ve
 from contml.labels import CaptionLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.splits import kept_split, refuse_shared
+from .._readers.splits import Parts, kept_split, queries_like, refuse_shared
 from .._readers.word_vectors import Captions, word_vectors
 
 
 class Record(NamedTuple):
-    """An image and its captions: `name` is the path of the image, `file` is None where there is no such file."""
+    """An image and its captions: `key` is its name in the data set, `name` its path; `file` is None without a file."""
 
+    key: str
     name: str
     file: Path | None
     captions: list[str]
@@ -29,7 +30,7 @@ class Record(NamedTuple):
     def of(cls, on_disk: Files, folders: Sequence[Path], name: str, captions: list[str]) -> Record:
         """The record of an image in one of these folders."""
         place = on_disk.locate(folders, name)
-        return cls(str(place), on_disk.find(place), captions)
+        return cls(name, str(place), on_disk.find(place), captions)
 
 
 @dataclass(frozen=True)
@@ -50,46 +51,50 @@ class Options:
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 
-def make_task(
-    root: Path, source: Path, train: list[Record], test: list[Record], options: Options, query_names: Sequence[str] = ()
-) -> Task:
+def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) -> Task:
     """The task of these images.
 
     Args:
         root: the folder of the data set.
         source: the file of captions, for errors.
-        train: the training images.
-        test: the test images.
+        parts: the images; where no queries are named, `options.queries` of the test images are drawn.
         options: the options of the reader.
-        query_names: names of the test images that are queries; empty: `options.queries` of them are drawn.
 
     Raises:
-        InputError: an image is in both splits, has no file or no captions, or too few are left.
+        InputError: an image is in two splits, has no file or no captions, or too few are left.
     """
-    refuse_shared(source, (record.name for record in train), (record.name for record in test))
-    train_records, train_excluded = _complete(root, source, "training", train, options.missing)
-    test_records, test_excluded = _complete(root, source, "test", test, options.missing)
+    named = {"train": parts.train, "val": parts.val, "test": [*parts.gallery, *parts.queries]}
+    refuse_shared(source, {part: [record.name for record in records] for part, records in named.items()})
+    complete = {
+        part: _complete(root, source, {"train": "training", "val": "validation"}.get(part, part), records, options)
+        for part, records in named.items()
+        if records or part == "train" or (part == "test" and not parts.val)
+    }
     path = None if options.vectors is None else _vectors_file(root, options.vectors)
-    train_captions, test_captions = ([record.captions for record in part] for part in (train_records, test_records))
-    vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed)
-
-    def split(records: Sequence[Record], excluded: dict[str, int], queries: int | list[int]) -> Split:
-        return make_split(
+    train, *others = ([record.captions for record in records] for records, _ in complete.values())
+    vectors = word_vectors(path, train, [texts for part in others for texts in part], options.dim, options.seed)
+    queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}
+    if "test" in complete:
+        chosen, tested = {record.key for record in parts.queries}, complete["test"][0]
+        queries["val"] = 0 if chosen else queries_like(options.queries, len(tested), len(parts.val))
+        if chosen:
+            queries["test"] = [row for row, record in enumerate(tested) if record.key in chosen]
+    splits = {
+        part: make_split(
             [ImageFile(record.file) for record in records if record.file is not None],
             [record.name for record in records],
             [record.captions for record in records],
             vectors,
+            keys=[record.key for record in records],
             normalize=options.normalize,
             empty=options.empty,
-            queries=queries,
+            queries=queries[part],
             seed=options.seed,
             excluded=excluded,
         )
-
-    chosen = set(query_names)
-    rows = [row for row, record in enumerate(test_records) if record.name in chosen]
-    test_split = split(test_records, test_excluded, rows if chosen else options.queries)
-    return Task(split(train_records, train_excluded, 0), test_split)
+        for part, (records, excluded) in complete.items()
+    }
+    return Task(splits["train"], splits.get("test"), splits.get("val"))
 
 
 def _vectors_file(root: Path, given: str) -> Path:
@@ -103,12 +108,12 @@ def _vectors_file(root: Path, given: str) -> Path:
 
 
 def _complete(
-    root: Path, source: Path, part: str, records: Sequence[Record], missing: Missing
+    root: Path, source: Path, part: str, records: Sequence[Record], options: Options
 ) -> tuple[list[Record], dict[str, int]]:
     """The images that have a file and a caption; the others are refused, or omitted and counted."""
     no_file = [Path(record.name) for record in records if record.file is None]
     no_caption = [record.name for record in records if not any(caption.strip() for caption in record.captions)]
-    if missing == "refuse":
+    if options.missing == "refuse":
         refuse_absent(no_file, len(records), f"{part} images of {source.name}")
         if no_caption:
             found = f"no captions ({len(no_caption):,} of {len(records):,} {part} images have none)"
@@ -127,6 +132,7 @@ def make_split(
     captions: Captions,
     vectors: Vectors,
     *,
+    keys: Sequence[str] | None = None,
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
     queries: int | Sequence[int] = 0,
@@ -139,7 +145,8 @@ def make_split(
         images: the source of each image.
         names: the name of each item.
         captions: the captions of each item.
-        vectors: the word vectors of both splits.
+        vectors: the word vectors of all splits.
+        keys: names by which queries are drawn, without the folder of the data set; None: `names`.
         normalize: scale word vectors to unit length first.
         empty: what to do with items whose captions have no word with a vector: "refuse", or "drop" and count them.
         queries: the number of queries, drawn at random, or the rows of the queries; 0: every item is a query against
@@ -158,7 +165,10 @@ def make_split(
         found = f"no caption has a word that has a vector ({unknown:,} such images)"
         raise InputError(names[first], found, hint="give vectors for their words, or set empty=drop to omit them")
     counts = {**(excluded or {}), "without a word that has a vector": unknown}
-    chosen = draw_queries(queries, len(kept), seed) if isinstance(queries, int) else _kept_queries(queries, kept)
+    if isinstance(queries, int):
+        chosen = draw_queries(queries, [(keys or names)[row] for row in kept], seed)
+    else:
+        chosen = _kept_queries(queries, kept)
     kept_captions = [list(captions[row]) for row in kept]
     explainer = CaptionExplainer(kept_captions, [names[row] for row in kept], vectors, normalize)
     drawn = {"renderer": CaptionRenderer(kept_captions), "explainer": explainer}

@@ -8,7 +8,7 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
 from contml.data import Pixels, Task
 
-from .._readers.splits import FIRST_TEST
+from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 from .._readers.word_vectors import word_vectors
 from .grammar import write_captions
 from .painting import Array, paint_scene
@@ -18,6 +18,7 @@ from .split import make_split
 
 def synthetic(
     train: int = 3000,
+    val: int = 500,
     test: int = 1000,
     queries: int = 200,
     size: int = 64,
@@ -34,6 +35,7 @@ def synthetic(
 
     Args:
         train: number of training images.
+        val: number of validation images; the share of queries is that of the test images.
         test: number of test images.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         size: side of an image in pixels.
@@ -42,11 +44,11 @@ def synthetic(
         dim: dimension of the word vectors.
         seed: seed of the scenes, the queries, and the training of word vectors.
     """
-    check_at_least(3, train=train, test=test)
+    check_at_least(3, train=train, val=val, test=test)
     check_at_least(16, size=size)
     check_at_least(1, captions=captions, dim=dim)
     check_at_least(0, seed=seed)
-    numbers = [*range(train), *range(FIRST_TEST, FIRST_TEST + test)]
+    numbers = [*range(train), *range(FIRST_VAL, FIRST_VAL + val), *range(FIRST_TEST, FIRST_TEST + test)]
     images, texts = [], []
     with progress_bar(len(numbers), "drawing scenes") as progress:
         for number in numbers:
@@ -56,11 +58,15 @@ def synthetic(
             progress(len(images))
     names = [f"scene {number}" for number in numbers]
     vectors = word_vectors(None, texts[:train], texts[train:], dim, seed)
-    train_split, test_split = (
+    train_split, val_split, test_split = (
         make_split(images[rows], names[rows], texts[rows], vectors, normalize=normalize, queries=count, seed=seed)
-        for rows, count in ((slice(train), 0), (slice(train, None), queries))
+        for rows, count in (
+            (slice(train), 0),
+            (slice(train, train + val), queries_like(queries, test, val)),
+            (slice(train + val, None), queries),
+        )
     )
-    return Task(train_split, test_split)
+    return Task(train_split, test_split, val_split)
 
 
 def draw_scene(seed: int, index: int, size: int = 64, count: int = 5) -> tuple[Array, list[str]]:

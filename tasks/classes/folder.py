@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from contml._support.validation import check_at_least
 from contml.data import Split, Task
 
 from .._readers.folders import IMAGE_SUFFIXES, data_folder
+from .._readers.splits import TEST_PARTS, part_of, parts_of
 from .._readers.text import add_once, read_csv
-from .reading import Item, make_split
+from .reading import Item, half_of_classes, make_split
 
 #: Endings of image names, in lower case.
 ENDINGS = (*IMAGE_SUFFIXES, ".ppm", ".pgm", ".jfif")
@@ -23,13 +25,15 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
 
     All images in the folder of a class, and in folders inside it, are of that class. Hidden files and folders, and the
     `._` files of macOS, are skipped. For a query set and a gallery, name the folders `train`, `query` and `gallery`;
-    otherwise every test image is a query against all other test images.
+    otherwise every test image is a query against all other test images. Without test images, the validation images are
+    evaluated.
 
     Args:
         root: the folder of the data set.
-        split: "folders": the folder has train and test (or query and gallery) with the classes in them; "half": the
-            first half of the classes, in the order of their names, is for training, the rest for testing; or the name
-            of a CSV file in the folder with columns "class" and "split" ("train", "test", or empty: not used).
+        split: "folders": the folder has train, val and test (or query and gallery) with the classes in them; test or
+            val may be absent; "half": about half of the classes are drawn by their names for training, the rest is
+            for testing; or the name of a CSV file in the folder with columns "class" and "split" ("train", "val",
+            "test", or empty: not used).
         depth: the number of nested folders that name a class: 2 for `ROOT/train/Greek/alpha/a.png`, "Greek/alpha".
     """
     path = data_folder(root, "your folders of images")
@@ -37,42 +41,58 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
     if split == "folders":
         return _split_by_folders(path, depth)
     found = _classes(path, depth)
-    names = sorted(found)
-    half = len(names) // 2
-    parts = [names[:half], names[half:]] if split == "half" else _split_by_list(path / split, found, path)
-    train, test = ([item for name in part for item in found[name]] for part in parts)
-    return Task(_make_split(path, "train", train), _make_split(path, "test", test))
+    part_by_class = half_of_classes(sorted(found)) if split == "half" else _listed_parts(path / split, found, path)
+    items = {
+        part: [item for name in sorted(found) if part_by_class[name] == part for item in found[name]]
+        for part in dict.fromkeys(("train", *part_by_class.values()))
+        if part
+    }
+    classes = Counter(part for part in part_by_class.values() if part)
+    counts = ", ".join(f"{count:,} {part}" for part, count in sorted(classes.items()))
+    how = "drawn by their names: " if split == "half" else ""
+    splits = {part: _make_split(path, part, items[part]) for part in items}
+    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=[("classes", f"{how}{counts}")])
 
 
 def _split_by_folders(path: Path, depth: int) -> Task:
-    test_folders = ("query", "gallery") if (path / "query").is_dir() else ("test",)
-    for name in ("train", *test_folders):
-        if not (path / name).is_dir():
-            present = ", ".join(sorted(p.name for p in path.iterdir() if p.is_dir())[:5]) or "no folder"
-            hint = "make folders train and test, or set split to half or to a CSV file of classes"
-            raise InputError(str(path), f"has no folder {name} (it has {present})", hint=hint)
-    train = [item for items in _classes(path / "train", depth).values() for item in items]
-    test = [(name, i) for name in test_folders for items in _classes(path / name, depth).values() for i in items]
-    test_items, roles = [item for _, item in test], [name for name, _ in test]
-    test_split = _make_split(path / test_folders[0], "test", test_items, roles)
-    return Task(_make_split(path / "train", "train", train), test_split)
+    folders: dict[str, Path] = {}
+    present = sorted(place.name for place in path.iterdir() if place.is_dir())
+    for name in present:
+        if part := part_of(name):
+            if part in folders:
+                hint = "keep one of them"
+                raise InputError(str(path), f"the folders {folders[part].name} and {name} are both {part}", hint=hint)
+            folders[part] = path / name
+    tests = [part for part in (("query", "gallery") if "query" in folders else TEST_PARTS) if part in folders]
+    wanted = ["train", *(["query", "gallery"] if "query" in folders else ["test"] if "val" not in folders else [])]
+    for part in wanted:
+        if part not in folders and not (part == "test" and tests):
+            names = ", ".join(present[:5]) or "no folder"
+            hint = "make folders train and test (or val), or set split to half or to a CSV file of classes"
+            raise InputError(str(path), f"has no folder {part} (it has {names})", hint=hint)
+
+    def make(part: str, folders_of: Sequence[str]) -> Split:
+        found = [(name, i) for name in folders_of for items in _classes(folders[name], depth).values() for i in items]
+        return _make_split(folders[folders_of[0]], part, [item for _, item in found], [name for name, _ in found])
+
+    test = make("test", tests) if tests else None
+    return Task(make("train", ["train"]), test, make("val", ["val"]) if "val" in folders else None)
 
 
-def _split_by_list(path: Path, found: Mapping[str, list[Item]], folder: Path) -> list[list[str]]:
-    classes: dict[str, list[str]] = {"train": [], "test": [], "": []}
+def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, str]:
+    """The part of each class, by a CSV file."""
     listed: dict[str, int] = {}
-    for line, row in read_csv(path, "split", {"class": "", "split": ""}, uneven=True)[1]:
-        name, part = row["class"], row["split"]
+    rows = read_csv(path, "split", {"class": "", "split": ""}, uneven=True)[1]
+    for line, row in rows:
+        name = row["class"]
         if name not in found:
             raise InputError(f"{path}:{line}", f"the class {name} has no folder {folder / name}")
         add_once(listed, name, path, line)
-        if part not in classes:
-            raise InputError(f"{path}:{line}: split", f"'{part}'", "must be train, test or empty")
-        classes[part].append(name)
+    parts = parts_of([row["split"] for _, row in rows], lambda row: f"{path}:{rows[row][0]}", path, "split")
     if unlisted := [name for name in found if name not in listed]:
         hint = "list every class, with an empty split for those that are not used"
         raise InputError(str(path), f"does not list the class {unlisted[0]} ({len(unlisted)} such classes)", hint=hint)
-    return [classes["train"], classes["test"]]
+    return {row["class"]: "test" if part in TEST_PARTS else part for (_, row), part in zip(rows, parts, strict=True)}
 
 
 def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:

@@ -42,7 +42,7 @@ def inshop(
     parent = folder if (folder / images).is_dir() else folder / "Img"
     listed = _read(source, parent / images, missing)
     train, *test = ([item.label for item in items] for items in listed.values())
-    refuse_shared(source, train, chain(*test), "garment")
+    refuse_shared(source, {"train": train, "test": chain(*test)}, "garment")
     class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
     return published_task(source, listed, PUBLISHED, missing, class_names, RECALL_AT)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from contml import InputError
-from contml.data import BoxCrop, ImageFile, Split, Task, query_split
+from contml.data import BoxCrop, ImageFile, Split, Task, draw, query_split
 from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
 
@@ -133,6 +133,18 @@ def published_task(
     """The task of a published data set of one list, checked for complete lists and files."""
     check_counts(source, listed, published, missing)
     return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at)
+
+
+def half_of_classes(names: Sequence[str]) -> dict[str, str]:
+    """The part of each class, "train" or "test": drawn by a hash of its name, about half of the classes for each.
+
+    Args:
+        names: the names of the classes; at least 4.
+    """
+    if len(names) < 4:
+        raise InputError("split", f"{len(names)} classes", "needs at least 4 to draw a half of them")
+    drawn = draw(names, 0.5, 0, "test", least=2)
+    return {name: "test" if in_test else "train" for name, in_test in zip(names, drawn, strict=True)}
 
 
 def make_task(

@@ -33,7 +33,7 @@ def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     lists = {part: folder / f"Ebay_{part}.txt" for part in PUBLISHED}
     listed = {part: _read(folder, path) for part, path in lists.items()}
     train, test = ([item.label for item in items] for items in listed.values())
-    refuse_shared(lists["test"], train, test, "product")
+    refuse_shared(lists["test"], {"train": train, "test": test}, "product")
     for part, items in listed.items():
         check_counts(lists[part], {part: items}, PUBLISHED, missing)
     found = {part: items_on_disk(lists[part], {part: items}, missing)[part] for part, items in listed.items()}

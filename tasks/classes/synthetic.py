@@ -9,37 +9,43 @@ from contml.labels import ClassLabels
 
 from .creatures import draw_specimen, species
 
-#: The number of the first test species: training sets of any size never reach it; a multiple of a genus.
-_FIRST_TEST = 1_000_000
+#: Numbers of the first validation and test species: training sets never reach them; multiples of a genus.
+_FIRST_VAL, _FIRST_TEST = 500_000, 1_000_000
 
 
 def synthetic(
     classes: int = 60,
     per_class: int = 25,
+    val_classes: int = 20,
+    val_per_class: int = 20,
     test_classes: int = 40,
     test_per_class: int = 20,
     size: int = 48,
     seed: int = 0,
 ) -> Task:
-    """Drawn beetles of many species, in any pose and light, with clutter; the test species are not in training.
+    """Drawn beetles of many species, in any pose and light, with clutter; no species is in two splits.
 
     The seed draws the traits of each species (shape, legs, pattern, relations of colours), four species per genus. No
-    genus is in both splits. A beetle of 48 pixels takes about two milliseconds; the images are kept in memory.
+    genus is in two splits. A beetle of 48 pixels takes about two milliseconds; the images are kept in memory.
 
     Args:
         classes: number of training species.
         per_class: images per training species.
+        val_classes: number of validation species.
+        val_per_class: images per validation species.
         test_classes: number of test species.
         test_per_class: images per test species.
         size: side of an image in pixels.
         seed: seed of the species and the images.
     """
     # A query needs another image of its class.
-    check_at_least(2, classes=classes, test_classes=test_classes, per_class=per_class, test_per_class=test_per_class)
+    check_at_least(2, classes=classes, val_classes=val_classes, test_classes=test_classes)
+    check_at_least(2, per_class=per_class, val_per_class=val_per_class, test_per_class=test_per_class)
     check_at_least(8, size=size)
     check_at_least(0, seed=seed)
     return Task(
         train=_draw_split(seed, 0, classes, per_class, size),
+        val=_draw_split(seed, _FIRST_VAL, val_classes, val_per_class, size),
         test=_draw_split(seed, _FIRST_TEST, test_classes, test_per_class, size),
     )
 

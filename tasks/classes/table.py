@@ -10,11 +10,10 @@ from contml import InputError
 from contml.data import Split, Task
 
 from .._readers.folders import Missing, data_folder
-from .._readers.text import add_once, read_csv
-from .reading import Item, items_on_disk, make_split
+from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
+from .._readers.text import add_once, read_csv, refuse_object
+from .reading import Item, half_of_classes, items_on_disk, make_split
 
-#: Splits that a row may name although they are neither `train` nor `test`; such rows are not used.
-_OTHER_SPLITS = ("", "train", "test", "val", "valid", "validation")
 _ROLES = ("query", "gallery")
 
 
@@ -25,82 +24,84 @@ def csv(
     label: str = "class",
     split: str = "split",
     role: str = "role",
-    train: str = "train",
-    test: str = "test",
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Task:
     """Images listed in a CSV file with the columns image, class and split; one row per image.
 
-    A row with the split "query" or "gallery" is a test row with that role. Without a split column the classes are
-    sorted (as numbers where all are numbers): the first half is for training, the rest for testing. Without roles every
-    test image is a query against all other test images.
+    A row with the split "query" or "gallery" is a test row with that role. Without a split column about half of the
+    classes are drawn by their names for training, the rest is for testing. Without roles every test image is a query
+    against all other test images. Without test images, the validation images are evaluated.
 
     Args:
         root: the folder that the paths of images start from.
         table: the CSV file in that folder; in a .tsv file the cells are separated by tabs.
         image: the column of paths.
         label: the column of classes: numbers or names.
-        split: the column with "train", "test", "val" or nothing; it may be absent, see above.
+        split: the column with "train", "val", "test" or nothing (not used); it may be absent, see above.
         role: the column with "query" or "gallery" for test images: for all of them or for none.
-        train: the split to train on.
-        test: the split to test on, for example "val" while options are chosen. Rows of other splits are not used.
         missing: what to do with rows without an image file: "refuse", or "drop" and count them.
     """
     folder = data_folder(root, "your images")
     path = folder / table
     rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role})
-    if any(row.split is None for row in rows):
-        rows = _split_by_half(rows, train, test)
-    elif unknown := next((row for row in rows if row.split not in (*_OTHER_SPLITS, *_ROLES, train, test)), None):
-        allowed = "must be train, test, val, query, gallery, empty, or a name given as train or test"
-        raise InputError(f"{path}:{unknown.line}: {split}", f"'{unknown.split}'", allowed)
-    parts = {name: [row for row in rows if row.split == name] for name in (train, test)}
-    for name, members in parts.items():
+    parts = {part: [row for row in rows if row.split == part] for part in ("train", "val", "test")}
+    for part, members in parts.items():
         classes = {row.item.label for row in members}
-        if len(classes) < 2:
-            found = f"{len(members)} rows of {len(classes)} classes are '{name}' in the column '{split}'"
+        if len(classes) < 2 and (members or part == "train"):
+            found = f"{len(members)} rows of {len(classes)} classes are {part}"
             raise InputError(str(path), found, "must be at least 2 classes")
-    train_rows, test_rows = (_rows_on_disk(path, parts[name], missing) for name in (train, test))
-    _check_roles(path, test_rows)
-    return Task(_make_split(train_rows, len(parts[train])), _make_split(test_rows, len(parts[test])))
+    kept = {part: _rows_on_disk(path, members, missing) for part, members in parts.items() if members}
+    if "test" in kept:
+        _check_roles(path, kept["test"])
+    splits = {part: _make_split(members, len(parts[part])) for part, members in kept.items()}
+    counts = ", ".join(f"{len({row.item.label for row in members}):,} {part}" for part, members in kept.items())
+    summary = [("classes", f"{'drawn by their names: ' if rows[0].drawn else ''}{counts}")]
+    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=summary)
 
 
 class _Row(NamedTuple):
     line: int
     item: Item
-    split: str | None  # None: the file has no such column
+    split: str
     role: str
+    drawn: bool  # whether the file has no column of the split
 
 
 def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
     delimiter = "\t" if path.suffix == ".tsv" else ","
     needed = {columns[option]: option for option in ("image", "label")}
     head, table = read_csv(path, "table", needed, delimiter, uneven=True)
-    rows: list[_Row] = []
     lines: dict[str, int] = {}
     for line, row in table:
-        image, label, split, role = (row.get(column, "") for column in columns.values())
-        for option, value in (("image", image), ("label", label)):
-            if not value:
+        for option in ("image", "label"):
+            if not row[columns[option]]:
                 raise InputError(f"{path}:{line}: {columns[option]}", "empty", "every row needs an image and a class")
-        item = Item(folder / image, label)
-        add_once(lines, str(item.path), path, line)
+        refuse_object(row[columns["label"]], f"{path}:{line}: {columns['label']}", "a class")
+        add_once(lines, str(folder / row[columns["image"]]), path, line)
+        role = row.get(columns["role"], "")
         if role not in ("", *_ROLES):
             raise InputError(f"{path}:{line}: {columns['role']}", f"'{role}'", "must be query, gallery or empty")
-        if split in _ROLES:
-            split, role = "test", split
-        rows.append(_Row(line, item, split if columns["split"] in head else None, role))
-    if not rows:
+    if not table:
         raise InputError(str(path), "has no rows", hint="write one row per image, with its class")
-    return rows
-
-
-def _split_by_half(rows: list[_Row], train: str, test: str) -> list[_Row]:
-    """The first half of the classes for training, the rest for testing."""
-    names = {str(row.item.label) for row in rows}
-    ordered = sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names)
-    first = set(ordered[: len(ordered) // 2])
-    return [row._replace(split=train if row.item.label in first else test) for row in rows]
+    labels = [row[columns["label"]] for _, row in table]
+    column = columns["split"]
+    drawn = column not in head
+    if drawn:
+        refuse_split_columns(path, [name for name in head if name not in columns.values()])
+        part_by_class = half_of_classes(sorted(set(labels)))
+        parts = [part_by_class[label] for label in labels]
+    else:
+        parts = parts_of([row[column] for _, row in table], lambda row: f"{path}:{table[row][0]}", path, column)
+    return [
+        _Row(
+            line,
+            Item(folder / row[columns["image"]], label),
+            "test" if part in TEST_PARTS else part,
+            part if part in _ROLES else row.get(columns["role"], ""),
+            drawn,
+        )
+        for (line, row), label, part in zip(table, labels, parts, strict=True)
+    ]
 
 
 def _rows_on_disk(path: Path, rows: list[_Row], missing: Missing) -> list[_Row]:

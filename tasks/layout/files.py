@@ -16,7 +16,7 @@ from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import IMAGE_SUFFIXES, Files, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
-from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
+from .._readers.splits import Parts, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import add_once, read_csv, read_lines
 from .split import make_split
 
@@ -40,10 +40,11 @@ def files(
 
     Label maps are PNG files, grey (1 to 16 bits) or with a palette. An image and its map have the same name
     (`images/a.jpg` and `labels/a.png`), or a CSV file names them in its columns `image` and `label` (paths in the
-    folder). Its optional column `split` holds "train", "test", "query" (a test image that is a query) or
+    folder). Its optional column `split` holds "train", "val", "test", "query" (a test image that is a query) or
     nothing (the image is not used). A map may have another size than its image, but not another aspect ratio. If no
-    queries are named, the first fifth of the test images are the queries and the rest the gallery. Images with at most
-    half of their map labelled are excluded and counted.
+    queries are named, a fifth of the test images, drawn by their names, are the queries and the rest the gallery.
+    Without test images, the validation images are evaluated. Images with at most half of their map labelled are
+    excluded and counted.
 
     Args:
         root: the folder of the data set.
@@ -51,8 +52,8 @@ def files(
         images: the folder of images in `root`, or a list of folders, if there is no CSV file.
         labels: the folder of label maps in `root`, if there is no CSV file.
         split: lists of image names, with or without folder and suffix: a JSON file with "train", "test" and perhaps
-            "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and perhaps
-            query.txt. Default: the column "split" of the CSV file.
+            "val" and "queries", which are part of "test"; or a folder with the text files train.txt, test.txt and
+            perhaps val.txt and query.txt. Default: the column "split" of the CSV file.
         classes: the number of classes; default: the highest class number plus one.
         ignore: the class number of ignored pixels, such as 255.
         names: a CSV file in the folder that describes the class numbers in its first column.
@@ -78,14 +79,15 @@ def files(
     if split:
         parts = _split_by_names(source, found)
     else:
-        parts = split_by_column(source, "split", ((pair, pair.split) for pair in found), left_out=("",))
+        parts = split_by_column(source, "split", ((pair, pair.split) for pair in found))
     parts = with_queries(source, parts)
-    all_pairs = [*parts.train, *parts.queries, *parts.gallery]
+    all_pairs = [pair for part in parts for pair in part]
     grouping = None if names is None else read_groups(folder / names, str(column), groups)
     map_names = [str(pair.label) for pair in all_pairs]
     maps, count, ignored = to_classes(map_names, _read_maps(all_pairs, side), classes, ignore, grouping)
 
-    def make(rows: slice, queries: int) -> Split:
+    def make(start: int, stop: int, queries: int = 0) -> Split:
+        rows = slice(start, stop)
         return make_split(
             [ImageFile(pair.image) for pair in all_pairs[rows]],
             [str(pair.image) for pair in all_pairs[rows]],
@@ -95,8 +97,10 @@ def files(
             queries=queries,
         )
 
-    first_test = len(parts.train)
-    return Task(train=make(slice(first_test), 0), test=make(slice(first_test, None), len(parts.queries)))
+    first_val = len(parts.train)
+    first_test = first_val + len(parts.val)
+    test = make(first_test, len(all_pairs), len(parts.queries)) if parts.queries else None
+    return Task(make(0, first_val), test, make(first_val, first_test) if parts.val else None)
 
 
 def _read_maps(pairs: list[_Pair], side: int | None) -> Array:
@@ -214,8 +218,6 @@ def _by_stem(folders: Sequence[Path], suffixes: tuple[str, ...]) -> dict[str, tu
 
 
 def _text_lists(folder: Path) -> dict[str, list[str]]:
-    """The lists train.txt, test.txt and perhaps query.txt."""
-    files = {"train": folder / "train.txt", "test": folder / "test.txt"}
-    if (folder / "query.txt").is_file():
-        files["queries"] = folder / "query.txt"
-    return {"queries": []} | {part: [line.strip() for _, line in read_lines(file)] for part, file in files.items()}
+    """The lists train.txt, val.txt, test.txt and query.txt of a folder."""
+    named = sorted(file for file in folder.glob("*.txt") if part_of(file.stem))
+    return name_lists(folder, {file.stem: [line.strip() for _, line in read_lines(file)] for file in named})

@@ -11,13 +11,12 @@ import numpy as np
 from contml import InputError
 from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
-from contml.data import ImageFile, Split, Task
+from contml.data import ImageFile, Split, Task, check_queries
 from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import Files, Missing, data_folder, refuse_absent
 from .._readers.label_maps import Array, as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
-from .._readers.splits import check_queries
 from .split import make_split
 from .surfaces import TYPES, draw_surfaces, name_components
 

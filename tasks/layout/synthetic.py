@@ -6,9 +6,9 @@ import numpy as np
 
 from contml._support.progress import progress_bar
 from contml._support.validation import check_at_least
-from contml.data import Pixels, Split, Task
+from contml.data import Pixels, Split, Task, check_queries
 
-from .._readers.splits import FIRST_TEST, check_queries
+from .._readers.splits import FIRST_TEST, FIRST_VAL
 from .interiors import draw_room
 from .split import make_split
 
@@ -16,7 +16,9 @@ from .split import make_split
 _CLASSES, _UNKNOWN = 6, 0
 
 
-def synthetic(train: int = 3000, test: int = 1000, queries: int = 200, size: int = 64, seed: int = 0) -> Task:
+def synthetic(
+    train: int = 3000, val: int = 500, test: int = 1000, queries: int = 200, size: int = 64, seed: int = 0
+) -> Task:
     """Synthetic furnished rooms, seen by cameras of varied position, direction and focal length, drawn from a seed.
 
     The label map gives the surface that each pixel would show if the room were empty: 1 frontal wall, 2 left wall,
@@ -25,16 +27,17 @@ def synthetic(train: int = 3000, test: int = 1000, queries: int = 200, size: int
 
     Args:
         train: number of training images.
+        val: number of validation images; each is a query against all others.
         test: number of test images.
         queries: this many test images are queries, the others the gallery; 0: every test image is a query.
         size: side of an image and of its label map in pixels.
         seed: another seed draws another data set.
     """
-    check_at_least(3, train=train, test=test)
+    check_at_least(3, train=train, val=val, test=test)
     check_at_least(0, seed=seed)
     check_queries(queries, test)
 
-    def draw(first: int, count: int, queries: int) -> Split:
+    def draw(first: int, count: int, queries: int = 0) -> Split:
         rooms = []
         with progress_bar(count, "drawing rooms") as progress:
             for index in range(count):
@@ -49,4 +52,4 @@ def synthetic(train: int = 3000, test: int = 1000, queries: int = 200, size: int
             queries=queries,
         )
 
-    return Task(train=draw(0, train, 0), test=draw(FIRST_TEST, test, queries))
+    return Task(draw(0, train), draw(FIRST_TEST, test, queries), draw(FIRST_VAL, val))

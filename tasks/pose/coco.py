@@ -16,7 +16,7 @@ from .._readers.coco import listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
-from .people import Options, Person, exclude_unusable, kept, make_crop_split, shuffled
+from .people import Options, Person, exclude_unusable, kept, make_crop_split
 
 #: A joint may lie outside its image by this share of the image's size: annotators click beyond borders.
 _SLACK = 0.05
@@ -45,8 +45,8 @@ def coco(
     The folder holds annotations/person_keypoints_train2017.json, annotations/person_keypoints_val2017.json, and the
     images in train2017/ and val2017/. For 2014, or another data set in this format, name the files and the folders.
     Names and limbs of the joints come from the category in the file: COCO has 17 joints, five of them in the face.
-    Crowds, people with few labelled keypoints, and small people are excluded; 'contml check' counts them. The order of
-    the test images is drawn from a seed, the same on every machine; the first people are queries for the others.
+    Crowds, people with few labelled keypoints, and small people are excluded; 'contml check' counts them. Test images
+    are drawn from a seed, the same on every machine; their people are queries for the others.
 
     Args:
         root: the folder of the data set.
@@ -63,7 +63,7 @@ def coco(
         margin: side of the crop, relative to the longer side of that extent or box.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
-        seed: seed of the order of the test images.
+        seed: seed of the draw of queries.
         missing: what to do with people whose image does not exist or is not listed: "refuse", or "drop" them.
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
@@ -77,12 +77,14 @@ def coco(
     if body.names != test_set.body.names:
         raise InputError(str(test_file), "other keypoints", f"must have the keypoints of {train_file}")
     options.check(len(body.names))
-    refuse_shared(test_file, (person.file for person in train_set.people), (person.file for person in test_set.people))
+    files = {part: (p.file for p in read.people) for part, read in (("train", train_set), ("test", test_set))}
+    refuse_shared(test_file, files)
     train_people = exclude_unusable(train_file, train_set.people, options)
     test_people = exclude_unusable(test_file, test_set.people, options)
     return Task(
         train=make_crop_split(train_file, train_people, body, options, 0, train_set.excluded),
-        test=make_crop_split(test_file, shuffled(test_people, seed), body, options, queries, test_set.excluded),
+        test=make_crop_split(test_file, test_people, body, options, queries, test_set.excluded, seed),
+        val_groups=[person.group for person in kept(train_people)],
         summary=[
             (f"people to {use} on", f"{len(kept(people)):,} kept of {read.annotations:,} in {read.images:,} images")
             for use, people, read in (("train", train_people, train_set), ("test", test_people, test_set))

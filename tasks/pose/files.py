@@ -30,16 +30,16 @@ def files(
     """A folder of images and a file of joints.
 
     `joints.npz` holds arrays `names` [N] (image files), `joints` [N, J, 2] (x, y in pixels of the image, 0-based),
-    optionally `visible` [N, J] (0 or 1), `split` [N] ("train", "test", or "query" for a test image that is a query),
-    `joint_names` [J], `skeleton` [E, 2]. `joints.json` holds the same as `{"joint_names": [...], "skeleton": [...],
-    "people": [{"name", "joints", "visible", "split"}, ...]}`. If no query is named, the first fifth of the test images
-    are the queries.
+    optionally `visible` [N, J] (0 or 1), `split` [N] ("train", "val", "test", or "query" for a test image that is a
+    query), `joint_names` [J], `skeleton` [E, 2]. `joints.json` holds the same as `{"joint_names": [...], "skeleton":
+    [...], "people": [{"name", "joints", "visible", "split"}, ...]}`. If no query is named, a fifth of the test images
+    are the queries, drawn by their names. Without test images, the validation images are evaluated.
 
     Args:
         root: the folder of the data set.
         joints: the file of joints in it: .npz or .json.
         images: the folder of images in it, or a list of folders, which are searched in order.
-        split: a JSON file in it with lists of names: "train", "test", and "queries" (a part of "test");
+        split: a JSON file in it with lists of names: "train", "val", "test", and "queries" (a part of "test");
             default: the split in the file of joints.
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
@@ -48,26 +48,28 @@ def files(
     folder, on_disk = data_folder(root, "your pose data"), Files()
     path = folder / joints
     table = _read(path)
-    train, queries, gallery = _split(path, table, folder / split if split else None)
+    parts = _split(path, table, folder / split if split else None)
     folders = image_folders(folder, images)
     paths = [on_disk.locate(folders, name) for name in table.names]
-    absent = [paths[row] for row in (*train, *queries, *gallery) if not on_disk.has(paths[row])]
+    absent = [paths[row] for part in parts for row in part if not on_disk.has(paths[row])]
     refuse_absent(absent, len(paths), f"images of {path.name}", can_drop=False)
 
-    def make(rows: list[int], queries: int) -> Split:
+    def make(rows: list[int], queries: int = 0) -> Split:
         return make_split(
             [ImageFile(paths[row]) for row in rows],
             [str(paths[row]) for row in rows],
             table.joints[rows],
             None if table.visible is None else table.visible[rows],
-            queries,
+            range(queries),
             table.body,
             squared=squared,
             normalize=normalize,
             hidden=hidden,
         )
 
-    return Task(train=make(train, 0), test=make([*queries, *gallery], len(queries)))
+    test_rows = [*parts.queries, *parts.gallery]
+    test = make(test_rows, len(parts.queries)) if parts.queries else None
+    return Task(make(parts.train), test, make(parts.val) if parts.val else None)
 
 
 class _Table(NamedTuple):

@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from contml import InputError
-from contml.data import Task
+from contml.data import Task, draw
 
 from .._readers.folders import Files, data_folder, image_folders, no_such_file
 from .._readers.mat import read_variable
 from .bodies import MPII
-from .people import Array, Options, Person, draw, exclude_unusable, kept, make_crop_split, shuffled
+from .people import Array, Options, Person, exclude_unusable, kept, make_crop_split
 
 _PUBLISHED = "mpii_human_pose_v1_u12_1.mat"
 _JOINTS = len(MPII.names)
@@ -48,8 +48,8 @@ def mpii(
     Metric Learning Beyond Binary Supervision" has 12,366 training and 9,919 test people, of whom 1,919 are queries;
     it does not say which people. Here a person is kept if all 16 joints are marked, hidden ones included: about 19,700
     people, since 68 % of Tompson's 2,958 validation people have all 16 (72 % have 15; 82 % have 14, which would be
-    23,700). Each video, with all its people, is drawn for the test split with a probability of 44.5 %. The people of
-    the first videos drawn are the queries. The draw is the same on every machine. 'contml check' counts the excluded
+    23,700). Each video, with all its people, is drawn for the test split with a probability of 44.5 %. The queries
+    are the people of some test videos. The draw is the same on every machine. 'contml check' counts the excluded
     people by reason.
 
     Args:
@@ -65,7 +65,7 @@ def mpii(
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         test: probability that a video is drawn for the test split.
         queries: how many test people are queries for the others; 0: each is a query for all others.
-        seed: seed of the draw of the test split.
+        seed: seed of the draws of the test split and of the queries.
         missing: what to do with people whose image does not exist: "refuse", or "drop" them.
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
@@ -82,16 +82,20 @@ def mpii(
         print(f"reading {path}: the whole file takes half a minute", file=sys.stderr)  # noqa: T201
     folders, on_disk = image_folders(folder, images), Files()
     release = read_release(path, lambda name: on_disk.locate(folders, name))
-    people = shuffled(exclude_unusable(path, release.people, options), seed)
-    train_people = [person for person in people if draw(person.group, seed) >= test]
-    test_people = [person for person in people if draw(person.group, seed) < test]
+    people = exclude_unusable(path, release.people, options)
+    drawn = draw([person.group for person in people], test, seed, "test")
+    train_people = [person for person, in_test in zip(people, drawn, strict=True) if not in_test]
+    test_people = [person for person, in_test in zip(people, drawn, strict=True) if in_test]
+    sizes = f"{len(kept(train_people)):,} people for training, {len(kept(test_people)):,} for testing"
     without_joints = f"{release.unmarked:,} people in these images; {release.test_images:,} official test images"
     return Task(
         train=make_crop_split(path, train_people, MPII, options, 0),
-        test=make_crop_split(path, test_people, MPII, options, queries),
+        test=make_crop_split(path, test_people, MPII, options, queries, seed=seed),
+        val_groups=[person.group for person in kept(train_people)],
         summary=[
             ("people with joints", f"{len(kept(people)):,} kept of {len(people):,} in {release.images:,} images"),
             ("without joints", without_joints),
+            ("split", f"drawn, about {test:.1%} of the videos for testing, no video in both (seed {seed}): {sizes}"),
         ],
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from contml import InputError
-from contml._support.validation import check_at_least
-from contml.data import ImageSource, Split, Square, SquareCrop
+from contml._support.validation import as_rows, check_at_least
+from contml.contracts import Rows
+from contml.data import ImageSource, Split, Square, SquareCrop, check_queries, draw_queries
 from contml.data.renderers.poses import PoseRenderer
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.splits import check_queries, kept_split
+from .._readers.splits import kept_split
 from .bodies import Body
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -125,7 +125,7 @@ def make_split(
     names: Sequence[str],
     joints: Array,
     visible: Array | None,
-    queries: int,
+    queries: Rows,
     body: Body,
     *,
     squared: bool,
@@ -140,7 +140,7 @@ def make_split(
         names: one per item.
         joints: `[N, J, 2]` in pixels of the images.
         visible: `[N, J]`; None: every joint is visible.
-        queries: how many of the first items are queries for the others; 0: every item is a query for all others.
+        queries: the rows of the items that are queries for the others; empty: every item is a query for all others.
         body: names and limbs of the joints.
         squared: as in `PoseLabels`.
         normalize: as in `PoseLabels`.
@@ -158,13 +158,14 @@ def make_split(
         raise InputError(names[row], got, "must be more than half", "omit these items, or set hidden=drop")
     labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
     rows: list[int] = labels.kept.tolist()
-    kept_queries = sum(row < queries for row in rows)
-    if queries and not kept_queries:
-        got = f"all {queries} have at most half of their joints visible"
+    chosen = set(as_rows(queries, len(names)).tolist())
+    kept_queries = [place for place, row in enumerate(rows) if row in chosen]
+    if chosen and not kept_queries:
+        got = f"all {len(chosen)} have at most half of their joints visible"
         raise InputError("queries", got, hint="choose other queries")
     excluded = {"with too few visible joints": int(few.sum())}
     renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], body.skeleton, body.names)
-    return kept_split(images, names, labels, rows, range(kept_queries), excluded, renderer=renderer)
+    return kept_split(images, names, labels, rows, kept_queries, excluded, renderer=renderer)
 
 
 def make_crop_split(
@@ -174,6 +175,7 @@ def make_crop_split(
     options: Options,
     queries: int | None,
     excluded: Mapping[str, int] | None = None,
+    seed: int | None = None,
 ) -> Split:
     """A split of the people who are kept, each cropped from the image; the others are counted in `Split.excluded`.
 
@@ -182,9 +184,9 @@ def make_crop_split(
         people: all of the split, with `Person.excluded` set.
         body: names and limbs of the joints.
         options: how people are cropped and compared.
-        queries: how many of the first people are queries for the others; None: a fifth; 0: each is a query for all
-            others.
+        queries: how many people are queries for the others; None: a fifth; 0: each is a query for all others.
         excluded: annotations that were excluded before, by reason.
+        seed: seed of the draw of queries, which takes whole groups, except the last; None: the first people.
 
     Raises:
         InputError: there are too few people, or so many queries that fewer than two people are left to find.
@@ -195,6 +197,7 @@ def make_crop_split(
         raise InputError(str(source), f"{len(people)} people are kept", "a split needs at least 3")
     queries = len(people) // 5 if queries is None else queries
     check_queries(queries, len(people))
+    drawn = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
     squares = [options.square(person) for person in people]
     crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
     unit = "person scales" if options.normalize else f"pixels of a crop of {options.side}"
@@ -203,23 +206,13 @@ def make_crop_split(
         [person.name for person in people],
         in_crop(np.stack([person.joints for person in people]), squares, options.side),
         np.stack([options.visible(person) for person in people]),
-        queries,
+        drawn,
         body,
         squared=options.squared,
         normalize=options.normalize,
         unit=f"{f'squared {unit}, summed' if options.squared else f'{unit},'} over {len(body.names)} joints",
     )
     return replace(split, excluded=dict(counts))
-
-
-def shuffled(people: Sequence[Person], seed: int) -> list[Person]:
-    """The people, shuffled by seed, with each group together; a group's place depends only on the seed and its name."""
-    return sorted(people, key=lambda person: draw(person.group, seed))
-
-
-def draw(group: str, seed: int) -> float:
-    """A number from 0 to 1 for a group, the same on every machine and for any other groups."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{group}".encode()).digest()[:8], "big") / 2**64
 
 
 def _count_excluded(people: Iterable[Person]) -> Counter[str]:

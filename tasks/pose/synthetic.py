@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from contml._support.validation import check_at_least
-from contml.data import Pixels, Split, Task
+from contml.data import Pixels, Split, Task, check_queries
 
-from .._readers.splits import FIRST_TEST, check_queries
+from .._readers.splits import FIRST_TEST, FIRST_VAL
 from .bodies import LSP
 from .people import make_split
 from .persons import draw_person
@@ -15,6 +15,7 @@ from .persons import draw_person
 
 def synthetic(
     train: int = 3000,
+    val: int = 500,
     test: int = 1000,
     queries: int = 200,
     size: int = 64,
@@ -28,6 +29,7 @@ def synthetic(
 
     Args:
         train: number of training images.
+        val: number of validation images; each is a query for all others.
         test: number of test images.
         queries: how many test images are queries for the others; 0: each is a query for all others.
         size: side of an image in pixels; label distances are in these pixels.
@@ -35,21 +37,21 @@ def synthetic(
         normalize: poses in the frame of the person, so that neither position nor size counts.
         seed: another seed draws another data set.
     """
-    check_at_least(3, train=train, test=test)
+    check_at_least(3, train=train, val=val, test=test)
     check_at_least(0, seed=seed)
     check_queries(queries, test)
 
-    def draw(first: int, count: int, queries: int) -> Split:
+    def draw(first: int, count: int, queries: int = 0) -> Split:
         people = [draw_person(seed, first + index, size) for index in range(count)]
         return make_split(
             [Pixels(image) for image, _ in people],
             [f"person {first + index}" for index in range(count)],
             np.stack([joints for _, joints in people]),
             None,
-            queries,
+            range(queries),
             LSP,
             squared=squared,
             normalize=normalize,
         )
 
-    return Task(train=draw(0, train, 0), test=draw(FIRST_TEST, test, queries))
+    return Task(draw(0, train), draw(FIRST_TEST, test, queries), draw(FIRST_VAL, val))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
 from .._readers.folders import IMAGE_SUFFIXES, Files
+from .._readers.text import as_value
 
 #: Words for a missing number.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
@@ -94,13 +93,7 @@ def texts(cell: str) -> list[str] | None:
     cell = cell.strip()
     if not (cell.startswith("[") and cell.endswith("]")):
         return None
-    found: Any = None
-    for read in (json.loads, ast.literal_eval):
-        try:
-            found = read(cell)
-            break
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
+    found = as_value(cell)
     return [str(text) for text in found] if isinstance(found, list) else None
 
 
@@ -120,13 +113,22 @@ class CellFiles(Files):
         super().__init__()
         self.root = str(root)
         self._start = "" if self.root == "." else self.root
+        self._inside = f"{root.absolute()}{os.sep}"
 
     def place(self, cell: str) -> str:
         """The path of a cell's file."""
-        cell = cell.strip()
-        if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
-            cell = cell.replace("\\", "/")
-        return os.path.join(self._start, os.path.expanduser(cell) if cell.startswith("~") else cell)  # noqa: PTH111, PTH118
+        return os.path.join(self._start, _path(cell))  # noqa: PTH118
+
+    def key(self, cell: str) -> str:
+        """The path of a cell's file in the root folder: the same when the folder was moved."""
+        return os.path.normpath(_path(cell)).removeprefix(self._inside)
+
+
+def _path(cell: str) -> str:
+    cell = cell.strip()
+    if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
+        cell = cell.replace("\\", "/")
+    return os.path.expanduser(cell) if cell.startswith("~") else cell  # noqa: PTH111
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from contml import InputError
 from contml._support.errors import did_you_mean
 
-from .._readers.splits import part_of
+from .._readers.splits import SPLIT_NAMES, part_of, parts_of
 from .cells import (
     SEPARATORS,
     CellFiles,
@@ -102,7 +102,7 @@ def choose_columns(
     for column, use in ((image, "images"), (split, "the split")):
         if column in taken:
             raise InputError("labels", f"'{column}' is the column of {use}")
-    roles = guess_roles(table, options, image=image, split=split, taken=taken)
+    roles = guess_roles(table, options, image=image, split=split, taken=taken, group=group)
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
@@ -172,9 +172,21 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
 
 
 def guess_roles(
-    table: Table, options: Options, *, image: str | None, split: str | None, taken: Collection[str]
+    table: Table, options: Options, *, image: str | None, split: str | None, taken: Collection[str], group: str | None
 ) -> Roles:
-    """The role of every column. `image` and `split` are the columns that were given, `taken` are those of labels."""
+    """The role of every column.
+
+    Args:
+        table: the table.
+        options: how labels are read.
+        image: the column of images, if it was given.
+        split: the column of the split, if it was given.
+        taken: the columns of labels.
+        group: the column of groups, if it was given.
+
+    Raises:
+        InputError: several columns can be the split, or one is named like a split and not understood.
+    """
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
     sample = {name: [cells[row].strip() for row in rows] for name, cells in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
@@ -182,14 +194,14 @@ def guess_roles(
     if image is None:
         free = [name for name in paths if name not in taken]
         image = _choose_image(free, maps, lambda name: bool(_existing(options.files, sample[name])))
+    if split is None:
+        split = _find_split(table, [name for name in sample if name not in (image, group, *taken)])
     guesses: dict[str, Guess] = {}
     for name, cells in sample.items():
         if name in (image, split):
             continue
         filled = [cell for cell in cells if cell]
-        if split is None and name not in taken and _is_split_column(filled):
-            split = name
-        elif name in maps:
+        if name in maps:
             guesses[name] = Guess("map", "its cells are files with few grey values")
         elif name in paths:
             guesses[name] = Guess("", "its cells name images")
@@ -198,9 +210,26 @@ def guess_roles(
     return Roles(image, split, guesses)
 
 
-def _is_split_column(cells: Sequence[str]) -> bool:
-    parts = {part_of(cell) for cell in dict.fromkeys(cells)}
-    return {"train", "test"} <= parts | ({"test"} if "query" in parts else set()) and "" not in parts
+def _find_split(table: Table, names: Sequence[str]) -> str | None:
+    """The column whose cells name training items, and validation or test items; None if there is none."""
+    parts: dict[str, list[str]] = {}
+    unclear: list[str] = []
+    for name in names:
+        counts = Counter(cell.strip() for cell in table.columns[name])
+        del counts[""]
+        words = {cell: part for cell in counts if (part := part_of(cell))}
+        share = sum(counts[word] for word in words) / max(counts.total(), 1)
+        if share >= _MIN_SHARE and "train" in words.values() and len(set(words.values())) > 1:
+            parts[name] = [part_of(cell) for cell in table.columns[name]]
+        elif counts and (SPLIT_NAMES.fullmatch(name) or (share == 1 and set(words.values()) == {"train"})):
+            unclear.append(name)
+    if unclear and not parts:  # raises
+        parts_of(table.columns[unclear[0]], table.where, table.path, unclear[0])
+    first, *others = parts or [None]
+    if other := next((name for name in others if parts[str(name)] != parts[str(first)]), None):
+        found = f"both '{first}' and '{other}' name training and test rows, and they differ"
+        raise InputError(str(table.path), found, hint=f"choose one: split={first}")
+    return first
 
 
 def guess_columns(names: Sequence[str], guesses: dict[str, Guess]) -> Guess:

@@ -59,13 +59,14 @@ def file(
             {age: number, "lat,lon": geo:0.5}; "auto" is guessed. null: the one column that can be a label.
         image: the column of image paths; null: found automatically.
         root: the folder that paths in the table are relative to; null: the folder of the table.
-        split: the column of train, test, query, val; null: found automatically, or else the split is drawn.
-        test: the share of test rows if the split is drawn.
+        split: the column of train, val, test, query; null: found automatically, or else the split is drawn. Without
+            test rows, the validation rows are evaluated.
+        test: the share of test rows, or of their groups, if the split is drawn; about so many are.
         group: a column, such as the person, whose values may not be both in training and in test.
         exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
             the same house, which would be found too easily. For labels that are not classes.
-        queries: how many test rows, drawn at random, are queries; 0: every row is a query against all others; null:
-            1,000 of more than 5,000 test rows, else 0.
+        queries: how many test rows, drawn by their images, are queries; 0: every row is a query against all others;
+            null: 1,000 of more than 5,000 test rows, else 0.
         missing: what to do with rows without an image file or without a label: "refuse", or "drop" and count them.
         scale: the unit of numbers: "std", their standard deviation over training rows; "range", from their 5th to their
             95th percentile, robust to outliers; or "none", unscaled.
@@ -98,14 +99,22 @@ def file(
     options = Options(*(files, scale, decimal, separator, order, classes, ignore, side, vectors, normalize, dim, seed))
     roles, specs = choose_columns(table, options, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
-    parts = items.parts
-    train_split = make_split(items, parts.train, parts.train[:0], items.excluded["train"])
-    query_rows = choose_queries(parts, queries, seed)
-    groups = None if group is None or not exclude_group else [cell.strip() for cell in table.columns[group]]
-    test_split = make_split(items, parts.test, query_rows, items.excluded["test"], groups)
-    if exclude_group and test_split.labels.class_ids is not None:
+    groups = items.groups if exclude_group else None
+    splits = {
+        part: make_split(items, part, query_rows, groups)
+        for part, query_rows in choose_queries(items, queries, seed).items()
+    }
+    train_split = splits["train"]
+    if exclude_group and train_split.labels.class_ids is not None:
         allowed = "needs labels that are not classes"
         raise InputError("exclude_group", f"the label {items.labels[0].name} is a class", allowed)
-    columns = describe_columns(table, roles, specs, items, test_split, given_image=image is not None, group=group)
+    columns = describe_columns(table, roles, specs, items, splits, given_image=image is not None, group=group)
     files.forget()
-    return Task(train_split, test_split, columns=columns, suggested=partial(suggest_config, roles, items))
+    return Task(
+        train_split,
+        splits.get("test"),
+        splits.get("val"),
+        val_groups=None if group is None and not items.shared_images else [items.groups[r] for r in items.parts.train],
+        columns=columns,
+        suggested=partial(suggest_config, roles, items),
+    )

@@ -9,13 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from contml import InputError
-from contml.data import draw_queries
+from contml._support.validation import as_rows
+from contml.data import draw, draw_queries
+from contml.data.draw import positions
 
 from .._readers.folders import Missing
-from .._readers.splits import part_of
+from .._readers.splits import TEST_PARTS, parts_of, queries_like
 from .cells import CellFiles
 from .columns import KINDS, Roles, Spec
-from .labels import Array, CaptionsLabel, Label, MapLabel, Options
+from .labels import Array, CaptionsLabel, ClassLabel, Label, MapLabel, Options
 from .reading import Table
 
 #: The mean label distance of a label is estimated on this many training rows.
@@ -25,12 +27,18 @@ _MANY, _QUERIES = 5_000, 1_000
 
 
 class Parts(NamedTuple):
-    """Rows of a table for training and testing, and how they were split, in words."""
+    """Rows of a table for training, validation and testing, and how they were split, in words."""
 
     train: Array
+    val: Array
     test: Array
     query: Array  # the test rows that are queries; empty: all are
     how: str
+
+    @property
+    def used(self) -> dict[str, Array]:
+        """The rows of each part; validation and test rows may be absent, but not both."""
+        return {"train": self.train} | {k: v for k, v in (("val", self.val), ("test", self.test)) if len(v)}
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,11 @@ class Items:
         paths: the image file of each row of the table.
         labels: its labels, read and fitted to the training rows.
         means: the mean label distance of each label; 1 where there is only one label.
-        parts: which rows are for training and for testing.
-        excluded: how many rows of "train" and of "test" were omitted, by reason.
+        parts: which rows are for training, validation and testing.
+        keys: the cell of the image and the cells of the labels of each row, by which queries are drawn.
+        texts: the cells of the labels of each row; of all rows of an image, if its captions were merged.
+        groups: what a validation split does not divide, for each row: its group, or its image.
+        excluded: how many rows of "train", "val" and "test" were omitted, by reason.
         omitted: all that was omitted, in words; "" for nothing.
     """
 
@@ -50,13 +61,30 @@ class Items:
     labels: Sequence[Label]
     means: Sequence[float]
     parts: Parts
+    keys: Sequence[str]
+    texts: Sequence[str]
+    groups: Sequence[str]
     excluded: Mapping[str, Mapping[str, int]]
     omitted: str
+
+    @property
+    def shared_images(self) -> bool:
+        """Whether training rows share an image; rows of a class of their own are not divided in any case."""
+        classes = [label for label in self.labels if isinstance(label, ClassLabel)]
+        if len(self.labels) == 1 and classes and not closed_set(classes[0], self.parts):
+            return False
+        return len({self.groups[row] for row in self.parts.train}) < len(self.parts.train)
 
     @property
     def weights(self) -> list[float]:
         """The factor of each label distance in their sum."""
         return [label.weight / mean for label, mean in zip(self.labels, self.means, strict=True)]
+
+
+def closed_set(label: ClassLabel, parts: Parts) -> bool:
+    """Whether a class of the rows that are evaluated is also in training."""
+    train, *others = ({label.values[row] for row in rows} for rows in parts.used.values())
+    return any(train & other for other in others)
 
 
 def read_items(
@@ -84,34 +112,36 @@ def read_items(
     for label in labels:
         problem = label.problem(int(label.present.argmin()))
         rows.drop(~label.present, f"without {label.content} in '{label.name}'", problem)
-    groups = paths
+    images = [files.key(cell) for cell in table.columns[column]]
+    groups = images
     if group is not None:
         groups = [cell.strip() for cell in table.column(group, "group")]
         rows.drop(np.array([not name for name in groups]), f"without a value in '{group}'", f"no {group}")
     shared = [c for label in labels if not isinstance(label, CaptionsLabel) for c in label.columns]
-    rows.merge_captions(paths, labels, [*shared, *(c for c in (roles.split, group) if c is not None)])
+    cells = [table.columns[c] for label in labels for c in label.columns]
+    texts = ["\t".join(row) for row in zip(*cells, strict=True)]
+    rows.merge_captions(paths, labels, [*shared, *(c for c in (roles.split, group) if c is not None)], texts)
     drawn = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
     if group is not None:
-        _refuse_shared(table, paths, drawn, "image")
+        _refuse_shared(table, images, drawn, "image")
     for label in labels:
         if isinstance(label, MapLabel):
             label.images = paths
-        unusable = ~label.usable(drawn.train, drawn.test)
+        unusable = ~label.usable(drawn.train, np.concatenate((drawn.val, drawn.test)))
         rows.drop(unusable, f"without {label.needs} in '{label.name}'", f"'{label.name}' {label.unusable}")
-    train, test_rows, query = (part[rows.usable[part]] for part in drawn[:3])
-    parts = Parts(train, test_rows, query, drawn.how)
-    rows.check_sizes(parts)
+    train, val, test_rows, query = (part[rows.usable[part]] for part in drawn[:4])
+    parts = Parts(train, val, test_rows, query, drawn.how)
+    rows.check_sizes(parts, drawn)
     for label in labels:
-        label.fit(train)
-    means = [_mean_distance(label, train, options.seed) for label in labels] if len(labels) > 1 else [1.0]
+        label.fit(parts.train)
+    keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
+    means = [_mean_distance(label, parts.train, keys, options.seed) for label in labels] if len(labels) > 1 else [1.0]
     if roles.split is None:  # rows that were omitted before the draw count as training rows
-        in_test = drawn.test
-        in_train = np.setdiff1d(np.arange(len(table)), in_test)
+        whole = {"train": np.setdiff1d(np.arange(len(table)), drawn.test), "val": drawn.val, "test": drawn.test}
     else:
-        named = np.array([part_of(cell) for cell in table.columns[roles.split]])
-        in_train, in_test = np.flatnonzero(named == "train"), np.flatnonzero(np.isin(named, ("test", "query")))
-    excluded = {"train": rows.excluded(in_train), "test": rows.excluded(in_test)}
-    return Items(paths, labels, means, parts, excluded, rows.omitted)
+        whole = _rows_of_parts(table, roles.split, np.arange(len(table)))
+    excluded = {part: rows.excluded(members) for part, members in whole.items()}
+    return Items(paths, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
 
 
 class _Rows:
@@ -155,15 +185,22 @@ class _Rows:
         problem = f"no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
         self.drop(absent, "without an image file", problem, f"paths are relative to {files.root}: set root")
 
-    def merge_captions(self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str]) -> None:
+    def merge_captions(
+        self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str], texts: list[str]
+    ) -> None:
         """Merge all rows of an image into one, where captions are labels: many tables have one row per caption.
 
-        `shared` are the columns that must be equal in all rows of an image.
+        Args:
+            paths: the image of each row.
+            labels: the labels.
+            shared: the columns that must be equal in all rows of an image.
+            texts: the cells of the labels of each row; those of merged rows are joined, in alphabetical order.
         """
         captions = [label for label in labels if isinstance(label, CaptionsLabel)]
         if not captions:
             return
         first_row: dict[str, int] = {}
+        merged: dict[int, list[str]] = {}
         for row in np.flatnonzero(self.usable).tolist():
             first = first_row.setdefault(paths[row], row)
             if first == row:
@@ -176,7 +213,10 @@ class _Rows:
                     raise InputError(f"{self.table.where(row)}: {name}", found, allowed)
             for label in captions:
                 label.merge(first, row)
+            merged.setdefault(first, [texts[first]]).append(texts[row])
             self.usable[row] = False
+        for first, cells in merged.items():
+            texts[first] = "\n".join(sorted(cells))
 
     def excluded(self, rows: Array) -> dict[str, int]:
         """How many of these rows were omitted, by reason."""
@@ -188,12 +228,15 @@ class _Rows:
         """What was omitted, in words; "" for nothing."""
         return ", ".join(f"{len(dropped):,} {reason}" for reason, dropped in self._dropped.items())
 
-    def check_sizes(self, parts: Parts) -> None:
-        """Refuse a part of fewer than three rows."""
-        if min(len(parts.train), len(parts.test)) < 3:
-            found = f"{len(parts.train)} training and {len(parts.test)} test rows, split {parts.how}"
+    def check_sizes(self, parts: Parts, named: Parts) -> None:
+        """Refuse fewer than three rows of a part, of those that were named or drawn."""
+        counts = {part: len(getattr(parts, part)) for part in named.used}
+        if min(counts.values()) < 3:
+            names = {"train": "training", "val": "validation"}
+            found = " and ".join(f"{count} {names.get(part, part)}" for part, count in counts.items())
             omitted = f"omitted: {self.omitted}" if self.omitted else ""
-            raise InputError(str(self.table.path), found, "must be at least 3 each", omitted)
+            got = f"{found} rows, split {parts.how}"
+            raise InputError(str(self.table.path), got, "must be at least 3 each", omitted)
 
 
 def _split(
@@ -205,7 +248,7 @@ def _split(
         parts = split_by_column(table, column, usable)
         # An image in both parts would be found by its pixels.
         _refuse_shared(table, groups, parts, what)
-        rows.check_sizes(parts)
+        rows.check_sizes(parts, parts)
         return parts
     if len(usable) < 6:
         omitted = f"omitted: {rows.omitted}" if rows.omitted else ""
@@ -214,66 +257,82 @@ def _split(
 
 
 def split_by_column(table: Table, column: str, rows: Array) -> Parts:
-    """The parts that a column names; rows with an empty cell and validation rows are not used.
+    """The parts that a column names; rows with an empty cell are not used.
 
     Raises:
-        InputError: an unknown part.
+        InputError: a cell that names no part, or no training rows, or none to test on.
     """
-    cells = table.column(column, "split")
-    named = np.array([part_of(cells[row]) for row in rows])
-    for row, part in zip(rows, named, strict=True):
-        if not part and cells[row].strip():
-            allowed = "must be train, test, query (a test row that is a query), val or empty (not used)"
-            raise InputError(f"{table.where(row)}: {column}", f"'{cells[row].strip()}'", allowed)
-    rest = int((named == "val").sum() + (named == "").sum())
-    how = f"by the column '{column}'" + (f", {rest:,} rows in neither part" if rest else "")
-    return Parts(rows[named == "train"], rows[(named == "test") | (named == "query")], rows[named == "query"], how)
+    named = _rows_of_parts(table, column, rows)
+    rest = len(rows) - sum(len(named[part]) for part in ("train", "val", "test"))
+    how = f"by the column '{column}'" + (f", {rest:,} rows in no part" if rest else "")
+    return Parts(named["train"], named["val"], named["test"], named["query"], how)
+
+
+def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
+    """The rows that a column names for each part; "test" are all test rows, "query" those that are queries."""
+    named = np.array(parts_of(table.column(column, "split"), table.where, table.path, column))[rows]
+    words = {"train": ("train",), "val": ("val",), "test": TEST_PARTS, "query": ("query",)}
+    return {part: rows[np.isin(named, own)] for part, own in words.items()}
 
 
 def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, what: str) -> Parts:
-    """Draw whole groups, such as persons or images, until about a share of the rows is for testing.
+    """Draw whole groups, such as persons or images, for testing, by a hash of their names.
 
     Raises:
         InputError: there are fewer than two groups.
     """
-    number: dict[str, int] = {}
-    group = np.array([number.setdefault(groups[row], len(number)) for row in rows])
-    if len(number) < 2:
+    keys = [groups[row] for row in rows]
+    distinct = len(set(keys))
+    if distinct < 2:
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
-    sizes = np.bincount(group)
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    cumulative = np.cumsum(sizes[order])
-    test_groups = 1 + int(np.abs(cumulative[:-1] - share * len(rows)).argmin())
-    testing = np.isin(group, order[:test_groups])
-    how = f"drawn, {share:.0%} for testing, no {what} in both (seed {seed})"
-    return Parts(rows[~testing], rows[testing], rows[:0], how)
+    testing = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, distinct // 2))
+    how = f"drawn, about {share:.0%} for testing, no {what} in both (seed {seed})"
+    return Parts(rows[~testing], rows[:0], rows[testing], rows[:0], how)
 
 
 def _refuse_shared(table: Table, groups: Sequence[str], parts: Parts, what: str) -> None:
-    """Refuse a split with a group in both parts."""
-    first = {groups[row]: row for row in parts.train}
-    for row in parts.test:
-        if groups[row] in first:
-            found = f"{what} '{groups[row]}' is in test here, in train in {table.where(first[groups[row]])}"
-            raise InputError(table.where(row), found, hint="give each to one of them")
+    """Refuse a split with a group in two parts."""
+    first: dict[str, tuple[str, int]] = {}
+    for part, rows in parts.used.items():
+        for row in rows:
+            other, earlier = first.setdefault(groups[row], (part, row))
+            if other != part:
+                found = f"{what} '{groups[row]}' is in {part} here, in {other} in {table.where(earlier)}"
+                raise InputError(table.where(row), found, hint="give each to one of them")
 
 
-def choose_queries(parts: Parts, queries: int | None, seed: int) -> Array:
-    """The positions of the queries among the test rows; empty: every row is a query."""
-    count, named = len(parts.test), len(parts.query)
-    if not named:
-        default = _QUERIES if count > _MANY else 0
-        return np.sort(np.asarray(draw_queries(default if queries is None else queries, count, seed), np.int64))
+def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Array]:
+    """The positions of the queries among the rows of each part; empty: every row is a query."""
+    parts = items.parts
+    if len(parts.query):
+        count, named = len(parts.test), len(parts.query)
+        if queries is not None:
+            raise InputError("queries", str(queries), hint=f"omit it: the split names {named} queries")
+        if named > count - 2:
+            raise InputError("queries", f"{named} of {count} test rows", "must leave at least 2 others to find")
+        none = parts.query[:0]
+        return {"train": none, "val": none, "test": np.flatnonzero(np.isin(parts.test, parts.query))}
+    counts = {part: _QUERIES if len(rows) > _MANY else 0 for part, rows in parts.used.items()}
     if queries is not None:
-        raise InputError("queries", str(queries), hint=f"omit it: the split names {named} queries")
-    if named > count - 2:
-        raise InputError("queries", f"{named} of {count} test rows", "must leave at least 2 others to find")
-    return np.flatnonzero(np.isin(parts.test, parts.query))
+        counts = dict.fromkeys(counts, queries)
+        if "test" in counts and "val" in counts:
+            counts["val"] = queries_like(queries, len(parts.test), len(parts.val))
+    return {
+        part: _drawn_queries([items.keys[row] for row in rows], 0 if part == "train" else counts[part], seed)
+        for part, rows in parts.used.items()
+    }
 
 
-def _mean_distance(label: Label, train: Array, seed: int) -> float:
-    """The mean label distance between some training rows, which normalizes the labels of a sum."""
-    sample = np.sort(np.random.default_rng(seed).choice(train, min(len(train), _SAMPLE), replace=False))
+def _drawn_queries(keys: Sequence[str], count: int, seed: int) -> Array:
+    order = sorted(range(len(keys)), key=lambda row: keys[row])  # several rows of an image in any order of the file
+    drawn = as_rows(draw_queries(count, [keys[row].partition("\t")[0] for row in order], seed), len(keys))
+    return np.sort(np.array([order[place] for place in drawn.tolist()], np.int64))
+
+
+def _mean_distance(label: Label, train: Array, keys: Sequence[str], seed: int) -> float:
+    """The mean label distance between some training rows, drawn by their cells, which normalizes a label of a sum."""
+    place = positions([keys[row] for row in train], seed, "mean label distance")
+    sample = np.sort(train[np.argsort(place, kind="stable")[:_SAMPLE]])
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:

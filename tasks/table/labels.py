@@ -17,6 +17,7 @@ from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels,
 from contml.labels.captions import tokens
 
 from .._readers.label_maps import check_shape, read_image_map, to_classes
+from .._readers.text import refuse_object
 from .._readers.word_vectors import word_vectors
 from .cells import CellFiles, Decimal, decimal_comma, is_missing, number, separator, texts
 from .reading import Table
@@ -24,6 +25,10 @@ from .reading import Table
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Scale = Literal["std", "range", "none"]
 
+#: With more different numbers than this, ordinal labels need whole numbers that repeat.
+_MOST_LEVELS = 20
+#: From this share of different values on, a column hardly repeats.
+_NEARLY_ALL = 0.9
 #: Two maps with more than this share of labelled pixels have labelled pixels in common; others may have no distance.
 _LABELLED = 0.5
 
@@ -61,6 +66,8 @@ class Label:
     takes: ClassVar[tuple[int, int | None]] = (1, 1)
     #: In words: what a row needs to be `present`, what to be `usable`, and the error of a row that is not usable.
     content: ClassVar[str] = "a value"
+    #: Whether a cell is a text or a list of texts, so that an object of JSON in it would be compared as a text.
+    holds_text: ClassVar[bool] = False
     needs: ClassVar[str] = ""
     unusable: ClassVar[str] = ""
     values: Any
@@ -73,7 +80,12 @@ class Label:
             allowed = f"{least}" if most == least else f"{least} to {most}"
             raise InputError(f"labels: {self.name}={self.kind}", f"{len(columns)} columns", f"must be {allowed}")
         self.present: Array = np.ones(len(table), dtype=bool)
-        self._read([table.column(column, f"the label {self.name}") for column in columns])
+        cells = [table.column(column, f"the label {self.name}") for column in columns]
+        if self.holds_text:
+            for column, texts_of_column in zip(columns, cells, strict=True):
+                for row, cell in enumerate(texts_of_column):
+                    refuse_object(cell, f"{table.where(row)}: {column}", f"the kind {self.kind}")
+        self._read(cells)
         del self.table  # its other columns need not stay in memory
 
     def _read(self, cells: list[list[str]]) -> None:
@@ -112,6 +124,7 @@ class ClassLabel(Label):
     """Any text or number: the label distance is 0 between equal values, else 1."""
 
     kind = "class"
+    holds_text = True
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values = [cell.strip() for cell in cells[0]]
@@ -145,9 +158,11 @@ class OrdinalLabel(Label):
         if levels is None:
             comma = decimal_comma(list(used), self.options.decimal, self.table.delimiter)
             order = {value: number(value, comma) for value in used}
-            if any(found is None for found in order.values()):
+            if word := next((value for value, found in order.items() if found is None), None):
                 hint = f"give their order, lowest first: levels={{{self.name}: [{', '.join(sorted(used)[:5])}]}}"
-                raise InputError(f"{self.table.path}: {self.name}", f"levels in words ({_examples(used)})", hint=hint)
+                where = f"{self.table.where(self.values.index(word))}: {self.name}"
+                raise InputError(where, f"levels in words ({_examples(used)})", "must be numbers", hint)
+            self._refuse_measured(order)
             levels = sorted(used, key=lambda value: order[value] or 0.0)
         self.levels = levels
         for row, value in enumerate(self.values):
@@ -166,11 +181,23 @@ class OrdinalLabel(Label):
         shown = self.levels if len(self.levels) < 8 else [*self.levels[:3], "…", self.levels[-1]]
         return f"{len(self.levels)} levels: {' < '.join(shown)}"
 
+    def _refuse_measured(self, order: dict[str, float | None]) -> None:
+        """Refuse numbers that are an amount rather than a level: their ranks say nothing of their differences."""
+        fraction = next((value for value, found in order.items() if not (found or 0.0).is_integer()), None)
+        distinct, rows = len(order), int(self.present.sum())
+        if distinct > _MOST_LEVELS and (fraction is not None or distinct >= _NEARLY_ALL * rows):
+            first = next(iter(order)) if fraction is None else fraction
+            where = f"{self.table.where(self.values.index(first))}: {self.name}"
+            got = f"'{first}', one of {distinct:,} different numbers in {rows:,} rows"
+            hint = f"set the kind {self.name}=number, or give levels"
+            raise InputError(where, got, f"ordinal needs at most {_MOST_LEVELS} levels, or levels that repeat", hint)
+
 
 class TagsLabel(Label):
     """A list of tags, a;b;c or a JSON list, [] for none: the label distance is 1 - shared tags / all tags of both."""
 
     kind = "tags"
+    holds_text = True
 
     def _read(self, cells: list[list[str]]) -> None:
         tag_separator = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
@@ -203,6 +230,7 @@ class CaptionsLabel(Label):
     """Texts, in one or several columns or a JSON list: the label distance is the Word Mover's Distance."""
 
     kind = "captions"
+    holds_text = True
     takes = (1, None)
     content = "a caption"
     needs = "a word that has a vector"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from contml._support.text import number
 from contml.data import Split
 
 from .columns import Roles, Spec, pair_up
-from .items import Items
+from .items import Items, Parts, closed_set
+from .labels import ClassLabel, Label
 from .reading import Table
 
 #: With more training rows than this, finding the nearest by label takes too long, so batches are drawn uniformly.
@@ -17,7 +19,14 @@ _MAX_ROWS, _MAX_ROWS_BY_KIND = 50_000, {"captions": (20_000, 3_000), "map": (20_
 
 
 def describe_columns(
-    table: Table, roles: Roles, specs: list[Spec], items: Items, test: Split, *, given_image: bool, group: str | None
+    table: Table,
+    roles: Roles,
+    specs: list[Spec],
+    items: Items,
+    splits: Mapping[str, Split],
+    *,
+    given_image: bool,
+    group: str | None,
 ) -> list[list[str]]:
     """How every column was read, why, and its values: rows of texts, a header first.
 
@@ -26,7 +35,7 @@ def describe_columns(
         roles: its columns of images and of the split, and the guess for every other column.
         specs: its labels.
         items: the items of the table.
-        test: the test split.
+        splits: the splits by name.
         given_image: whether the column of images was given, not found.
         group: the column of groups.
     """
@@ -42,15 +51,31 @@ def describe_columns(
         kind, scale = spec.kind, ""
         if len(specs) > 1:
             kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        lines.append([label.name, kind, spec.why, label.describe() + scale])
-    queries = "all" if test.queries is None else f"{len(test.queries):,}"
-    sizes = f"{len(items.parts.train):,} for training, {len(test):,} for testing, {queries} of them queries"
-    lines.append([roles.split or group or "", "split", items.parts.how, sizes])
+        values = label.describe() + scale + _classes_without_items(label, items.parts)
+        lines.append([label.name, kind, spec.why, values])
+    sizes = [f"{len(items.parts.train):,} for training"]
+    for part, use in (("val", "validation"), ("test", "testing")):
+        if part in splits:
+            queries = splits[part].queries
+            count = "all" if queries is None else f"{len(queries):,}"
+            sizes.append(f"{len(splits[part]):,} for {use}, {count} of them queries")
+    lines.append([roles.split or group or "", "split", items.parts.how, ", ".join(sizes)])
     used = {group, *(column for spec in specs for column in spec.columns)}
     for name, guess in pair_up(roles.guesses).items():
         if not {name, *name.split(",")} & used:
             lines.append([name, "not used", guess.why, f"could be {guess.kind}" if guess.kind else ""])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
+
+
+def _classes_without_items(label: Label, parts: Parts) -> str:
+    """The training classes without a row to evaluate, where other training classes have some; "" if there are none."""
+    if not isinstance(label, ClassLabel) or not closed_set(label, parts):
+        return ""
+    part = "test" if len(parts.test) else "val"
+    found = {label.values[row] for row in getattr(parts, part)}
+    absent = sorted({label.values[row] for row in parts.train} - found)
+    names = ", ".join([*absent[:5], *(["…"] if len(absent) > 5 else [])])
+    return f"; no {part} item of class {names} ({len(absent):,} such)" if absent else ""
 
 
 def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[str]]:
@@ -62,7 +87,7 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in found.items() if value]
     rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
-        classes = min(16, len(class_ids.unique()), rows // 2)
+        classes = min(16, len(set(class_ids.tolist())), rows // 2)
         return "table/classes", [*changes, f"sampler.classes={classes}", f"sampler.instances={min(6, rows // classes)}"]
     batch, neighbours = min(100, rows), min(5, rows - 1)
     limits = [

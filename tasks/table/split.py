@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +21,16 @@ from .items import Items
 from .labels import Array, CaptionsLabel, MapLabel
 
 
-def make_split(
-    items: Items, rows: Array, queries: Array, excluded: Mapping[str, int], groups: Sequence[str] | None = None
-) -> Split:
-    """A split of some rows of a table.
+def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | None = None) -> Split:
+    """The training, validation or test split of a table.
 
     Args:
         items: the items of the table.
-        rows: the rows of the table that are in the split.
-        queries: the positions of the queries among these rows; empty: every row is a query.
-        excluded: how many rows were omitted, by reason.
+        part: "train", "val" or "test".
+        queries: the positions of the queries among its rows; empty: every row is a query.
         groups: the group of each row of the table, where the gallery of a query excludes its own group.
     """
+    rows = items.parts.used[part]
     names = [items.paths[row] for row in rows]
     space = _label_space(items, rows)
     query_rows, gallery = query_split(queries.tolist(), len(rows))
@@ -44,8 +42,9 @@ def make_split(
         labels=space,
         queries=query_rows,
         gallery=gallery,
-        excluded=excluded,
+        excluded=items.excluded[part],
         groups=None if groups is None else numbers,
+        label_texts=[items.texts[row] for row in rows],
         renderer=_renderer(items, rows, space),
         explainer=_explainer(items, rows, names),
     )

@@ -418,13 +418,13 @@ def test_splits_whose_parts_do_not_fit(options, got):
 
 
 def test_random_queries():
-    assert draw_queries(0, 5, seed=0) == []
-    rows = draw_queries(3, 5, seed=1)
+    assert draw_queries(0, "abcde", seed=0) == []
+    rows = draw_queries(3, "abcde", seed=1)
     assert len({*rows}) == 3
-    assert rows == draw_queries(3, 5, seed=1) != draw_queries(3, 5, seed=2)
-    for count, items, most in ((4, 5, 3), (-1, 5, 3), (1, 1, 0)):
+    assert rows == draw_queries(3, "abcde", seed=1) != draw_queries(3, "abcde", seed=2)
+    for count, names, most in ((4, "abcde", 3), (-1, "abcde", 3), (1, "a", 0)):
         with refuses("queries", str(count), f"0 to {most}"):
-            draw_queries(count, items, seed=0)
+            draw_queries(count, names, seed=0)
 
 
 SCRIPT = """

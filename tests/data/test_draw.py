@@ -1,0 +1,110 @@
+"""Draws by a hash: an item's part depends on its own key, the seed and the share, not on the other items."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from support.refusals import refuses
+
+from contml.data.draw import draw, draw_queries, folds, positions
+
+KEYS = [f"images/{number}.jpg" for number in range(400)]
+keys_of = st.lists(st.text(max_size=5), min_size=1, max_size=60, unique=True)
+
+
+def parts(keys, *arguments, **options):
+    return dict(zip(keys, draw(keys, *arguments, **options).tolist(), strict=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), keys=keys_of, share=st.floats(0.05, 0.5), seed=st.integers(0, 2**32))
+def test_other_items_never_change_the_part_of_an_item(data, keys, share, seed):
+    # 40 items for each part, so that neither is too small.
+    of_position = dict(zip(KEYS, positions(KEYS, seed, "test").tolist(), strict=True))
+    inside = [key for key in KEYS if of_position[key] < share][:5]
+    outside = [key for key in KEYS if of_position[key] >= share][:5]
+    if len(inside) < 5:
+        return
+    base = [*inside, *outside, *(key for key in keys if key not in KEYS)]
+    before = parts(base, share, seed, "test", least=5)
+    kept = [key for key in base if key in (*inside, *outside) or data.draw(st.booleans())]
+    after = parts(data.draw(st.permutations([*kept, *KEYS[300:310]])), share, seed, "test", least=5)
+    assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
+
+
+@settings(max_examples=60, deadline=None)
+@given(keys=keys_of, least=st.integers(1, 5), share=st.floats(0.01, 0.99), seed=st.integers(0, 9))
+def test_no_part_is_too_small(keys, least, share, seed):
+    if len(keys) < 2 * least:
+        with refuses("test", got=f"{len(keys)} different", allowed=f"{2 * least}"):
+            draw(keys, share, seed, "test", least=least)
+        return
+    drawn = draw([*keys, *keys], share, seed, "test", least=least)
+    assert np.array_equal(drawn[: len(keys)], drawn[len(keys) :])  # equal keys stay together
+    assert least <= drawn[: len(keys)].sum() <= len(keys) - least
+
+
+@settings(max_examples=60, deadline=None)
+@given(share=st.floats(0.02, 0.5), seed=st.integers(0, 99))
+def test_folds_have_no_key_in_common(share, seed):
+    found = np.array([draw(KEYS, share, seed, "validation", fold=fold) for fold in range(folds(share))])
+    assert found.sum(0).max() == 1
+    with refuses("fold", got=str(len(found)), allowed=f"0 to {len(found) - 1}"):
+        draw(KEYS, share, seed, "validation", fold=len(found))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 10, 20])
+def test_folds_cover_all_keys(count):
+    assert folds(1 / count) == count
+    found = np.array([draw(KEYS, 1 / count, 0, "validation", fold=fold) for fold in range(count)])
+    assert found.sum(0).tolist() == [1] * len(KEYS)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.3, 3), (0.35, 2), (0.15, 6), (0.4, 2), (0.5, 2)])
+def test_shares_that_do_not_divide_one(share, count):
+    assert folds(share) == count
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 0.9])
+def test_a_share_is_approximate(share):
+    names = [f"person {number}" for number in range(4000)]
+    for seed in range(5):
+        assert abs(draw(names, share, seed, "test").mean() - share) < 4 * math.sqrt(share * (1 - share) / 4000)
+
+
+def test_draws_of_different_purposes_and_seeds_are_independent():
+    names = [f"person {number}" for number in range(4000)]
+    for other in (draw(names, 0.5, 0, "validation"), draw(names, 0.5, 1, "test")):
+        assert abs((draw(names, 0.5, 0, "test") == other).mean() - 0.5) < 0.04
+
+
+def test_positions_are_the_same_on_every_machine():
+    assert positions(["a", "images/ü.jpg", "\udcff"], 0, "test").tolist() == [
+        0.9292277274430197,
+        0.45080164199095946,
+        0.41121628128724136,
+    ]
+    assert np.flatnonzero(draw([f"{n}.jpg" for n in range(30)], 0.2, 7, "test")).tolist() == [5, 10, 13, 21]
+
+
+@settings(max_examples=60, deadline=None)
+@given(count=st.integers(0, 18), extra=st.text(max_size=8), seed=st.integers(0, 99), data=st.data())
+def test_another_item_changes_at_most_one_query(count, extra, seed, data):
+    names = KEYS[:20]
+    before = {names[row] for row in draw_queries(count, names, seed)}
+    assert len(before) == count
+    more = data.draw(st.permutations([*names, extra]))
+    after = {more[row] for row in draw_queries(count, more, seed)}
+    assert len(after) == count
+    assert len(before - after) <= 1
+
+
+def test_a_wrong_share():
+    for share in (0, 1, -0.1, 1.5):
+        with refuses("share", got=str(share), allowed="between 0 and 1"):
+            draw(KEYS, share, 0, "test")
+    with refuses("fold", got="-1"):
+        draw(KEYS, 0.5, 0, "test", fold=-1)

@@ -1,0 +1,435 @@
+"""Selection: the validation split chooses the weights and stops training early; the test split chooses nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.miniature import Flat, small_trainer, squares
+from support.processes import run_two
+from support.refusals import refuses
+from support.runs import from_text, kill_at
+
+from contml.evaluation.results import Curve, Evaluation
+from contml.experiment import evaluate_run, read_evaluation, report_run, resume, train
+from contml.labels import VectorLabels
+from contml.runs import create
+from contml.training import Training
+from contml.training.checkpoint import load_weights
+from contml.training.selection import BestWeights
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+
+
+def assert_equal(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def validation(seed=2, broken=()):
+    """A validation split whose labels say nothing: its metric goes up and down."""
+    split = squares(16, seed=seed, broken=broken)
+    places = torch.rand(16, 2, generator=torch.Generator().manual_seed(seed))
+    return replace(split, labels=VectorLabels(places))
+
+
+def without_speed(run):
+    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
+
+
+# -- what is best ------------------------------------------------------------------------------------------------------
+
+
+def evaluations(values, better="lower"):
+    name, k = ("label_distance", 10) if better == "lower" else ("recall", 1)
+    for epoch, value in enumerate(values):
+        curve = Curve(name, better, [value] * k, [1.0] * k, [0.0] * k)
+        queries = torch.full((4,), value, dtype=torch.float64) + torch.arange(4) * (1 + epoch)
+        yield Evaluation("", 4, 4, {name: curve}, 0.0), SimpleNamespace(values=queries), epoch
+
+
+@pytest.mark.parametrize(
+    ("better", "values", "best", "since"),
+    [
+        ("lower", [3.0, 2.0, 2.5, 1.0], 3, 0),
+        ("lower", [3.0, 2.0, 2.5, 2.0], 1, 2),  # of equal results the first
+        ("lower", [1.0, 1.0, 1.0], 0, 2),
+        ("higher", [0.1, 0.3, 0.2], 1, 1),
+        ("higher", [0.1, 0.1, 0.2], 2, 0),
+        ("lower", [math.nan, 2.0, 3.0], 1, 1),
+        ("lower", [2.0, math.nan, 1.0], 2, 0),
+        ("higher", [0.2, math.nan, math.nan], 0, 2),
+    ],
+)
+def test_the_first_of_the_best_results_is_kept(better, values, best, since):
+    kept = BestWeights()
+    for evaluation, ranking, epoch in evaluations(values, better):
+        kept.update(evaluation, ranking, epoch, {"w": torch.tensor(float(epoch))})
+    assert (kept.epoch, kept.since, kept.weights["w"].item()) == (best, since, best)
+    assert not kept.stopped
+    summary = kept.summary()
+    assert summary.metric == ("label_distance@10" if better == "lower" else "recall@1")
+    assert summary.queries == 4
+    assert summary.best == values[best]
+    if not since:  # the best are the last
+        assert (summary.difference, summary.interval) == (0.0, None)
+
+
+def test_the_interval_of_the_difference_is_paired():
+    kept = BestWeights()
+    rankings = []
+    for evaluation, ranking, epoch in evaluations([2.0, 1.0, 4.0]):
+        rankings.append(ranking.values)
+        kept.update(evaluation, ranking, epoch, {})
+    summary = kept.summary()
+    difference = [float(a - b) for a, b in zip(rankings[1], rankings[2], strict=True)]
+    mean = sum(difference) / 4
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in difference) / 3)
+    assert summary.difference == pytest.approx(mean)
+    assert summary.interval == pytest.approx(1.96 * deviation / 2)
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+def test_patience_counts_evaluations_without_a_better_result(patience):
+    kept = BestWeights(patience)
+    stopped = []
+    for evaluation, ranking, epoch in evaluations([3.0, 2.0, 2.5, 1.9, 2.0, 1.9, 2.2]):
+        kept.update(evaluation, ranking, epoch, {})
+        stopped.append(kept.stopped)
+    assert stopped.index(True) == {1: 2, 2: 5, 3: 6}[patience]
+
+
+def test_options():
+    with refuses("patience", got="3", hint="select=val"):
+        Training(select="none", patience=3)
+    with refuses("patience", got="0"):
+        Training(patience=0)
+    for share in (0, 0.6, -1):
+        with refuses("val_share", got=str(share)):
+            Training(val_share=share)
+    assert Training(val_share=0.15, val_fold=5).val_fold == 5
+    for share, fold, last in ((0.1, 10, 9), (0.15, 6, 5), (0.35, 2, 1), (0.5, -1, 1)):
+        with refuses("val_fold", got=str(fold), allowed=f"0 to {last}"):
+            Training(val_share=share, val_fold=fold)
+
+
+# -- in training -------------------------------------------------------------------------------------------------------
+
+
+def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=5, evaluate_every=2, val=validation())
+    seen = {}
+    update = trainer.best.update
+
+    def remember(evaluation, ranking, epoch, state):
+        seen[epoch] = {name: value.clone() for name, value in state.items()}
+        return update(evaluation, ranking, epoch, state)
+
+    trainer.best.update = remember
+    trainer.fit()
+    assert {path.name for path in trainer.run.checkpoints.iterdir()} == {
+        "best.safetensors",
+        "last.safetensors",
+        "state.safetensors",
+    }
+    rows = [row for row in trainer.run.rows() if row["event"] == "evaluation"]
+    assert [(row["epoch"], row["split"]) for row in rows] == [(epoch, "val") for epoch in (0, 2, 4, 5)]
+    best = min(rows, key=lambda row: row["label_distance@10"])["epoch"]
+    assert (trainer.best.epoch, trainer.best.value) == (best, min(row["label_distance@10"] for row in rows))
+    found, saved = load_weights(trainer.run.checkpoints / "best.safetensors")
+    assert saved["epoch"] == best
+    assert_equal(found, seen[best])
+    assert_equal(found, trainer.best.weights)
+    last, saved = load_weights(trainer.run.checkpoints / "last.safetensors")
+    assert saved["epoch"] == 5
+    assert_equal(last, weights(trainer))
+
+
+def test_the_test_split_is_not_read_in_training():
+    trainer = small_trainer(epochs=1, val=validation())
+    read = []
+    evaluate = trainer.evaluate
+    trainer.evaluate = lambda split: read.append(split) or evaluate(split)
+    trainer.fit()
+    assert [*trainer.watched] == ["val"]
+    assert read == [trainer.watched["val"]] * 2
+
+
+@pytest.mark.parametrize("options", [{"select": "none"}, {"select": "none", "val": validation()}, {}])
+def test_without_a_validation_split_no_weights_are_best(tmp_path, options):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=1, **options)
+    trainer.fit()
+    assert trainer.best is None
+    assert {path.name for path in trainer.run.checkpoints.iterdir()} == {"last.safetensors", "state.safetensors"}
+    assert {row["split"] for row in trainer.run.rows() if row["event"] == "evaluation"} == {"test"}
+    again = small_trainer(trainer.run, epochs=1, **options)
+    again.resume()
+    assert again.finished
+
+
+def stopping(run=None, **options):
+    return small_trainer(run, epochs=9, batches=3, patience=2, val=validation(), **options)
+
+
+def test_it_stops_early_and_resumes_bit_for_bit(tmp_path):
+    whole = stopping(create(tmp_path, "whole"))
+    whole.fit()
+    expected = weights(whole)
+    stop = whole.epoch
+    assert 2 < stop < 8  # some epochs before it, and some that are omitted
+    assert whole.best.epoch == stop - 2
+    assert whole.finished
+    rows = without_speed(whole.run)
+    assert [row["epoch"] for row in rows if row["event"] == "stop"] == [stop]
+    assert rows[-1]["event"] == "stop"
+    for killed_at in range(3 * stop):
+        for minutes in (0.0, 10.0):  # a checkpoint after every step, or at the ends of epochs alone
+            run = create(tmp_path, "killed")
+            kill_at(stopping(run, checkpoint_minutes=minutes), *divmod(killed_at, 3))
+            rest = stopping(run)
+            rest.resume()
+            rest.fit()
+            assert_equal(weights(rest), expected)
+            assert_equal(rest.best.weights, whole.best.weights)
+            assert rest.best.summary() == whole.best.summary()
+            assert without_speed(run) == rows
+            for name in ("best", "last"):
+                assert (run.checkpoints / f"{name}.safetensors").read_bytes() == (
+                    whole.run.checkpoints / f"{name}.safetensors"
+                ).read_bytes()
+    again = stopping(whole.run)
+    again.resume()
+    assert again.finished
+    again.fit()
+    assert without_speed(whole.run) == rows
+    assert_equal(weights(again), expected)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
+    """Also between best.safetensors and the state, which are two files."""
+    whole = stopping(create(tmp_path, "whole"))
+    whole.fit()
+    from contml.training import checkpoint
+
+    written = []
+    original = checkpoint.write
+
+    def write_or_die(path, make):
+        written.append(path.name)
+        if len(written) == number:
+            raise Killed
+        original(path, make)
+
+    run = create(tmp_path, "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write", write_or_die)
+        with pytest.raises(Killed):
+            stopping(run).fit()
+    rest = stopping(run)
+    rest.resume()
+    rest.fit()
+    assert_equal(weights(rest), weights(whole))
+    assert_equal(rest.best.weights, whole.best.weights)
+    assert rest.best.summary() == whole.best.summary()
+    assert without_speed(run) == without_speed(whole.run)
+    for name in ("best", "last", "state"):
+        path = f"{name}.safetensors"
+        assert (run.checkpoints / path).read_bytes() == (whole.run.checkpoints / path).read_bytes()
+
+
+def test_resume_without_the_best_weights_is_refused(tmp_path):
+    run = create(tmp_path, "run")
+    kill_at(stopping(run), 2, 1)
+    (run.checkpoints / "best.safetensors").unlink()
+    with refuses(str(run.checkpoints / "best.safetensors"), got="no such checkpoint"):
+        stopping(run).resume()
+
+
+def test_broken_validation_images_are_skipped(tmp_path):
+    trainer = small_trainer(create(tmp_path, "run"), epochs=3, broken="skip", val=validation(broken=(3, 8)))
+    trainer.fit()
+    evaluation, ranking, missing = trainer.evaluate(trainer.watched["val"])
+    assert missing.tolist() == [3, 8]
+    assert evaluation.skipped == 2
+    assert len(ranking.values) == 14
+    assert trainer.best.summary().queries == 14
+    assert {"square 3", "square 8"} <= {*trainer.images.left_out}
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path):
+    # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
+    alone = stopping(model=Flat().double())
+    alone.fit()
+    script = (
+        "import os, sys; from test_best_weights import *\n"
+        f"os.chdir('{tmp_path}')\n"
+        "trainer = stopping(model=Flat().double()); trainer.fit()\n"
+        "rank = str(trainer.accelerator.process_index)\n"
+        "torch.save(trainer.best.weights, 'best' + rank)\n"
+        "open('epochs' + rank, 'w').write(f'{trainer.epoch} {trainer.best.epoch}')\n"
+    )
+    run_two(script, seconds=120)
+    for rank in "01":
+        assert (tmp_path / f"epochs{rank}").read_text() == f"{alone.epoch} {alone.best.epoch}"
+        found = torch.load(tmp_path / f"best{rank}")
+        for name, value in alone.best.weights.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+
+
+# -- in a run ----------------------------------------------------------------------------------------------------------
+
+
+def experiment(folder, *overrides):
+    return from_text(folder, True, "loss: {name: contrastive, margin: 0.5}", *overrides)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return train(experiment(folder, "training.epochs=4", "training.evaluate_every=1"), folder / "runs")
+
+
+@pytest.fixture
+def restored(finished):
+    """The finished run; its config is restored after the test."""
+    text = finished.config.read_text()
+    yield finished
+    finished.config.write_text(text)
+
+
+def test_the_best_weights_are_the_result(finished):
+    run = finished
+    rows = [row for row in run.rows() if row["event"] == "evaluation"]
+    assert {row["split"] for row in rows} == {"val"}
+    best = max(rows, key=lambda row: row["recall@1"])
+    result = read_evaluation(run)
+    assert (result.split, result.checkpoint, result.epoch, result.epochs) == ("test", "best", best["epoch"], 4)
+    chosen = result.selection
+    assert (chosen.metric, chosen.best, chosen.last) == ("recall@1", best["recall@1"], rows[-1]["recall@1"])
+    assert chosen.difference == pytest.approx(chosen.best - chosen.last)
+    saved = run.evaluation().read_bytes(), run.embeddings("test").read_bytes()
+    assert evaluate_run(run.folder, trust=True) == result
+    assert (run.evaluation().read_bytes(), run.embeddings("test").read_bytes()) == saved
+    # Other weights have files of their own.
+    last = evaluate_run(run.folder, checkpoint="last", trust=True)
+    assert (last.checkpoint, last.epoch) == ("last", 4)
+    assert (run.evaluation().read_bytes(), run.embeddings("test").read_bytes()) == saved
+    assert json.loads(run.evaluation("last").read_text())["checkpoint"] == "last"
+    assert run.embeddings("test", "last").exists()
+    page = (run.folder / "report.html").read_text()
+    assert report_run(run.folder, trust=True).read_text() == page
+
+
+def test_select_none_trains_on_all_items_and_keeps_the_last_weights(tmp_path):
+    made = experiment(tmp_path, "training.select=none")
+    assert len(made.build_task().train) == 24
+    assert len(experiment(tmp_path).build_task().train) < 24
+    run = train(made, tmp_path / "runs")
+    result = read_evaluation(run)
+    assert (result.split, result.checkpoint, result.epoch, result.selection) == ("test", "last", 2, None)
+    assert "selection" not in json.loads(run.evaluation().read_text())
+    assert {row["split"] for row in run.rows() if row["event"] == "evaluation"} == {"test"}
+    assert not (run.checkpoints / "best.safetensors").exists()
+    with refuses(str(run.checkpoints / "best.safetensors"), got="no such checkpoint"):
+        evaluate_run(run.folder, checkpoint="best", trust=True)
+
+
+def test_a_validation_split_too_small_for_its_choice_is_said(finished):
+    result = read_evaluation(finished)
+    chosen = result.selection
+    small = result.epoch < 4 and abs(chosen.difference) <= (chosen.interval or 0)
+    assert bool(result.doubt) == (small or (result.epoch < 4 and chosen.interval is None))
+    for epoch, interval, words in ((2, 0.5, "2 from epoch 4"), (2, 0.05, ""), (4, None, ""), (2, None, "too small")):
+        one = replace(result, epoch=epoch, selection=replace(chosen, difference=0.1, interval=interval))
+        assert words in one.doubt
+        assert bool(words) == bool(one.doubt)
+
+
+def test_runs_that_differ_in_the_seed_of_training_have_the_same_splits(tmp_path):
+    found = [experiment(tmp_path, f"seed={seed}").build_task() for seed in (0, 1)]
+    assert list(found[0].val.names) == list(found[1].val.names)
+    other = experiment(tmp_path, "training.val_fold=1").build_task()
+    assert not {*other.val.names} & {*found[0].val.names}
+
+
+# -- changed configs and finished runs ---------------------------------------------------------------------------------
+
+
+def edited(run, old, new):
+    """The run folder, with another text in its config."""
+    text = run.config.read_text()
+    assert text.count(old) == 1
+    run.config.write_text(text.replace(old, new))
+    return run.folder
+
+
+@pytest.mark.parametrize("command", [evaluate_run, report_run, resume])
+@pytest.mark.parametrize(
+    ("old", "new", "got"),
+    [
+        ("margin: 0.5", "margin: 0.6", "loss.margin: 0.5 -> 0.6"),
+        ("normalize: false", "normalize: true", "model.normalize: false -> true"),
+        ("classes: true", "classes: true\n  note: 3", "task.note"),
+        ("val_share: 0.1", "val_share: 0.2", "training.val_share: 0.1 -> 0.2"),
+        ("select: val", "select: none", "training.select"),
+    ],
+)
+def test_an_edited_config_is_refused(restored, command, old, new, got):
+    folder = edited(restored, old, new)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    if "note" in new:
+        with refuses("task.note"):
+            command(folder, trust=True)
+    else:
+        with refuses(str(restored.config), got=got, hint="restore it"):
+            command(folder, trust=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_run_says_how_it_can_be_trained_longer(restored):
+    said = []
+    assert resume(restored.folder, trust=True, on_finished=said.append).folder == restored.folder
+    last = restored.checkpoints / "last.safetensors"
+    command = f"contml train {restored.config} model.weights={last}"
+    assert len(said) == 1
+    assert "finished, after 4 epochs" in said[0]
+    assert command in said[0]
+    folder = edited(restored, "epochs: 4", "epochs: 9")
+    with refuses(str(restored.config), got="training.epochs: 4 -> 9", hint=command):
+        resume(folder, trust=True)
+
+
+def test_a_new_run_from_the_weights_of_another(restored, tmp_path):
+    last = restored.checkpoints / "last.safetensors"
+    longer = experiment(tmp_path, f"model.weights={last}")
+    model = longer.build_model(longer.build_task())
+    assert_equal(model.state_dict(), load_file(last))
+    for option, value in (("dim", 5), ("normalize", "true")):
+        with refuses(f"weights {last}", got=f"trained with {option}=", hint=f"set model.{option}="):
+            changed = experiment(tmp_path, f"model.weights={last}", f"model.{option}={value}")
+            changed.build_model(changed.build_task())
+
+
+def test_resume_of_a_trained_run_without_its_state_is_refused(restored):
+    path = restored.checkpoints / "state.safetensors"
+    content = path.read_bytes()
+    path.unlink()
+    try:
+        with refuses(str(restored.checkpoints), got="state.safetensors", hint="new run"):
+            resume(restored.folder, trust=True)
+    finally:
+        path.write_bytes(content)
