@@ -78,6 +78,7 @@ def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_agai
     assert not job.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_not_a_failed_trial(folder):
     overrides = ["task=support.sweeps:failing_task", "task.dies=true"]
     with refuses("runs/own/sweep/trial_000", "exit status 9", hint="trial_000.log"):
