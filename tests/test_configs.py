@@ -39,6 +39,7 @@ SMALL = {
         "task.images=Flicker8k_Dataset",
         "task.train=Flickr_8k.trainImages.txt",
         "task.test=Flickr_8k.testImages.txt",
+        "task.val=Flickr_8k.devImages.txt",
         "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],

@@ -96,7 +96,7 @@ def test_your_own_table(contml, tmp_path):
     from support.tables import dials, write_table
 
     write_table(tmp_path / "items.csv", dials(tmp_path, 40))
-    small = ["training.epochs=1", "sampler.batch_size=6", "sampler.anchors_per_batch=2", "images.resize=32"]
+    small = ["training.epochs=1", "sampler.batch_size=12", "sampler.anchors_per_batch=2", "images.resize=32"]
     small += ["images.crop=32", "task.queries=0"]
     tries = ["--try", "model.dim=4,8", "--label", "reading=number"]
     status, out, err = contml("sweep", "--data", "items.csv", *small, *tries)
@@ -116,7 +116,7 @@ def test_every_option_is_on_the_page_and_its_commands_are_understood(contml, tra
     assert command.epilog
     for option in set(re.findall(r"--[a-z]+", out)) - {"--help"}:
         assert f"`{option}" in page, option
-    commands = re.findall(r"^contml (sweep \w.*?)(?:  #.*)?$", page, re.MULTILINE)
+    commands = re.findall(r"^contml (sweep \S.*?)(?:  #.*)?$", page, re.MULTILINE)
     assert len(commands) >= 4
     for line in commands:
         _, config, *arguments = shlex.split(line)
@@ -125,3 +125,11 @@ def test_every_option_is_on_the_page_and_its_commands_are_understood(contml, tra
                 arguments[n + 1].partition(",")[0].partition("..")[0] for n, a in enumerate(arguments) if a == "--try"
             ]
             load(config, tried)
+
+
+def test_python_of_the_page_runs(trainings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sweep.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block.replace('["training', '["task.train=99", "training'), "sweep.md", "exec"), {})
+    assert (tmp_path / "lr.jsonl").exists()
+    assert len(trainings.done) == 4

@@ -14,6 +14,7 @@ import pytest
 from support import sweeps
 from support.miniature import TINY
 from support.paths import ROOT
+from support.refusals import refuses
 
 from contml.experiment import load
 from contml.sweep import sweep
@@ -75,6 +76,16 @@ def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_agai
         run_job(source, other)
     assert begun
     assert not job.folder.exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_not_a_failed_trial(folder):
+    overrides = ["task=support.sweeps:failing_task", "task.dies=true"]
+    with refuses("runs/own/sweep/trial_000", "exit status 9", hint="trial_000.log"):
+        sweep("own.yaml", overrides, TRIES, trials=1, processes=2)
+    assert len((folder / "runs/own/sweep/trials.jsonl").read_bytes().splitlines()) == 1
+    with pytest.raises(RuntimeError, match="a bug"):
+        sweep("own.yaml", [overrides[0], "task.dies=false"], TRIES, trials=1, processes=2, name="bug")
 
 
 @pytest.mark.slow

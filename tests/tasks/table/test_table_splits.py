@@ -144,7 +144,8 @@ def test_columns_that_are_named_like_a_split_or_hold_one_are_refused(folder, row
     table = with_column(rows, name, [cells[number % len(cells)] for number in range(60)])
     with refuses(subject, allowed="train", hint=hint):
         task_of(folder, table)
-    assert task_of(folder, table, {"reading": "number", name: "class"}), "a label" if len(set(cells)) > 1 else ""
+    if len(set(cells)) > 1 and all(cells):
+        assert task_of(folder, table, {"reading": "number", name: "class"}), "a label may have any name"
 
 
 def test_folds_are_groups_and_a_split_beside_them_is_used(folder, rows):
