@@ -1,22 +1,23 @@
 """Continuous labels compared with binarized labels on drawn persons: same budget, seeds, backbone and sampler.
 
-    python -m benchmarks.pose_synthetic [--keep FOLDER] [--save benchmarks/results/pose_synthetic.md]
+    python -m benchmarks.pose_synthetic [--minutes M] [--save benchmarks/results/pose_synthetic.md]
 
-Log-ratio loss with dense sampling (pose/synthetic); triplets of a thresholded pose distance (pose/synthetic_threshold);
-triplets with the nearest poses as positives (pose/synthetic_nearest). The margin of triplets is the best of a few on
-the test split of the first seed, which favours them. The metric is mean pose distance@10, relative to a random ranking.
+Log-ratio loss with dense sampling (pose/synthetic; four learning rates), dense triplets of continuous labels
+(pose/synthetic_dense_triplet), triplets of a thresholded pose distance (pose/synthetic_threshold), triplets with the
+nearest poses as positives (pose/synthetic_nearest): four margins each, chosen on the validation split.
 """
 
 from __future__ import annotations
 
-from benchmarks.synthetic import Method, main
+from benchmarks.synthetic import MARGINS, log_ratio_and_triplets, main
+from benchmarks.trials import Method
 
-_MARGINS = ("loss.margin=0.05", "loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.4")
+_SMALLER = tuple(f"loss.margin={margin}" for margin in (0.03, 0.05, 0.1, 0.2))
 METHODS = [
-    Method("log-ratio, dense", "pose/synthetic"),
-    Method("triplet, threshold", "pose/synthetic_threshold", _MARGINS),
-    Method("triplet, nearest", "pose/synthetic_nearest", _MARGINS),
+    *log_ratio_and_triplets("pose/synthetic", 2e-3),
+    Method("triplet, nearest", "pose/synthetic_nearest", MARGINS),
+    Method("dense triplet", "pose/synthetic_dense_triplet", _SMALLER),
 ]
 
 if __name__ == "__main__":
-    main("Mean pose distance@10 of drawn persons, relative to a random ranking", METHODS, __doc__)
+    main("pose_synthetic", "Pose distance@10 of drawn persons", METHODS, 160, __doc__)

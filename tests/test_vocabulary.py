@@ -33,7 +33,14 @@ PHRASES = {
 #: Files that may hold a phrase: what matplotlib calls a figure, numbers of papers' figures.
 ALLOWED = {
     r"\bRegionLabels|PlaceLabels|MultiLabels\b": ("CHANGELOG",),
-    r"\bfigures?\b": ("contml/report/", "contml/compare/", "benchmarks/", "tests/report", "tests/compare"),
+    r"\bfigures?\b": (
+        "contml/report/",
+        "contml/compare/",
+        "contml/sweep/",
+        "benchmarks/",
+        "tests/report",
+        "tests/compare",
+    ),
 }
 FILES = sorted(
     path

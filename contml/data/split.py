@@ -180,7 +180,7 @@ class Task:
             no class is both in training and in testing, else the item alone.
         summary: what was found and what was left out, as (label, text); `contml check` and `prepare` print it.
         columns: how the columns of a table were read: rows of text, a header first.
-        suggested: a config that suits the data, and changes to it.
+        suggested: returns a config that suits a training split of the data, and changes to it.
     """
 
     train: Split
@@ -189,7 +189,7 @@ class Task:
     val_groups: Sequence[str] | None = None
     summary: Sequence[tuple[str, str]] = ()
     columns: Sequence[Sequence[str]] = ()
-    suggested: tuple[str, Sequence[str]] | None = None
+    suggested: Callable[[Split], tuple[str, Sequence[str]]] | None = None
 
     def __post_init__(self) -> None:
         if self.test is None and self.val is None:

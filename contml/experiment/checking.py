@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -10,12 +11,10 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.data import Images
-from contml.data.split import Split, Task
+from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.captions import CaptionLabels
 
-#: The splits as they are called in facts.
-_NAMES = {"train": "training", "val": "validation", "test": "test"}
 _FEATURES = "no image, since the items are features"
 
 
@@ -57,8 +56,9 @@ def check(
     Raises:
         InputError: an error in the data or the config; an image is broken and `images.broken` is "fail".
     """
-    task = experiment.build_task()
-    report_columns(task, on_columns)
+    as_read = experiment.read_task()
+    report_columns(as_read, on_columns)
+    task = replace(experiment, task=as_read).build_task()
     trainer = experiment.build_trainer(task)
     trainer.images.cache = None  # what is in the cache says nothing about the files
     decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
@@ -76,7 +76,7 @@ def check(
     trained = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
-        *((f"{_NAMES[name]} images", _images(name, split)) for name, split in task.splits.items()),
+        *((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read)) for name, split in task.splits.items()),
         *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
         ("label distance", task.evaluated.labels.unit),
         *_unknown_words(task),
@@ -99,12 +99,14 @@ def _size(images: Tensor) -> str:
     return f"images of {images.shape[2]} x {images.shape[3]} pixels"
 
 
-def _images(name: str, split: Split) -> str:
-    """The number of images of a split, of queries, and of items left out."""
+def _images(name: str, split: Split, as_read: Task) -> str:
+    """The number of images of a split, of queries, and of items left out; where a validation split is from."""
     queries = len(split) if split.queries is None else len(split.queries)
     of_which = "" if name == "train" else f", of which {queries:,} query"
+    source = "drawn from the training split" if as_read.val is None else "named by the data"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
-    return f"{len(split):,}{of_which}" + (f" (excluded: {reasons})" if reasons else "")
+    more = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
+    return f"{len(split):,}{of_which}" + (f" ({'; '.join(more)})" if more else "")
 
 
 def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None]) -> str:
@@ -134,5 +136,5 @@ def _unknown_words(task: Task) -> list[tuple[str, str]]:
             words = labels.unknown
             dropped = f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
             text = f"{sum(words.values()):,}, {len(words):,} different, most often '{next(iter(words))}'{dropped}"
-            facts.append((f"{_NAMES[name]} words without a vector", text))
+            facts.append((f"{SPLIT_TITLES[name]} words without a vector", text))
     return facts

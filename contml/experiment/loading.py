@@ -65,16 +65,17 @@ def load_table(
         given.append(f"task.image={_quoted(image)}")
     if config is not None:
         experiment = load(config, [*given, *overrides])
-        return replace(experiment, task=experiment.build_task())
+        return replace(experiment, task=experiment.read_task())
 
     def chosen(name: str, changes: Sequence[str]) -> Experiment:
         """The experiment of a config that the user did not name, and that errors do not name either."""
         return _experiment(read(config_path(name), overrides, "", bundled=True, changes=changes), name)
 
     given.insert(0, f"task.name={data_task()}")
-    task = chosen(_TABLE, given).build_task()
+    first = chosen(_TABLE, given)
+    task = first.read_task()
     assert task.suggested is not None  # of a table
-    suggested, changes = task.suggested
+    suggested, changes = task.suggested(replace(first, task=task).build_task().train)
     if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
         changes = [change for change in changes if not change.startswith("sampler")]
     return replace(chosen(suggested, [*given, *changes]), task=task)

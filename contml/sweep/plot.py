@@ -31,13 +31,19 @@ def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
         words = [value_text(value) for value in part.values]
         axes.set_xticks(range(len(words)), [plain(word) for word in words])
         axes.set_xlim(-0.5, len(words) - 0.5)
-        places = {trial.number: float(words.index(value_text(trial.params[part.key]))) for trial in sweep.trials}
+        places = {
+            # Side by side in order, so that trials of one value do not cover each other.
+            trial.number: words.index(value_text(trial.params[part.key]))
+            + 0.5 * (trial.number / len(sweep.trials) - 0.5)
+            for trial in sweep.trials
+        }
     else:
         axes.set_xscale("log" if part.log else "linear")
+        axes.set_xlim(part.low, part.high)
         places = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
     for trial in (trial for trial in reversed(sweep.trials) if not trial.error):
         color = VERMILION if trial is sweep.chosen else BLUE
         axes.vlines(places[trial.number], min(trial.values), max(trial.values), color=color, linewidth=1.4)
-        axes.plot(places[trial.number], trial.mean, "o", color=color, label=None)
+        axes.plot(places[trial.number], trial.mean, "o", color=color, clip_on=False)
     axes.plot([], [], "o", color=VERMILION, label=f"chosen: trial {sweep.chosen.number}")
     axes.legend(loc="best")

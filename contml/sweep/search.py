@@ -84,7 +84,7 @@ def sweep(
         on_line: called with a line about each finished training.
 
     Raises:
-        InputError: an error in the arguments, or the file is of another sweep. Nothing is trained then.
+        InputError: an error in the arguments, or the file belongs to another sweep. Nothing is trained then.
         KeyboardInterrupt: a signal stopped the sweep.
     """
     space = parse_space(tries)

@@ -88,7 +88,7 @@ class TrialsFile:
         spec: what the sweep is: its first line.
 
     Raises:
-        InputError: the file is of another sweep, or has a broken line.
+        InputError: the file belongs to another sweep, or has a broken line.
     """
 
     def __init__(self, path: Path, spec: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) 
     changes = [change.removeprefix("config.") for change in difference(stored, spec)]
     if changes:
         more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
-        got = f"is of another sweep ({'; '.join(changes[:_SHOWN])}{more})"
+        got = f"belongs to another sweep ({'; '.join(changes[:_SHOWN])}{more})"
         raise InputError(str(path), got, hint="repeat the command that began it, or choose another --name")
 
 

@@ -73,7 +73,7 @@ def parts_of(cells: Sequence[str], where: Callable[[int], str], source: object, 
     named = set(parts) - {""}
     if "train" not in named or len(named) < 2:
         words = ", ".join(f"'{word}'" for word in dict.fromkeys(cell.strip() for cell in cells) if word)
-        hint = "write the others too, or remove the column: then a split is drawn"
+        hint = "write train, val or test in all rows, or remove the column if it is not the split"
         raise InputError(
             f"{source}: {column}", f"only {words or 'empty cells'}", "must name train, and test or val", hint
         )
@@ -139,7 +139,7 @@ def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
     Raises:
         InputError: a key names no part, two name the same, or there is no training list, or none to test on.
     """
-    allowed = "must hold lists train, test, and perhaps val and queries"
+    allowed = "must hold lists train, test or val, and perhaps queries"
     lists: dict[str, list[str]] = {}
     for key, names in found.items():
         part = {"query": "queries", "gallery": "test"}.get(part_of(key), part_of(key))

@@ -88,14 +88,11 @@ def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> 
         if name not in found:
             raise InputError(f"{path}:{line}", f"the class {name} has no folder {folder / name}")
         add_once(listed, name, path, line)
+    parts = parts_of([row["split"] for _, row in rows], lambda row: f"{path}:{rows[row][0]}", path, "split")
     if unlisted := [name for name in found if name not in listed]:
         hint = "list every class, with an empty split for those that are not used"
         raise InputError(str(path), f"does not list the class {unlisted[0]} ({len(unlisted)} such classes)", hint=hint)
-    parts = parts_of([row["split"] for _, row in rows], lambda row: f"{path}:{rows[row][0]}", path, "split")
-    return {
-        row["class"]: part if part in ("", "train", "val") else "test"
-        for (_, row), part in zip(rows, parts, strict=True)
-    }
+    return {row["class"]: "test" if part in TEST_PARTS else part for (_, row), part in zip(rows, parts, strict=True)}
 
 
 def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:

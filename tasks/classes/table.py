@@ -51,7 +51,8 @@ def csv(
             found = f"{len(members)} rows of {len(classes)} classes are {part}"
             raise InputError(str(path), found, "must be at least 2 classes")
     kept = {part: _rows_on_disk(path, members, missing) for part, members in parts.items() if members}
-    _check_roles(path, kept.get("test", []))
+    if "test" in kept:
+        _check_roles(path, kept["test"])
     splits = {part: _make_split(members, len(parts[part])) for part, members in kept.items()}
     counts = ", ".join(f"{len({row.item.label for row in members}):,} {part}" for part, members in kept.items())
     summary = [("classes", f"{'drawn by their names: ' if rows[0].drawn else ''}{counts}")]

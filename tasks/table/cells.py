@@ -113,13 +113,22 @@ class CellFiles(Files):
         super().__init__()
         self.root = str(root)
         self._start = "" if self.root == "." else self.root
+        self._inside = f"{root.absolute()}{os.sep}"
 
     def place(self, cell: str) -> str:
         """The path of a cell's file."""
-        cell = cell.strip()
-        if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
-            cell = cell.replace("\\", "/")
-        return os.path.join(self._start, os.path.expanduser(cell) if cell.startswith("~") else cell)  # noqa: PTH111, PTH118
+        return os.path.join(self._start, _path(cell))  # noqa: PTH118
+
+    def key(self, cell: str) -> str:
+        """The path of a cell's file in the root folder: the same when the folder was moved."""
+        return os.path.normpath(_path(cell)).removeprefix(self._inside)
+
+
+def _path(cell: str) -> str:
+    cell = cell.strip()
+    if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
+        cell = cell.replace("\\", "/")
+    return os.path.expanduser(cell) if cell.startswith("~") else cell  # noqa: PTH111
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -115,5 +116,5 @@ def file(
         splits.get("val"),
         val_groups=None if group is None and not items.shared_images else [items.groups[r] for r in items.parts.train],
         columns=columns,
-        suggested=suggest_config(roles, items, train_split),
+        suggested=partial(suggest_config, roles, items),
     )

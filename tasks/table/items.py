@@ -112,7 +112,7 @@ def read_items(
     for label in labels:
         problem = label.problem(int(label.present.argmin()))
         rows.drop(~label.present, f"without {label.content} in '{label.name}'", problem)
-    images = [cell.strip() for cell in table.columns[column]]  # without root: a moved folder changes no draw
+    images = [files.key(cell) for cell in table.columns[column]]
     groups = images
     if group is not None:
         groups = [cell.strip() for cell in table.column(group, "group")]

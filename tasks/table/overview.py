@@ -51,9 +51,8 @@ def describe_columns(
         kind, scale = spec.kind, ""
         if len(specs) > 1:
             kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        lines.append(
-            [label.name, kind, spec.why, label.describe() + scale + _classes_without_items(label, items.parts)]
-        )
+        values = label.describe() + scale + _classes_without_items(label, items.parts)
+        lines.append([label.name, kind, spec.why, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
         if part in splits:
@@ -86,9 +85,9 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
     }
     found = {"labels": kinds, "image": roles.image, "split": roles.split}
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in found.items() if value]
-    rows, class_ids = len(train), train.labels.class_ids
+    rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
-        classes = min(16, int(class_ids.max()) + 1, rows // 2)
+        classes = min(16, len(set(class_ids.tolist())), rows // 2)
         return "table/classes", [*changes, f"sampler.classes={classes}", f"sampler.instances={min(6, rows // classes)}"]
     batch, neighbours = min(100, rows), min(5, rows - 1)
     limits = [

@@ -21,7 +21,13 @@ from contml.labels.captions import tokens
 
 SMALL = [
     *("task.root=own", "task.vectors=vectors.txt", "images.resize=36", "images.crop=32", "transform.scale_jitter=2"),
-    *("transform.shift=1", "images.workers=0", "sampler.batch_size=12", "sampler.anchors_per_batch=2"),
+    *(
+        "transform.shift=1",
+        "images.workers=0",
+        "training.select=none",
+        "sampler.batch_size=12",
+        "sampler.anchors_per_batch=2",
+    ),
 ]
 
 
@@ -115,17 +121,21 @@ def test_check_counts_broken_images_that_training_skips(tmp_path, monkeypatch):
 
 
 def test_check_reports_every_split(monkeypatch):
-    build = Experiment.build_task
-    small = [*TINY, "training.select=none"]
+    read = Experiment.read_task
+    names = ("training images", "validation images", "test images")
 
-    def facts(change):
-        monkeypatch.setattr(Experiment, "build_task", lambda self: change(build(self)))
-        return dict(check(load("pose/synthetic", small)))
+    def facts(change, *changes):
+        monkeypatch.setattr(Experiment, "read_task", lambda self: change(read(self)))
+        return dict(check(load("pose/synthetic", [*TINY, *changes])))
 
     found = facts(lambda task: Task(task.train, task.test, task.train.subset(range(12))))
-    names = ("training images", "validation images", "test images")
-    assert [found[name] for name in names] == ["40", "12, of which 12 query", "24, of which 6 query"]
+    val = "12, of which 12 query (named by the data)"
+    assert [found[name] for name in names] == ["40", val, "24, of which 6 query"]
     assert "evaluated" not in found
+    found = facts(lambda task: Task(task.train, task.test), "training.val_share=0.4", "sampler.batch_size=6")
+    val = found["validation images"].split(",")[0]
+    assert found["training images"] == str(40 - int(val))
+    assert found["validation images"] == f"{val}, of which {val} query (drawn from the training split)"
     found = facts(lambda task: Task(task.train, None, task.train.subset(range(12))))
     assert found["evaluated"] == "the validation split, since the data have no test split"
     assert "test images" not in found

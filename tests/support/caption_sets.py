@@ -11,7 +11,7 @@ import numpy as np
 from contml.tasks.captions.synthetic import draw_scene
 from PIL import Image
 
-TRAIN, TEST = 40, 20
+TRAIN, DEV, TEST = 40, 5, 20
 
 
 def scenes(count: int = TRAIN + TEST) -> list[tuple[np.ndarray[Any, Any], list[str]]]:
@@ -32,8 +32,12 @@ def write_flickr(root: Path) -> list[str]:
         lines += [f"{name}#{k}\t{caption.capitalize()} ." for k, caption in enumerate(captions)]
     lines += [f"2258277193_586949ec62.jpg.1#{k}\tAn image that nobody has ." for k in range(5)]
     lines += [f"9999999_in_no_list.jpg#{k}\tIn no list ." for k in range(5)]
+    dev = [f"{2000000 + index}_dev.jpg" for index in range(DEV)]
+    for name, (pixels, captions) in zip(dev, scenes(DEV), strict=True):
+        save(root / "Flicker8k_Dataset" / name, pixels)
+        lines += [f"{name}#{k}\t{caption.capitalize()} ." for k, caption in enumerate(captions)]
     (root / "Flickr8k.token.txt").write_bytes(("\n".join(lines) + "\n").encode())
-    for listed, part in (("trainImages", names[:TRAIN]), ("testImages", names[TRAIN:])):
+    for listed, part in (("trainImages", names[:TRAIN]), ("devImages", dev), ("testImages", names[TRAIN:])):
         (root / f"Flickr_8k.{listed}.txt").write_bytes(("\r\n".join(part) + "\r\n").encode())
     return names
 

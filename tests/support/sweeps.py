@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +41,19 @@ def task(own_val: bool = False) -> Task:
     test = squares(12, seed=1)
     test = replace(test, images=[Pixels(closed()) for _ in test.images])
     return Task(squares(100), test, squares(12, seed=2) if own_val else None)
+
+
+def failing_task(dies: bool) -> Task:
+    """A task that can be built only in the process of the sweep.
+
+    Args:
+        dies: another process ends without a message; else it raises.
+    """
+    if multiprocessing.parent_process() is not None:
+        if dies:
+            os._exit(9)
+        raise RuntimeError("a bug")
+    return task()
 
 
 def config(folder: Path) -> str:

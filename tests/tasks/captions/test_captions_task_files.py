@@ -310,7 +310,7 @@ def test_karpathys_file_of_flickr(tmp_path):
     task = flickr(str(tmp_path), karpathy="dataset_flickr8k.json", dim=10)
     assert (len(task.train), len(task.test)) == (TRAIN, 15), "restval is trained on"
     assert task.train.renderer.captions[1][0] == f"{scenes(2)[1][1][0]}."
-    assert len(flickr(str(tmp_path), karpathy="dataset_flickr8k.json", held_out="val", dim=10).test) == 5
+    assert len(task.val) == 5
 
 
 def test_karpathys_file_of_coco_finds_images_of_both_years(tmp_path):
@@ -487,8 +487,10 @@ def test_json_files(own_folder, form):
     lists = "lists.json" if form == "object" else None
     task = files(str(own_folder), "own.json", lists=lists, dim=10)
     assert task.train.renderer.captions == texts[:TRAIN]
-    assert task.test.renderer.captions == texts[TRAIN:]
-    assert (task.test.queries.tolist() == [1, 19]) if lists else (task.test.queries is None)
+    numbers = [int(Path(name).stem) for name in task.test.names]
+    assert (sorted(numbers), task.test.renderer.captions) == (list(range(40, 60)), [texts[n] for n in numbers])
+    queries = None if task.test.queries is None else sorted(numbers[row] for row in task.test.queries)
+    assert queries == ([41, 59] if lists else None)
 
 
 def test_the_validation_part_is_not_used_and_other_names_of_parts_are_known(own_folder):
@@ -508,10 +510,14 @@ def test_the_validation_part_is_not_used_and_other_names_of_parts_are_known(own_
         ('image,caption,split\n0.png,"a\nb",train\n1.png,c\n', (":4", "2 cells")),
         ('image,caption,split\n0.png,"open,train\n', (":2", "not CSV")),
         ("image,caption,split\n ,a cat,train\n", (":2", "no image")),
-        ("image,caption\n0.png,a cat\n", ("", "0.png has no 'split'", "", "train, test or query")),
-        ("image,caption,split\n0.png,a cat,learn\n", ("", "0.png has split 'learn'", "train, test, query, val")),
+        ("image,caption\n0.png,a cat\n", ("", "0.png has no 'split'", "", "train, val, test or query")),
+        (
+            "image,caption,split\n0.png,a cat,learn\n",
+            (": 0.png: split", "'learn'", "train, val, test, query", "rename the column"),
+        ),
         ("image,caption,split\n0.png,a,train\n0.png,b,test\n", (":3", "0.png is in test here, in train before")),
-        ("image,caption,split\n0.png,a cat,train\n", ("", "1 of 1 training images", "at least 3")),
+        ("image,caption,split\n0.png,a cat,train\n", (": split", "only 'train'", "test or val")),
+        ("image,caption,split\n0.png,a,train\n1.png,b,val\n", ("", "1 of 1 training images", "at least 3")),
     ],
 )
 def test_bad_csv_files(own_folder, text, fields):
@@ -584,12 +590,13 @@ def test_images_in_folders_of_their_own(own_folder):
 def test_real_flickr8k():
     root = str(DATA / "flickr8k_1500")
     options = {"images": "images", "vectors": str(GLOVE)}
-    lists = {part: f"official_lists/Flickr_8k.{part}Images.txt" for part in ("train", "test")}
+    parts = {"train": "train", "val": "dev", "test": "test"}
+    lists = {part: f"official_lists/Flickr_8k.{name}Images.txt" for part, name in parts.items()}
     task = flickr(root, missing="drop", **lists, **options)
     assert (len(task.train), len(task.test)) == (1091, 199)
     assert task.train.excluded == {"without an image file": 6000 - 1091}
     rejected((f"{root}/images", "no such image (4,909 of 6,000 training images"), flickr, root, **lists, **options)
-    ours = flickr(root, train="split.trainImages.txt", test="split.testImages.txt", queries=60, **options)
+    ours = flickr(root, train="split.trainImages.txt", val=None, test="split.testImages.txt", queries=60, **options)
     assert (len(ours.train), len(ours.test), len(ours.test.queries)) == (1200, 300, 60)
     assert all(len(texts) == 5 for texts in ours.train.renderer.captions)
     near = ours.test.labels.pairwise([0], None)[0]

@@ -55,7 +55,8 @@ def test_folders_query_and_gallery(tmp_path):
 def test_half_of_the_classes(tmp_path):
     write_flat(tmp_path)
     task = folder(str(tmp_path), split="half")
-    assert (classes_of(task.train), classes_of(task.test)) == ({"a": 2, "b": 2}, {"c": 2, "d": 2})
+    assert (classes_of(task.train), classes_of(task.test)) == ({"a": 2, "d": 2}, {"b": 2, "c": 2})
+    assert task.summary == [("classes", "drawn by their names: 2 test, 2 train")]
 
 
 def test_a_list_of_classes(tmp_path):
@@ -68,12 +69,12 @@ def test_a_list_of_classes(tmp_path):
 def test_folders_inside_of_a_class_and_classes_two_deep(tmp_path):
     write_flat(tmp_path)
     save(tmp_path / "a/more/still/9.png", 1, 9)
-    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 3, "b": 2}
+    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 3, "d": 2}
     deep = tmp_path / "deep"
     for alphabet in ("Greek", "Latin"):
         write_flat(deep / alphabet, ("x", "y"))
     task = folder(str(deep), split="half", depth=2)
-    assert list(classes_of(task.train)) == ["Greek/x", "Greek/y"]
+    assert list(classes_of(task.train)) == ["Greek/x", "Latin/x"]
     fields = (f"{deep}/Greek/x/0.jpg", "not in the folder of a class", f"3 folders below {deep}")
     rejected(fields, folder, deep, split="half", depth=3)
 
@@ -83,7 +84,7 @@ def test_files_that_are_not_images_are_skipped(tmp_path):
     for name in ("a/._0.jpg", "a/notes.txt", "a/Thumbs.db", ".hidden/x.jpg", "__MACOSX/a/0.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_bytes(b"no image")
-    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 2, "b": 2}
+    assert classes_of(folder(str(tmp_path), split="half").train) == {"a": 2, "d": 2}
 
 
 def test_links_to_folders_are_followed(tmp_path):
@@ -92,11 +93,11 @@ def test_links_to_folders_are_followed(tmp_path):
     for name in "ab":
         (tmp_path / f"here/{name}1").symlink_to(tmp_path / "there" / name)
         (tmp_path / f"here/{name}2").symlink_to(tmp_path / "there" / name)
-    assert list(classes_of(folder(str(tmp_path / "here"), split="half").train)) == ["a1", "a2"]
+    assert list(classes_of(folder(str(tmp_path / "here"), split="half").train)) == ["a2", "b2"]
     (tmp_path / "there/a/around").symlink_to(tmp_path / "there")
     for name in ("c", "d"):
         save(tmp_path / "there" / name / "0.jpg", 0, 0)
-    assert classes_of(folder(str(tmp_path / "there"), split="half").train) == {"a": 2, "b": 2}
+    assert classes_of(folder(str(tmp_path / "there"), split="half").train) == {"a": 2, "d": 1}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_empty_folders(tmp_path):
     rejected((str(tmp_path), "no folder train (it has no folder)"), folder, tmp_path)
     rejected((str(tmp_path), "no folders of images, 1 deep"), folder, tmp_path, split="half")
     save(tmp_path / "a/0.jpg", 0, 0)
-    rejected((str(tmp_path), "0 train classes", "at least 2"), folder, tmp_path, split="half")
+    rejected(("split", "1 classes", "at least 4"), folder, tmp_path, split="half")
     (tmp_path / "b").mkdir()
     rejected((f"{tmp_path}/b", "no image", ".jpg, "), folder, tmp_path, split="half")
     save(tmp_path / "0.jpg", 0, 0)
@@ -132,8 +133,8 @@ def test_empty_folders(tmp_path):
         ("", ("classes.csv:1", "no column 'class' (it has nothing)")),
         ("class,split\nx,train\n", ("classes.csv:2", "class x has no folder")),
         ("class,split\na,train\na,test\n", ("classes.csv:3", "a appears twice, first in line 2")),
-        ("class,split\na,trian\n", ("classes.csv:2: split", "'trian'", "train, test or empty")),
-        ("class,split\na,train\nb\n", ("classes.csv", "class c (2 such classes)")),
+        ("class,split\na,trian\n", ("classes.csv:2: split", "'trian'", "train, val, test, query, gallery or empty")),
+        ("class,split\na,train\nb\nc,test\n", ("classes.csv", "class d (1 such classes)")),
         ("class,split\na,train\nb,test\nc,test\nd,test\n", ("", "1 train classes", "at least 2")),
     ],
 )
@@ -164,9 +165,8 @@ def test_a_table_with_a_split(tmp_path):
 def test_a_table_without_a_split_is_halved_by_class(tmp_path):
     write_table(tmp_path, "image,class\n0.png,10\n1.png,9\n2.png,1\n3.png,2\n")
     task = csv(str(tmp_path))
-    assert (sorted(classes_of(task.train)), sorted(classes_of(task.test))) == (["1", "2"], ["10", "9"])  # as numbers
-    write_table(tmp_path, "image,class\n0.png,c10\n1.png,c9\n2.png,c1\n3.png,c2\n")
-    assert sorted(classes_of(csv(str(tmp_path)).train)) == ["c1", "c10"]  # as names
+    assert (sorted(classes_of(task.train)), sorted(classes_of(task.test))) == (["1", "10"], ["2", "9"])
+    assert task.summary == [("classes", "drawn by their names: 2 train, 2 test")]
 
 
 def test_other_columns_other_splits_and_tabs(tmp_path):
@@ -174,10 +174,11 @@ def test_other_columns_other_splits_and_tabs(tmp_path):
     (tmp_path / "my.tsv").write_text("\ufeff" + "\n".join([*rows, "4.png\te\ttest\t", "5.png\tf\t\t"]) + "\n")
     write_table(tmp_path, "")
     options = {"table": "my.tsv", "image": "path", "label": "kind", "split": "fold"}
-    task = csv(str(tmp_path), **options, test="val")
-    assert (classes_of(task.train), classes_of(task.test)) == ({"a": 1, "b": 1}, {"c": 1, "d": 1})
-    fields = ("my.tsv", "1 rows of 1 classes are 'test' in the column 'fold'", "at least 2")
-    rejected(fields, csv, tmp_path, **options)
+    rejected(("my.tsv", "1 rows of 1 classes are test", "at least 2"), csv, tmp_path, **options)
+    (tmp_path / "my.tsv").write_text("\n".join(rows).replace("\tval", "\tValid") + "\n")
+    task = csv(str(tmp_path), **options)
+    assert (classes_of(task.train), classes_of(task.val), task.test) == ({"a": 1, "b": 1}, {"c": 1, "d": 1}, None)
+    rejected(("my.tsv: fold", "not used", "", "set split=fold"), csv, tmp_path, **{**options, "split": "split"})
 
 
 @pytest.mark.parametrize(
@@ -229,9 +230,9 @@ def test_missing_images_of_a_table(tmp_path):
         ("image,class\n0.png,a\n1.png\n", (":3: class", "empty", "an image and a class")),
         ("image,class\n,a\n", (":2: image", "empty", "an image and a class")),
         ("image,class\n0.png,a\n0.png,b\n", (":3", "0.png appears twice, first in line 2")),
-        ("image,class,split\n0.png,a,trian\n", (":2: split", "'trian'", "train, test, val, query, gallery")),
+        ("image,class,split\n0.png,a,trian\n", (":2: split", "'trian'", "train, val, test, query, gallery")),
         ("image,class,role\n0.png,a,querry\n", (":2: role", "'querry'", "query, gallery")),
-        ("image,class,split\n0.png,a,train\n1.png,b,test\n", ("", "1 rows of 1 classes are 'train' in the column")),
+        ("image,class,split\n0.png,a,train\n1.png,b,test\n", ("", "1 rows of 1 classes are train")),
         (
             "image,class,split\n0.png,a,train\n1.png,b,train\n2.png,c,query\n3.png,d,test\n",
             (":5", "without a role", "", "all test images a role, or none"),

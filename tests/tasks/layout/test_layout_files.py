@@ -12,6 +12,7 @@ from support.layouts import write_label_maps, write_table
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
+from contml.data import draw_queries
 from contml.data.renderers.label_maps import shrink
 from contml.distances.segmentation import pack_maps
 
@@ -57,7 +58,9 @@ def test_pairs_by_name_with_lists(folder):
     task = files(str(folder), split="split.json")
     assert (len(task.train), len(task.test)) == (10, 10)
     assert task.train.labels.masks.shape[1] == 9
-    assert [Path(task.test.name(row)).stem for row in range(10)] == LISTS["test"]
+    queries = [LISTS["test"][row] for row in draw_queries(2, [f"{name}.png" for name in LISTS["test"]], 0)]
+    names = [Path(task.test.name(row)).stem for row in range(10)]
+    assert names == [*queries, *(name for name in LISTS["test"] if name not in queries)]
     assert task.test.queries.tolist() == [0, 1]
     assert task.train.queries is None
     rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in (24, 32))
@@ -112,7 +115,7 @@ def test_nested_folders(folder):
     (folder / "split.json").write_text(json.dumps(named))
     task = files(str(folder), split="split.json")
     np.testing.assert_array_equal(
-        task.test.renderer.map(4), shrink(np.asarray(Image.open(folder / "labels" / "test" / "014.png")), 112)
+        task.train.renderer.map(4), shrink(np.asarray(Image.open(folder / "labels" / "train" / "004.png")), 112)
     )
 
 
@@ -125,11 +128,11 @@ def test_only_images_that_are_listed_need_a_map(folder):
 @pytest.mark.parametrize(
     ("lists", "fields"),
     [
-        ({"train": ["000"], "test": LISTS["test"]}, {"got": "1 train, 2 query and 8 test"}),
+        ({"train": ["000"], "test": LISTS["test"]}, {"got": "1 train, 0 val, 2 query and 8 test"}),
         ({**LISTS, "train": ["000", "001", "010"]}, {"got": "010.png"}),
         ({**LISTS, "train": ["000", "001", "001"]}, {"got": "001.png appears twice in train"}),
         ({**LISTS, "train": ["000", "001", "001.png"]}, {"got": "001.png appears twice in train"}),
-        ({"train": LISTS["train"]}, {"got": "'test'", "allowed": "train, test, queries"}),
+        ({"train": LISTS["train"]}, {"got": "'test'", "allowed": "train, test or val, and perhaps queries"}),
         ({"train": "000", "test": []}, {"got": "'train'"}),
         ({"train": [0, 1], "test": []}, {"got": "'train'"}),
     ],
@@ -160,12 +163,12 @@ def test_a_name_that_two_images_have(folder):
     ("rows", "fields"),
     [
         (
-            [{"image": "a.png", "label": "b.png", "split": "val"}],
-            {"subject": "pairs.csv", "got": "a.png has split 'val'", "allowed": "train, test, query"},
+            [{"image": "a.png", "label": "b.png", "split": "vla"}],
+            {"subject": "pairs.csv: a.png: split", "got": "'vla'", "allowed": "train, val, test, query"},
         ),
         (
             [{"image": "a.png", "label": "b.png"}],
-            {"subject": "pairs.csv", "got": "a.png has no 'split'", "hint": "train, test or query"},
+            {"subject": "pairs.csv", "got": "a.png has no 'split'", "hint": "train, val, test or query"},
         ),
         (
             [{"image": "a.png", "split": "train"}],
@@ -175,7 +178,10 @@ def test_a_name_that_two_images_have(folder):
             [{"image": "a.png", "label": "b.png", "split": "train"}] * 2,
             {"subject": "pairs.csv:3", "got": "a.png appears twice, first in line 2"},
         ),
-        ([{"image": "a.png", "label": "b.png", "split": "test"}], {"subject": "pairs.csv", "got": "0 train"}),
+        (
+            [{"image": "a.png", "label": "b.png", "split": "test"}],
+            {"subject": "pairs.csv: split", "got": "only 'test'"},
+        ),
     ],
 )
 def test_bad_tables(folder, rows, fields):
@@ -198,7 +204,7 @@ def test_broken_tables(folder):
     with refuses("pairs.csv:2", got="utf-8"):
         files(str(folder), pairs="pairs.csv")
     (folder / "pairs.csv").write_text("\ufeffimage,label,split\n" + "a.png,b.png,\n" * 1, encoding="utf-8")
-    with refuses("pairs.csv", got="0 train"):
+    with refuses("pairs.csv: split", got="only empty cells"):
         files(str(folder), pairs="pairs.csv")
 
 
@@ -225,7 +231,7 @@ def test_bad_options(folder, options, fields):
     ("options", "fields"),
     [
         ({"split": "nowhere"}, {"subject": "nowhere", "hint": "split"}),
-        ({"split": "images"}, {"subject": "images/train.txt", "got": "images holds 000.png"}),
+        ({"split": "images"}, {"subject": "images", "got": "no list 'train'"}),
         ({"pairs": "none.csv"}, {"subject": "none.csv", "hint": "pairs"}),
         ({"split": "split.json", "side": 0}, {"subject": "side", "got": "0", "allowed": "1"}),
     ],
@@ -348,7 +354,7 @@ def test_maps_may_have_another_size_than_their_images(folder):
         replace(folder, name, labels_of(folder, name).repeat(3, 0).repeat(3, 1))
     task = files(str(folder), split="split.json", side=24)
     assert (task.train.labels.masks == plain.train.labels.masks).all()
-    with refuses("010.png", "[24, 32]", "000.png is [72, 96]", "set side"):
+    with refuses("labels/01", "[24, 32]", "000.png is [72, 96]", "set side"):
         files(str(folder), split="split.json", side=None)
 
 

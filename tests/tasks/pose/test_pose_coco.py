@@ -131,16 +131,17 @@ def test_bounding_box(own):
     )
 
 
-def test_queries_are_the_first_of_a_drawn_order(folder):
+def test_queries_are_the_people_of_drawn_images(folder):
     task = coco(str(folder[0]), **SMALL)
     assert (len(task.test.queries), len(task.test.gallery)) == (4, 20)
-    images = [name.partition(", ")[0] for name in task.test.names]
-    assert images[::2] == images[1::2], "people of an image are neighbours"
-    assert images != sorted(images)
-    other = coco(str(folder[0]), seed=1, queries=0, **SMALL)
-    assert other.test.names != task.test.names
-    assert sorted(other.test.names) == sorted(task.test.names)
-    assert other.test.queries is None
+    images = [task.test.images[row].file for row in range(24)]
+    queries = task.test.queries.tolist()
+    assert {row for row in range(24) if images[row] in {images[query] for query in queries}} == set(queries)
+    assert task.val_groups == [source.file.name for source in task.train.images]
+    other = coco(str(folder[0]), seed=1, **SMALL)
+    assert other.test.names == task.test.names
+    assert other.test.queries.tolist() != queries
+    assert coco(str(folder[0]), queries=0, **SMALL).test.queries is None
 
 
 def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contml.tasks.pose.mpii import mpii, read_release
-from contml.tasks.pose.people import draw
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
 from support.pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
 from support.refusals import refuses
 
+from contml.data.draw import draw, positions
 from contml.experiment import check, load, train
 from contml.preparation import prepare
 
@@ -184,15 +184,19 @@ def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
     video = {person.file.name: person.group for person in release.people}
     parts = [{video[person_of(name)[0]] for name in split.names} for split in (task.train, task.test)]
     assert not parts[0] & parts[1]
-    assert all(draw(v, 0) >= 0.445 for v in parts[0])
-    assert all(draw(v, 0) < 0.445 for v in parts[1])
-    assert draw("video 17", 0) == 0.8925850465874628, "a number that changes would change everybody's split"
+    assert not any(draw([v, *"abcdefgh"], 0.445, 0, "test")[0] for v in parts[0]), "whichever other videos there are"
+    assert all(draw([v, *"abcdefgh"], 0.445, 0, "test")[0] for v in parts[1])
+    first = positions(["video 17"], 0, "test")[0]
+    assert first == pytest.approx(0.45264691575571714, abs=1e-12), "another number would change everybody's split"
     assert set(task.train.names) <= set(loose.train.names)
     assert set(task.test.names) < set(loose.test.names)
-    assert task.test.queries.tolist() == [0, 1, 2, 3]
+    assert len(task.test.queries) == 4
     assert len(task.test.gallery) == len(task.test) - 4
-    order = [draw(video[person_of(name)[0]], 0) for name in task.test.names]
-    assert order == sorted(order), "queries are of the first videos drawn"
+    videos = [video[person_of(task.test.names[row])[0]] for row in task.test.queries.tolist()]
+    first = sorted(parts[1], key=lambda v: positions([v], 0, "queries")[0])
+    assert set(videos) == set(first[: len(set(videos))]), "queries are of the first videos drawn"
+    assert task.val_groups == [video[person_of(name)[0]] for name in task.train.names]
+    assert dict(task.summary)["split"].endswith(f"{len(task.train)} people for training, {len(task.test)} for testing")
     other = mpii(str(folder[0]), seed=1, **SMALL)
     assert set(other.test.names) != set(task.test.names)
 
@@ -339,7 +343,7 @@ def test_a_broken_image_is_named(folder, tmp_path):
         ({"min_joints": 17}, ("min_joints", "17", "9 to 16")),
         ({"margin": 0.5}, ("margin", "0.5", "1 to 10")),
         ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
-        ({"test": 0.001}, (MAT, "0 people", "at least 3")),
+        ({"test": 0.001}, ("queries", "4", "0 to 2, so that two of 4")),  # one video at least
     ],
 )
 def test_wrong_options(folder, options, fields):
@@ -351,7 +355,7 @@ def test_wrong_options(folder, options, fields):
     ("options", "fields"),
     [
         ({"side": 4}, {"subject": "side", "got": "4", "allowed": "8"}),
-        ({"queries": 1919}, {"subject": "queries", "got": "1919", "allowed": "0 to 3"}),
+        ({"queries": 1919}, {"subject": "queries", "got": "1919", "allowed": "0 to 17"}),
         ({"annotations": "mpii.mat"}, {"subject": "mpii.mat", "got": f"images, {MAT}", "hint": "annotations"}),
         ({"root": "/nowhere"}, {"subject": "root", "got": "/nowhere"}),
     ],

@@ -97,7 +97,8 @@ def test_check_shows_the_columns(contml, tmp_path):
     assert not (tmp_path / "runs").exists()
     status, out, _ = contml("check", "--data", "items.csv", "--label", "reading", "--json", *TINY)
     facts = json.loads(out)
-    assert facts["training images"] == "48"
+    train, val = (int(facts[f"{name} images"].split(",")[0]) for name in ("training", "validation"))
+    assert train + val == 48
     assert {line["column"]: line["used as"] for line in facts["columns"]}["reading"] == "number"
 
 

@@ -13,7 +13,7 @@ from contml.tasks.table.file import file
 from contml.tasks.table.reading import read_table
 from support.paths import DATA_ROOT
 from support.refusals import refuses
-from support.tables import dials, write_table
+from support.tables import dials, suggested, write_table
 
 DATA = DATA_ROOT
 
@@ -156,7 +156,7 @@ def test_decimal_commas(write):
         (lines().replace("img/", "pics/"), ("own.csv:2", "pics/000.png (20 such of 20 rows)", "", "root")),
         (lines().replace("img/000.png", ""), ("own.csv:2", "'image' is empty (1 such of 20 rows)")),
         (lines().replace("img/", "https://x.org/"), ("own.csv:2", "URL", "path of a file")),
-        (lines(*["7"] * 20), ("labels: age", "7 in all of 16 training rows")),
+        (lines(*["7"] * 20), ("labels: age", "7 in all of 15 training rows")),
     ],
 )
 def test_tables_that_cannot_be_used(write, text, fields):
@@ -170,8 +170,8 @@ def test_splits_that_cannot_be_used(write):
         return write("\n".join([f"{table[0]},split", *(f"{a},{b}" for a, b in zip(table[1:], cells, strict=True))]))
 
     labels = {"age": "number"}
-    fields = ("own.csv", "20 training and 0 test rows, split by the column 'split'", "at least 3")
-    rejected(fields, parts(), labels, split="split")
+    for given in ("split", None):
+        rejected(("own.csv: split", "only 'train'", "test or val", "rows"), parts(), labels, split=given)
     rejected(("own.csv", "19 training and 1 test rows", "at least 3"), parts("test"), labels)
     rejected(("queries", "3 of 4", "2 others"), parts("query", "query", "query", "test"), labels)
     rejected(("group", "all 20 rows have one split", "at least two"), parts(), labels, group="split")
@@ -269,10 +269,10 @@ def test_a_kind_that_cannot_be_guessed_must_be_given(write):
 
 def test_paths_absolute_windows_and_in_another_folder(folder, write, tmp_path):
     for text in (lines().replace("img/", f"{folder}/img/"), lines().replace("img/", "img\\")):
-        assert len(file(write(text)).train) == 16
+        assert len(file(write(text)).train) == 15
     (tmp_path / "t.csv").write_text(lines())
     rejected(("t.csv:2", f"{tmp_path}/img/000.png"), str(tmp_path / "t.csv"), {"age": "number"})
-    assert len(file(str(tmp_path / "t.csv"), root=str(folder)).train) == 16
+    assert len(file(str(tmp_path / "t.csv"), root=str(folder)).train) == 15
     rejected(("root", "nowhere"), str(tmp_path / "t.csv"), root="nowhere")
 
 
@@ -339,5 +339,5 @@ def test_the_table_of_a_real_pack():
     task = file(str(DATA / "omniglot_small/images.csv"), {"class_name": "auto"})
     found = {line[1]: line[0] for line in task.columns if line[1] != "not used"}
     assert (found["image"], found["split"], found["class"]) == ("file", "split", "class_name")
-    assert (len(task.train), len(task.test), task.suggested[0]) == (1000, 820, "table/classes")
+    assert (len(task.train), len(task.test), suggested(task)[0]) == (1000, 820, "table/classes")
     assert not set(task.train.labels.names) & set(task.test.labels.names)

@@ -275,7 +275,7 @@ def test_two_processes_equal_one(tmp_path):
     alone = stopping(model=Flat().double())
     alone.fit()
     script = (
-        "import os, sys; from test_selection import *\n"
+        "import os, sys; from test_best_weights import *\n"
         f"os.chdir('{tmp_path}')\n"
         "trainer = stopping(model=Flat().double()); trainer.fit()\n"
         "rank = str(trainer.accelerator.process_index)\n"

@@ -1,0 +1,331 @@
+"""Equal trials for every method: options are chosen on the validation split, only those are measured on the test split.
+
+    for each method, each of its options:   train with seed 0, measure on the validation split
+    for each method, its best option:       train with seeds 1, 2, 3, measure on the test split
+
+Every method has the same number of options to try. Options that were not chosen are never measured on the test split.
+A finished training is a line of benchmarks/results/raw/NAME.jsonl; a later call goes on from there. Intervals are 95 %
+t intervals over the seeds; differences to the first method are paired by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from benchmarks.measure import heading, table
+from contml import InputError
+from contml.experiment import load
+
+TRIAL_SEED, SEEDS = 0, (1, 2, 3)
+RAW = Path(__file__).parent / "results" / "raw"
+#: Keys of a config that say where files are and how they are read: another value is the same training.
+_PLACES = {("task", "root"), ("images", "features"), ("images", "workers"), ("model", "weights")}
+
+#: What a training is measured by. "value" chooses an option; "seconds" is how long it took.
+Metrics: TypeAlias = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table: a config, changes to it, and the options to choose from, each `"KEY=VALUE KEY=VALUE"`."""
+
+    name: str
+    config: str
+    tried: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+
+
+class Job(NamedTuple):
+    """A training, and the split on which it is measured."""
+
+    method: Method
+    options: str
+    seed: int
+    split: Literal["val", "test"]
+    changes: tuple[str, ...] = ()  # of all methods
+
+    @property
+    def overrides(self) -> list[str]:
+        """All changes to the config."""
+        return [*self.changes, *self.method.changes, *self.options.split(), f"seed={self.seed}"]
+
+    @property
+    def key(self) -> str:
+        """What identifies the training in the file: also the values of its config, so that an edited one is another."""
+        return _key(self)
+
+
+@cache
+def _key(job: Job) -> str:
+    values = load(job.method.config, job.overrides).document.values
+    flat = {
+        (section, key): value
+        for section, entry in values.items()
+        for key, value in (entry.items() if isinstance(entry, dict) else [("", entry)])
+        if (section, key) not in _PLACES
+    }
+    content = json.dumps(sorted((*key, json.dumps(value, sort_keys=True)) for key, value in flat.items()))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    return json.dumps([job.method.name, job.options, job.seed, job.split, digest])
+
+
+class Record:
+    """The finished trainings in a file of JSON lines. A line that a crash has cut short is removed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(path, len(whole))
+        rows = map(json.loads, whole.splitlines())
+        self.metrics: dict[str, Metrics] = {json.dumps(row["key"]): row["metrics"] for row in rows}
+
+    def add(self, key: str, metrics: Metrics) -> None:
+        """Append a training; when this returns, the line is on disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(json.dumps({"key": json.loads(key), "metrics": metrics}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.metrics[key] = metrics
+
+
+class OutOfTimeError(Exception):
+    """The time limit has passed."""
+
+
+@dataclass
+class Trials:
+    """Trains what the record lacks.
+
+    Args:
+        methods: all with the same number of options to try.
+        train: the metrics of a training; a function of a module, so that other processes can call it.
+        record: the finished trainings.
+        better: whether a lower or a higher "value" is better.
+        trial_changes: changes to all configs where the validation split is measured.
+        test_changes: changes to all configs where the test split is measured.
+        workers: trainings at a time; each has a process of its own if there are several.
+        deadline: no training is started after this `time.monotonic()`.
+    """
+
+    methods: Sequence[Method]
+    train: Callable[[Job], Metrics]
+    record: Record
+    better: Literal["lower", "higher"]
+    trial_changes: tuple[str, ...] = ()
+    test_changes: tuple[str, ...] = ()
+    workers: int = 1
+    deadline: float = math.inf
+
+    def __post_init__(self) -> None:
+        if len({len(method.tried) for method in self.methods}) != 1:
+            raise ValueError(f"methods with different numbers of trials: {[len(m.tried) for m in self.methods]}")
+
+    def run(self) -> None:
+        """Train everything that the record lacks.
+
+        Raises:
+            OutOfTimeError: the time limit has passed; what is finished is in the record.
+        """
+        self._train(self.trial_jobs())
+        self._train(job for method in self.methods for job in self.test_jobs(method))
+
+    def trial_jobs(self) -> list[Job]:
+        """The trainings that are measured on the validation split."""
+        return [
+            Job(method, options, TRIAL_SEED, "val", self.trial_changes)
+            for method in self.methods
+            for options in method.tried
+        ]
+
+    def test_jobs(self, method: Method) -> list[Job]:
+        """The trainings of a method's chosen options, measured on the test split."""
+        return [Job(method, self.choice(method), seed, "test", self.test_changes) for seed in SEEDS]
+
+    def choice(self, method: Method) -> str:
+        """The options with the best validation result; of equal ones the first."""
+        sign, tried = 1 if self.better == "lower" else -1, self.tried(method)
+        return min(tried, key=lambda options: sign * tried[options])
+
+    def tried(self, method: Method) -> dict[str, float]:
+        """The validation result of each of the options; the worst possible one where training failed."""
+        worst = math.inf if self.better == "lower" else -math.inf
+        jobs = [job for job in self.trial_jobs() if job.method == method]
+        return {job.options: self.record.metrics[job.key].get("value", worst) for job in jobs}
+
+    def tests(self, method: Method) -> list[Metrics]:
+        """The metrics on the test split, one per seed."""
+        return [self.record.metrics[job.key] for job in self.test_jobs(method)]
+
+    @property
+    def total(self) -> int:
+        """The number of trainings in all."""
+        return len(self.trial_jobs()) + len(SEEDS) * len(self.methods)
+
+    @property
+    def done(self) -> int:
+        """The number of finished ones."""
+        known = self.record.metrics
+        if any(job.key not in known for job in self.trial_jobs()):
+            return sum(job.key in known for job in self.trial_jobs())
+        return len(self.trial_jobs()) + sum(job.key in known for m in self.methods for job in self.test_jobs(m))
+
+    def _train(self, jobs: Iterable[Job]) -> None:
+        missing = {key: job for job in jobs if (key := job.key) not in self.record.metrics}
+        if self.workers == 1:
+            for key, job in missing.items():
+                self._check_time()
+                self._finished(key, job, _measured(self.train, job))
+            return
+        with ExitStack() as stack:
+            pool = stack.enter_context(ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")))
+            running: dict[Future[Metrics], str] = {}
+            waiting = list(missing)
+            while waiting or running:
+                while waiting and len(running) < self.workers and time.monotonic() < self.deadline:
+                    key = waiting.pop(0)
+                    running[pool.submit(_measured, self.train, missing[key])] = key
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    key = running.pop(future)
+                    self._finished(key, missing[key], future.result())
+                if waiting and not running:
+                    self._check_time()
+
+    def _finished(self, key: str, job: Job, metrics: Metrics) -> None:
+        self.record.add(key, metrics)
+        text = f"{metrics['value']:.4g} in {metrics['seconds']:.0f} s" if "value" in metrics else "failed"
+        line = f"{job.split}: {job.method.name}, {job.options or 'as in the config'}, seed {job.seed}: {text}"
+        print(line, file=sys.stderr, flush=True)
+
+    def _check_time(self) -> None:
+        if time.monotonic() >= self.deadline:
+            raise OutOfTimeError
+
+
+def _measured(train: Callable[[Job], Metrics], job: Job) -> Metrics:
+    """The metrics of a training and its seconds; no "value" if a trial diverged, which is then not chosen."""
+    start = time.perf_counter()
+    try:
+        metrics = train(job)
+    except InputError as error:
+        if job.split == "test" or error.subject != "loss":
+            raise
+        metrics = {}
+    return {**metrics, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def interval(values: Sequence[float]) -> float:
+    """Half the width of the 95 % t interval of the mean."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
+    """The table of the chosen options on the test split, and the validation results of all options.
+
+    Args:
+        trials: all of them are finished.
+        columns: title of each further column: the name of a metric, and its format.
+    """
+    reference = [metrics["value"] for metrics in trials.tests(trials.methods[0])]
+    first = trials.methods[0].name
+    rows, notes = [], []
+    for method in trials.methods:
+        found = trials.tests(method)
+        values = [metrics["value"] for metrics in found]
+        pairs = [value - other for value, other in zip(values, reference, strict=True)]
+        rows.append(
+            [
+                method.name,
+                trials.choice(method) or "-",
+                f"{statistics.mean(values):.3f} ± {interval(values):.3f}",
+                "-" if method.name == first else f"{statistics.mean(pairs):+.3f} ± {interval(pairs):.3f}",
+                *(format(statistics.mean(m[name] for m in found), form) for name, form in columns.values()),
+                f"{statistics.median(metrics['seconds'] for metrics in found):.0f}",
+            ]
+        )
+        results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
+        notes.append(f"- {method.name}: {results}")
+    rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
+    head = ["method", "chosen options", f"test, mean of {len(SEEDS)} seeds", f"less {first}", *columns, "seconds"]
+    number = len(trials.methods[0].tried)
+    chosen = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
+    chosen += f" trained with seeds {', '.join(map(str, SEEDS))} and measured on the test split. ±: 95 % t interval."
+    return "\n".join([table([head, *rows]), "", chosen, "", "Validation results:", "", *notes])
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The arguments that every benchmark of trials has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no training after so many minutes")
+    parser.add_argument("--workers", type=int, default=1, help="trainings at a time, of one thread each")
+    parser.add_argument("--plan", action="store_true", help="only print how long it will take")
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", default=RAW, help="where finished trainings are kept")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="also write the table to this file")
+    return parser
+
+
+def main(
+    title: str,
+    parts: Mapping[str, tuple[Trials, float]],
+    columns: Mapping[str, tuple[str, str]],
+    given: argparse.Namespace,
+    remark: Callable[[Trials], str] = lambda _: "",
+) -> None:
+    """Train what is missing, and print the tables; with --plan only how long it takes.
+
+    Args:
+        title: of the page.
+        parts: the trials of each table by its title ("" for the only one), and the seconds of one of its trainings.
+        columns: as in `report`.
+        given: the arguments of the command line.
+        remark: a line below a table.
+    """
+    start = time.monotonic()
+    for name, (trials, seconds) in parts.items():
+        trials.workers, trials.deadline = given.workers, start + 60 * given.minutes
+        known = [metrics["seconds"] for job in trials.trial_jobs() if (metrics := trials.record.metrics.get(job.key))]
+        each = statistics.median(known) if known else seconds
+        left = trials.total - trials.done
+        minutes = left * each / 60 / given.workers
+        print(f"{name or title}: {trials.total} trainings, {trials.done} done; about {minutes:.0f} minutes more "
+              f"({left} x {each:.0f} s, {given.workers} at a time)", file=sys.stderr)  # fmt: skip
+    if given.plan:
+        return
+    try:
+        for trials, _ in parts.values():
+            trials.run()
+    except OutOfTimeError:
+        done, total = (sum(getattr(trials, name) for trials, _ in parts.values()) for name in ("done", "total"))
+        print(
+            f"stopped after {given.minutes:g} minutes: {done} of {total} trainings are done; the same command goes on"
+        )
+        return
+    sections = []
+    for name, (trials, _) in parts.items():
+        lines = [f"## {name}\n"] if name else []
+        sections.append(
+            "\n".join([*lines, report(trials, columns), *([f"\n{line}"] if (line := remark(trials)) else [])])
+        )
+    text = f"{heading(title)}\n" + "\n\n".join(sections) + "\n"
+    print(text)
+    if given.save is not None:
+        given.save.write_text(text, encoding="utf-8")

@@ -1,0 +1,222 @@
+"""Benchmarks: equal trials, a choice on the validation split, and a record from which a later call goes on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import pytest
+from support.miniature import TINY
+
+from benchmarks import captions_synthetic, classes_real, classes_synthetic, layout_synthetic, pose_synthetic, synthetic
+from benchmarks.trials import SEEDS, Job, Method, OutOfTimeError, Record, Trials, interval, main, report
+from contml import InputError
+
+MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
+METHODS = [
+    Method("triplets", "pose/synthetic_threshold", MARGINS),
+    Method("nearest", "pose/synthetic_nearest", MARGINS),
+    Method("dense", "pose/synthetic_dense_triplet", MARGINS),
+]
+#: Validation results: the last margin of "dense" diverges.
+VALUES = {
+    ("triplets", MARGINS[1]): 0.3,
+    ("nearest", MARGINS[0]): 0.2,
+    ("dense", MARGINS[2]): None,
+    ("dense", MARGINS[0]): 0.4,
+}
+
+
+def fake(job):
+    """Metrics that depend on the job alone."""
+    if job.split == "val":
+        value = VALUES.get((job.method.name, job.options), 0.5)
+        if value is None:
+            raise InputError("loss", "not finite")
+        return {"value": value}
+    return {"value": len(job.method.name) / 100 + job.seed / 1000, "other": 1.0}
+
+
+@pytest.fixture
+def trials(tmp_path):
+    """Trials with a fake training, and the list of the jobs that it was called with."""
+
+    def make(train=fake, better="lower", **options):
+        calls = []
+
+        def recorded(job):
+            calls.append(job)
+            return train(job)
+
+        return Trials(METHODS, recorded, Record(tmp_path / "raw.jsonl"), better, **options), calls
+
+    return make
+
+
+def test_the_choice_is_made_on_validation_and_only_it_is_tested(trials):
+    found, calls = trials()
+    found.run()
+    assert [job.split for job in calls] == ["val"] * 9 + ["test"] * 9
+    assert {job.seed for job in calls[:9]}.isdisjoint(job.seed for job in calls[9:])
+    chosen = {"triplets": MARGINS[1], "nearest": MARGINS[0], "dense": MARGINS[0]}
+    tested = [(name, options, seed) for name, options in chosen.items() for seed in SEEDS]
+    assert [(job.method.name, job.options, job.seed) for job in calls[9:]] == tested
+    assert {method.name: found.choice(method) for method in METHODS} == chosen
+    assert (found.done, found.total) == (18, 18)
+
+
+def test_higher_may_be_better_and_a_diverged_trial_is_never_chosen(trials):
+    found, _ = trials(better="higher")
+    found.run()
+    assert [found.choice(method) for method in METHODS] == [MARGINS[0], MARGINS[1], MARGINS[1]]
+
+
+def test_methods_have_equal_numbers_of_trials(tmp_path):
+    with pytest.raises(ValueError, match="different numbers of trials"):
+        Trials([METHODS[0], Method("a", "b", MARGINS[:2])], fake, Record(tmp_path / "x"), "lower")
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 13])
+def test_a_later_call_goes_on(trials, tmp_path, count):
+    def killed(job):
+        if len(Record(tmp_path / "raw.jsonl").metrics) == count:
+            raise KeyboardInterrupt
+        return fake(job)
+
+    found, _ = trials(killed)
+    with pytest.raises(KeyboardInterrupt):
+        found.run()
+    with (tmp_path / "raw.jsonl").open("a") as file:
+        file.write('{"key": ["trip')  # a line that a crash has cut short
+    again, calls = trials()
+    assert again.done == count
+    again.run()
+    assert len(calls) == 18 - count
+    content = (tmp_path / "raw.jsonl").read_text()
+    whole, more = trials()
+    whole.run()
+    assert more == []
+    assert (tmp_path / "raw.jsonl").read_text() == content
+    assert len({json.dumps(json.loads(line)["key"]) for line in content.splitlines()}) == 18
+
+
+def test_an_edited_config_is_another_training(trials):
+    found, _ = trials()
+    found.run()
+    changed, calls = trials(trial_changes=("training.epochs=3",))
+    assert changed.done == 0
+    moved, _ = trials(trial_changes=("images.workers=1",))
+    assert moved.done == 18
+    changed.run()
+    assert [job.split for job in calls] == ["val"] * 9  # the test jobs have no change
+
+
+def test_errors_of_the_data_are_raised(trials):
+    def broken(job):
+        raise InputError("items.csv", "no such file")
+
+    found, _ = trials(broken)
+    with pytest.raises(InputError, match=r"items\.csv"):
+        found.run()
+    assert found.done == 0
+
+
+def test_a_time_limit(trials, tmp_path, capsys):
+    found, calls = trials(deadline=time.monotonic() - 1)
+    with pytest.raises(OutOfTimeError):
+        found.run()
+    assert calls == []
+    given = argparse.Namespace(minutes=0.0, workers=1, plan=False, save=None)
+    main("Title", {"": (found, 60)}, {}, given)
+    out, err = capsys.readouterr()
+    assert out == "stopped after 0 minutes: 0 of 18 trainings are done; the same command goes on\n"
+    assert "Title: 18 trainings, 0 done; about 18 minutes more (18 x 60 s, 1 at a time)" in err
+    given = argparse.Namespace(minutes=math.inf, workers=1, plan=False, save=tmp_path / "table.md")
+    main("Title", {"": (found, 60)}, {"Other": ("other", ".1f")}, given, lambda _: "A remark.")
+    text = (tmp_path / "table.md").read_text()
+    assert text.startswith("# Title")
+    assert "A remark." in text
+
+
+def test_the_table(trials):
+    found, _ = trials()
+    found.run()
+    lines = report(found, {"Other": ("other", ".1f")}).splitlines()
+    assert lines[0] == "| method | chosen options | test, mean of 3 seeds | less triplets | Other | seconds |"
+    half = f"{interval([0.001, 0.002, 0.003]):.3f}"
+    assert lines[2:5] == [
+        f"| dense | {MARGINS[0]} | 0.052 ± {half} | -0.030 ± 0.000 | 1.0 | 0 |",
+        f"| nearest | {MARGINS[0]} | 0.072 ± {half} | -0.010 ± 0.000 | 1.0 | 0 |",
+        f"| triplets | {MARGINS[1]} | 0.082 ± {half} | - | 1.0 | 0 |",
+    ]
+    assert f"- dense: {MARGINS[0]} 0.4, {MARGINS[1]} 0.5, {MARGINS[2]} inf" in lines
+
+
+def test_a_t_interval():
+    assert interval([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3))
+
+
+@pytest.mark.slow
+def test_several_processes_train_the_same(tmp_path, trials):
+    found = Trials(METHODS, fake, Record(tmp_path / "two.jsonl"), "lower", workers=2)
+    found.run()
+    alone, _ = trials()
+    alone.run()
+
+    def values(record):
+        return {key: metrics.get("value") for key, metrics in record.metrics.items()}
+
+    assert values(found.record) == values(alone.record)
+    late = Trials(METHODS, fake, Record(tmp_path / "none.jsonl"), "lower", workers=2, deadline=time.monotonic())
+    with pytest.raises(OutOfTimeError):
+        late.run()
+
+
+def benchmarks():
+    """The methods of every benchmark, and the changes of its trials."""
+    data = argparse.Namespace(data=Path("data"), weights=Path("w.pth"))
+    for module in (pose_synthetic, layout_synthetic, captions_synthetic):
+        yield module.METHODS, ()
+    yield list(classes_synthetic.METHODS.values()), ("training.val_share=0.25",)
+    for name in classes_real.SETUPS:
+        found, _ = classes_real.setup(name, data, Record(Path("none")), Path("f.npz"))
+        yield found.methods, found.trial_changes
+
+
+@pytest.mark.parametrize(("methods", "changes"), list(benchmarks()))
+def test_the_options_of_every_benchmark_are_valid(methods, changes):
+    assert {len(method.tried) for method in methods} == {4}
+    jobs = [Job(method, options, 0, "val", changes) for method in methods for options in method.tried]
+    assert len({job.key for job in jobs}) == len(jobs)
+
+
+@pytest.mark.parametrize(
+    ("train", "method", "changes"),
+    [
+        (synthetic.train, METHODS[2], (*TINY, "training.val_share=0.4")),
+        (
+            classes_synthetic.train,
+            classes_synthetic.METHODS["margin"],
+            (
+                *("task.classes=12", "task.per_class=6", "task.test_classes=5", "task.test_per_class=4"),
+                *(
+                    "sampler.classes=4",
+                    "sampler.instances=3",
+                    "sampler.batches=2",
+                    "training.epochs=2",
+                    "training.val_share=0.4",
+                ),
+            ),
+        ),
+    ],
+    ids=["graded", "classes"],
+)
+def test_a_training(train, method, changes):
+    val = train(Job(method, method.tried[0], 0, "val", changes))
+    test = train(Job(method, method.tried[0], 0, "test", changes))
+    assert val["value"] > 0
+    assert test["value"] > 0
+    assert "untrained" in test
