@@ -116,17 +116,20 @@ def item_names(split: Split, root: str = "") -> list[str]:
 
 
 def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
-    """The task with the items of the record that still exist, in the order of the record.
+    """The task with the items of the record that still exist, in the order of the record; without other splits.
 
     Raises:
-        InputError: a split of the record has no item left.
+        InputError: a split of the record has no item left, other than the validation split beside a test split.
     """
     now = DataRecord.of(task, root)
-    rows = {name: record.rows(name, now) for name in task.splits}
+    rows = {name: record.rows(name, now) for name in record.names}
+    if "test" in rows and not rows.get("val"):
+        rows.pop("val", None)
     if gone := next((name for name in rows if not rows[name]), None):
         raise InputError(f"{SPLIT_TITLES[gone]} items", "none of the run's items is left", hint="restore the data")
     groups = None if task.val_groups is None else [task.val_groups[row] for row in rows["train"]]
-    return task.with_splits({name: split.subset(rows[name]) for name, split in task.splits.items()}, val_groups=groups)
+    splits = {name: task.splits[name].subset(rows[name]) for name in rows}
+    return Task(splits["train"], splits.get("test"), splits.get("val"), groups)
 
 
 def _label_digests(split: Split) -> list[str]:

@@ -108,7 +108,7 @@ class Split:
         return (Image.fromarray(item) if isinstance(item, np.ndarray) else item).convert("RGB")
 
     def subset(self, rows: Rows) -> Split:
-        """Returns a split of some rows, in this order. Queries and gallery are those of their rows."""
+        """Returns a split of some rows, in this order. Queries and gallery are those of their rows, ascending."""
         index = as_rows(rows, len(self))
         kept = index.tolist()
         if kept == list(range(len(self))):
@@ -117,7 +117,7 @@ class Split:
         place[index] = torch.arange(len(kept))
 
         def moved(old: Tensor | None) -> Tensor | None:
-            return None if old is None else place[old][place[old] >= 0]
+            return None if old is None else place[old][place[old] >= 0].sort().values
 
         return replace(
             self,

@@ -99,7 +99,8 @@ class CaptionLabels(LabelSpace):
         number = {word: position for position, word in enumerate(known)}
         self.unknown = {word: count for word, count in counts.most_common() if word not in number}
         bags = [[[number[w] for w in caption if w in number] for caption in image] for image in words]
-        usable = [[caption for caption in image if caption] for image in bags]
+        # Sorted, because the rounding of a sum depends on the order of its terms.
+        usable = [sorted(caption for caption in image if caption) for image in bags]
         self.dropped = sum(map(len, bags)) - sum(map(len, usable))
         empty_images = [row for row, image in enumerate(usable) if not image]
         if empty_images and empty == "refuse":

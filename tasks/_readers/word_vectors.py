@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from contml import InputError
+from contml.data.draw import positions
 from contml.data.renderers.captions import Vectors
 from contml.labels.captions import load_word_vectors, tokens, train_word_vectors
 
@@ -31,7 +32,9 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
     """
     train_words, test_words = ([tokens(text) for texts in images for text in texts] for images in (train, test))
     counts = Counter(word for words in (*train_words, *test_words) for word in words)
-    source = train_word_vectors(train_words, dim, seed) if path is None else load_word_vectors(path)
+    source = (
+        load_word_vectors(path) if path is not None else train_word_vectors(_drawn_order(train_words, seed), dim, seed)
+    )
     # Copies: a view would keep the whole file in memory.
     vectors = {word: np.array(source[word]) for word in counts if word in source}
     known, total = sum(counts[word] for word in vectors), counts.total()
@@ -40,3 +43,9 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
         found = f"has vectors for {known:,} of the {total:,} words of the captions (none for '{unknown}')"
         raise InputError(str(path), found, hint="give vectors of the captions' language, in lower case")
     return vectors
+
+
+def _drawn_order(captions: list[list[str]], seed: int) -> list[list[str]]:
+    """The captions in an order drawn by their words: word vectors depend on the order in which captions are seen."""
+    place = positions([" ".join(words) for words in captions], seed, "word vectors")
+    return [captions[row] for row in np.argsort(place, kind="stable").tolist()]

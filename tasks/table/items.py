@@ -310,8 +310,8 @@ def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Ar
             raise InputError("queries", str(queries), hint=f"omit it: the split names {named} queries")
         if named > count - 2:
             raise InputError("queries", f"{named} of {count} test rows", "must leave at least 2 others to find")
-        none = parts.query[:0]
-        return {"train": none, "val": none, "test": np.flatnonzero(np.isin(parts.test, parts.query))}
+        chosen = np.flatnonzero(np.isin(parts.test, parts.query))
+        return {part: chosen if part == "test" else chosen[:0] for part in parts.used}
     counts = {part: _QUERIES if len(rows) > _MANY else 0 for part, rows in parts.used.items()}
     if queries is not None:
         counts = dict.fromkeys(counts, queries)
@@ -332,7 +332,7 @@ def _drawn_queries(keys: Sequence[str], count: int, seed: int) -> Array:
 def _mean_distance(label: Label, train: Array, keys: Sequence[str], seed: int) -> float:
     """The mean label distance between some training rows, drawn by their cells, which normalizes a label of a sum."""
     place = positions([keys[row] for row in train], seed, "mean label distance")
-    sample = np.sort(train[np.argsort(place, kind="stable")[:_SAMPLE]])
+    sample = train[np.argsort(place, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:

@@ -56,7 +56,7 @@ class NumberLabel(Label):
 
     def fit(self, train: Array) -> None:
         """Compute the range and the unit of the training rows."""
-        values = self.values[train]
+        values = np.sort(self.values[train], axis=0)  # sums are rounded, so that they depend on the order
         self.low, self.high = values.min(0), values.max(0)
         self.middle, self.scales = values.mean(0), self._spread(values)
         same = self.low == self.high
