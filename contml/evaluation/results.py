@@ -15,10 +15,13 @@ from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
-#: The K of the main metric of continuous labels, as far as the gallery reaches.
-HEADLINE_K = 10
 #: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
 FORMS = ("random", "normalized")
+
+
+def headline_k(places: int) -> int:
+    """The K of the main metric of continuous labels, for rankings of so many places (at most 100)."""
+    return min(10, max(1, places // 10))
 
 
 @dataclass(frozen=True)
@@ -92,11 +95,14 @@ class Evaluation:
 
     @property
     def headline(self) -> tuple[str, int]:
-        """The main metric, as the name of a curve and K: Recall@1, or label distance@10."""
+        """The main metric, as the name of a curve and K: Recall@1, or label distance@10.
+
+        K is a tenth of a gallery of less than 100 items: its ten nearest items would be much or all of it.
+        """
         if "recall" in self.curves:
             return "recall", 1
         curve = self.curves.get("label_distance")
-        return "label_distance", min(HEADLINE_K, len(curve.model)) if curve else HEADLINE_K
+        return "label_distance", headline_k(len(curve.model)) if curve else headline_k(100)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""

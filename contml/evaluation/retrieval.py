@@ -20,7 +20,7 @@ from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
-from contml.evaluation.results import HEADLINE_K, RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of
+from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace
 
@@ -113,7 +113,7 @@ def evaluate(
     evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, recall_ks)
     # Of the first place, Recall is the precision: 1 - label distance.
     expected = found.expected_distance
-    values = expected[:, :HEADLINE_K].mean(1) if classes is None else 1 - expected[:, 0]
+    values = expected[:, : headline_k(expected.shape[1])].mean(1) if classes is None else 1 - expected[:, 0]
     rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
     return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings, values)
 

@@ -69,12 +69,13 @@ class ClassLabels(LabelSpace):
         """The same items as a new root: classes are numbered anew, without those that have no item."""
         root = super().as_root()
         present, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
-        root.names = [self.names[number] for number in present.tolist()] if self.names else present.tolist()
+        names = dict(enumerate(self.names))
+        root.names = [names.get(number, number) for number in present.tolist()]
         return root
 
     def _item_contents(self) -> list[bytes]:
-        names = self.names or range(int(self.class_ids.max()) + 1)
-        return [repr(names[number]).encode() for number in self.class_ids.tolist()]
+        names = dict(enumerate(self.names))
+        return [repr(names.get(number, number)).encode() for number in self.class_ids.tolist()]
 
     def _contents(self) -> str:
         return f"{len(set(self.class_ids.tolist())):,} classes"

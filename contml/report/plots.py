@@ -216,11 +216,9 @@ def watched(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> str:
 def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> None:
     evaluation, split = evaluated.evaluation, watched(rows, evaluated)
     rows = [row for row in rows if row.get("event") == "evaluation"]
-    name = evaluation.headline[0]
-    keys = [key for row in rows for key in row if key.startswith(f"{name}@") and key[len(name) + 1 :].isdecimal()]
-    key = "recall@1" if name == "recall" else "label_distance@10"
-    key = key if key in keys or not keys else keys[0]
-    curve, k = evaluation.curves.get(name), int(key[len(name) + 1 :])
+    name, k = evaluation.headline
+    key = rows[0]["metric"] if rows else f"{name}@{k}"
+    curve, k = evaluation.curves.get(name), int(key.partition("@")[2])
     metric = "Recall" if name == "recall" else "label distance"
     axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {metric}@{k}")
     steps, values = _series(rows, key)

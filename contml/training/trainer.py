@@ -331,12 +331,12 @@ class Trainer:
     def _evaluate(self, progress: TrainingProgress) -> None:
         for split_name, split in self.watched.items():
             evaluation, ranking, _ = self.evaluate(split)
-            row: dict[str, Any] = {"split": split_name, "spearman": evaluation.spearman}
-            for name, curve in evaluation.curves.items():
-                ks = evaluation.recall_at if name == "recall" else _EVALUATION_K
-                row |= {f"{name}@{k}": curve.model[k - 1] for k in ks if k <= len(curve.model)}
-            self._log("evaluation", **row, **{name: score.model for name, score in evaluation.scores.items()})
             name, k = evaluation.headline
+            row: dict[str, Any] = {"split": split_name, "metric": f"{name}@{k}", "spearman": evaluation.spearman}
+            for each, curve in evaluation.curves.items():
+                ks = {*(evaluation.recall_at if each == "recall" else _EVALUATION_K), k}
+                row |= {f"{each}@{at}": curve.model[at - 1] for at in sorted(ks) if at <= len(curve.model)}
+            self._log("evaluation", **row, **{each: score.model for each, score in evaluation.scores.items()})
             curve = evaluation.curves[name]
             value, random = curve.model[k - 1], curve.random[k - 1]
             share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""

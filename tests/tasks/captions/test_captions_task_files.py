@@ -294,7 +294,7 @@ def test_a_run_and_its_evaluation_have_the_same_queries(coco_folder):
         run = train(experiment, coco_folder / "runs")
         scores = json.loads((run.folder / "evaluation.json").read_text())
         assert (scores["queries"], scores["gallery"]) == (4, TEST - 4)
-        again = evaluate_run(run.folder)
+        again = evaluate_run(run.folder).evaluation
         assert again.curves["label_distance"].model == pytest.approx(scores["curves"]["label_distance"]["model"])
         limits.append([scores["curves"]["label_distance"][which] for which in ("random", "oracle")])
     assert limits[0] == limits[1]

@@ -76,9 +76,10 @@ def test_an_epoch_and_an_evaluation(whole, tmp_path):
     changes = [f"task=classes/{task}", f"task.root={root}", "images.resize=36", "images.crop=32", "model.dim=16"]
     changes += ["sampler.classes=6", "sampler.instances=4", "sampler.batches=3", "training.epochs=1"]
     experiment = load("classes/synthetic", changes)
-    trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task, quiet=True)
     trainer.fit()
-    evaluation = trainer.result[0]
+    evaluation, *_ = trainer.evaluate(task.test)
     assert (evaluation.queries, evaluation.gallery) == ((8, 12) if name == "inshop" else (20, 20))
     assert evaluation.curves["recall"].model[0] > 0.5  # colours alone distinguish them
 
