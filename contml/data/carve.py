@@ -13,6 +13,8 @@ from contml.data.split import Task, query_split
 
 #: With more validation items than the first number, the second is the number of queries, where labels are graded.
 _MANY, _QUERIES = 5_000, 1_000
+#: Both parts have at least so many items: more groups are drawn if they are small.
+_LEAST_ITEMS = 3
 
 
 def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int = 0, seed: int = 0) -> Task:
@@ -35,16 +37,15 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
         return task
     classes = _unseen_classes(task)
     groups = task.val_groups if task.val_groups is not None else classes if classes is not None else names
-    least = 2 if classes is not None and task.val_groups is None else 3 if task.val_groups is None else 1
-    hint = "set training.select=none to train on all items, without a validation split"
+    least, hint = 2 if groups is classes else 1, "set training.select=none to train on all items, without this split"
     try:
         drawn = draw(groups, share, seed, "validation", fold=fold, least=least)
+        while min(drawn.sum(), (~drawn).sum()) < _LEAST_ITEMS:
+            least += 1
+            drawn = draw(groups, share, seed, "validation", fold=fold, least=least)
     except InputError as error:
         raise InputError("validation split", error.got, error.allowed, hint) from None
     rows, val_rows = (np.flatnonzero(part).tolist() for part in (~drawn, drawn))
-    if min(len(rows), len(val_rows)) < 3:
-        got = f"{len(val_rows)} of {len(drawn)} training items are drawn"
-        raise InputError("validation split", got, "needs at least 3, and 3 for training", hint)
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
         queries = draw_queries(_QUERIES, [names[row] for row in val_rows], seed)
