@@ -18,6 +18,13 @@ from typing import Any
 from contml._support.errors import InputError
 from contml._support.files import write
 
+#: Keys of a config that say where files are and how they are read, not what they hold: another value is the same run.
+PLACES = frozenset(
+    {
+        *("task.root", "task.data", "model.weights", "binarize.cache", "sampler.cache", "images.cache"),
+        *("images.workers", "training.checkpoint_minutes"),
+    }
+)
 #: Start of the first line of a run's config; the name of the original config follows.
 HEAD = "# contml run of "
 

@@ -14,6 +14,7 @@ from support.miniature import TINY
 from benchmarks import captions_synthetic, classes_real, classes_synthetic, layout_synthetic, pose_synthetic, synthetic
 from benchmarks.trials import SEEDS, Job, Method, OutOfTimeError, Record, Trials, interval, main, report
 from contml import InputError
+from contml.experiment import load
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
 METHODS = [
@@ -217,6 +218,17 @@ def test_the_options_of_every_benchmark_are_valid(methods, changes):
 def test_a_training(train, method, changes):
     val = train(Job(method, method.tried[0], 0, "val", changes))
     test = train(Job(method, method.tried[0], 0, "test", changes))
+    if train is classes_synthetic.train:  # as in benchmarks.classes_real
+        last = train(Job(method, method.tried[0], 0, "test", (*changes, "training.select=none")))
+        assert last["untrained"] == test["untrained"]
     assert val["value"] > 0
     assert test["value"] > 0
     assert "untrained" in test
+
+
+def test_validation_classes_of_drawn_species_are_not_in_training():
+    small = ["task.classes=8", "task.per_class=4", "task.val_classes=5", "task.test_classes=5"]
+    task = load("classes/synthetic", small).build_task()
+    train, val, test = (set(split.labels.digests()) for split in task.splits.values())
+    assert not train & val
+    assert not (train | val) & test

@@ -39,6 +39,7 @@ SMALL = {
         "task.images=Flicker8k_Dataset",
         "task.train=Flickr_8k.trainImages.txt",
         "task.test=Flickr_8k.testImages.txt",
+        "task.val=Flickr_8k.devImages.txt",
         "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],
@@ -107,7 +108,8 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
     ]
     facts = dict(check(load(name, changes)))
     train, val = (int(facts.get(f"{name} images", "0").split()[0].strip(",")) for name in ("training", "validation"))
-    assert train + (val if "drawn" in facts.get("validation images", "") else 0) == 40
+    total = train + (val if "drawn" in facts.get("validation images", "") else 0)
+    assert total == 40 or (task == "pose/mpii" and 40 < total < 80)  # of 80, drawn by video
     assert float(facts["loss of a batch"]) > 0
 
 

@@ -21,16 +21,10 @@ from contml.evaluation.results import Evaluated, Ranking, Selection
 from contml.experiment.building import Experiment
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
-from contml.runs import HEAD, Run, create
+from contml.runs import HEAD, PLACES, Run, create
 from contml.training import Trainer, load_weights
 from contml.training.checkpoint import load_numbers, save_weights
 from contml.training.trainer import evaluate_split
-
-#: Keys that may change before a run is resumed: where files are and how they are read, not what they hold.
-_MAY_CHANGE = (
-    *("task.root", "task.data", "model.weights", "binarize.cache", "sampler.cache", "images.cache", "images.workers"),
-    "training.checkpoint_minutes",
-)
 
 
 def train(
@@ -214,7 +208,7 @@ def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *,
     changed = [
         change
         for change in difference(saved, experiment.values)
-        if change.split(":")[0] not in _MAY_CHANGE and not change.startswith("published.")
+        if change.split(":")[0] not in PLACES and not change.startswith("published.")
     ]
     if changed:
         got = f"changed since the run began ({'; '.join(changed)})"

@@ -27,6 +27,7 @@ from contml.config import data_arguments
 from contml.data.identity import DataRecord
 from contml.data.split import Task
 from contml.experiment import Experiment
+from contml.runs import PLACES
 from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
 from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
@@ -37,11 +38,6 @@ Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
 #: Up to so many combinations of values are all checked before anything is trained.
 _MOST_CHECKED = 200
-#: Keys that a stored sweep may change: where files are and how they are read, not what they hold.
-_MAY_CHANGE = (
-    *(("task", "root"), ("task", "data"), ("model", "weights"), ("binarize", "cache"), ("sampler", "cache")),
-    *(("images", "cache"), ("images", "workers"), ("training", "checkpoint_minutes")),
-)
 
 
 def sweep(
@@ -289,7 +285,7 @@ def _comparable(experiment: Experiment) -> dict[str, Any]:
     """The config, without where files are."""
     values = experiment.values
     return {
-        section: {key: value for key, value in options.items() if (section, key) not in _MAY_CHANGE}
+        section: {key: value for key, value in options.items() if f"{section}.{key}" not in PLACES}
         if isinstance(options, dict)
         else options
         for section, options in values.items()

@@ -53,7 +53,7 @@ def synthetic(
 def _draw_split(seed: int, first: int, classes: int, per_class: int, size: int) -> Split:
     kinds = [species(seed, first + number) for number in range(classes)]
     items = [(number, item) for number in range(classes) for item in range(per_class)]
-    labels = ClassLabels([number for number, _ in items])
+    labels = ClassLabels([first + number for number, _ in items])  # a test species is none of training
     return Split(
         images=[Pixels(draw_specimen(kinds[number], item, size)) for number, item in items],
         names=[f"{kinds[number].name} {item + 1}" for number, item in items],

@@ -142,9 +142,9 @@ def test_check_reports_every_split(monkeypatch):
 
 
 def test_check_of_features(tmp_path):
-    config = ["task.train=40", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
+    config = ["task.train=40", "task.val=20", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
     task = load("pose/synthetic", config).config.parts["task"].build()
-    names = [*task.train.names, *task.test.names]
+    names = [name for split in task.splits.values() for name in split.names]
     write_features(tmp_path / "f.npz", names, ["train"] * len(names), np.eye(len(names), 1200, dtype=np.float32))
     changes = [f"images.features={tmp_path / 'f.npz'}", "model.backbone=features", "sampler.batch_size=12"]
     facts = dict(check(load("pose/synthetic", [*config, *changes, "sampler.anchors_per_batch=2"]), images="all"))

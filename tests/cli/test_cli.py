@@ -262,8 +262,8 @@ def test_missing_and_bad_data(refused, contml, tmp_path):
         ([{"name": "a.jpg", "joints": [[1.0], [1.0, 2.0]], "split": "train"}], ["joints.json"]),
         ([{"name": "a.jpg", "split": "train"}], ["joints"]),
         (
-            [{"name": "a.jpg", "joints": [[1, 2]] * 3, "split": "training"}],
-            ["a.jpg", "'training'", "train, test, query"],
+            [{"name": "a.jpg", "joints": [[1, 2]] * 3, "split": "trainnig"}],
+            ["a.jpg", "'trainnig'", "train, val, test, query"],
         ),
         (
             [{"name": "a.jpg", "joints": [[1, 2]]}, {"name": "b.jpg", "joints": [[1, 2]] * 2}],
