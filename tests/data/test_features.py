@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -13,9 +12,9 @@ from support.refusals import refuses
 from contml import VectorLabels
 from contml.data import ImageFile, Images, Pixels, Split, Task, Vector
 from contml.data.features import read_features, with_features, write_features
-from contml.experiment import evaluate_run, extract_features, load, train
+from contml.experiment import evaluate_run, extract_features, load, read_evaluation, train
 
-SMALL = ["task.train=40", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
+SMALL = ["task.train=40", "task.val=20", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
 HEAD = [*SMALL, "model.dim=8", "sampler.batch_size=12", "sampler.anchors_per_batch=2", "sampler.batches=5"]
 
 
@@ -97,12 +96,12 @@ def test_items_may_share_a_name_if_the_file_has_the_items_in_order(tmp_path, end
 def test_features_of_items_that_share_a_name_are_extracted_and_read(tmp_path):
     experiment, out = load("pose/synthetic", SMALL), tmp_path / "f.npz"
     task = experiment.build_task()
-    same = [dataclasses.replace(split, names=["person"] * len(split)) for split in (task.train, task.test)]
-    task = Task(*same)
+    same = [dataclasses.replace(split, names=["person"] * len(split)) for split in task.splits.values()]
+    task = task.with_splits(dict(zip(task.splits, same, strict=True)))
     extract_features(dataclasses.replace(experiment, task=task), out)
     plain = extract_features(experiment, tmp_path / "plain.npz")
     found = with_features(task, out)
-    values = np.stack([split.image(row) for split in (found.train, found.test) for row in range(len(split))])
+    values = np.stack([split.image(row) for split in found.splits.values() for row in range(len(split))])
     assert len(values) == plain.items
     assert np.array_equal(values, read_features(tmp_path / "plain.npz").values)
 
@@ -131,7 +130,7 @@ def test_a_head_on_features_equals_the_whole_model(tmp_path):
     """Features of the frozen backbone and its head, against the backbone with the same head: the same embeddings."""
     out = tmp_path / "features.npz"
     found = extract_features(load("pose/synthetic", SMALL), out)
-    assert (found.items, found.dim, found.resumed) == (250, 1024, 0)
+    assert (found.items, found.dim, found.resumed) == (270, 1024, 0)
     whole = load("pose/synthetic", SMALL)
     task = whole.build_task()
     model = whole.build_model(task).eval()
@@ -151,7 +150,8 @@ def test_a_run_on_features_trains_evaluates_and_reports(tmp_path):
     changes = [*HEAD, f"images.features={out}", "model.backbone=features", "training.epochs=2"]
     run = train(load("pose/synthetic", changes), tmp_path / "runs")
     assert (run.folder / "report.html").is_file()
-    assert evaluate_run(run.folder).spearman == json.loads((run.folder / "evaluation.json").read_text())["spearman"]
+    saved = read_evaluation(run)
+    assert evaluate_run(run.folder) == saved
 
 
 @pytest.mark.parametrize(

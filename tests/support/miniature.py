@@ -16,6 +16,7 @@ from contml.training import EmbeddingStep, Trainer, Training
 #: Overrides with which the quick start takes seconds.
 TINY = [
     "task.train=40",
+    "task.val=16",
     "task.test=24",
     "task.queries=6",
     "task.size=32",
