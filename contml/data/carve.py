@@ -44,7 +44,8 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
             least += 1
             drawn = draw(groups, share, seed, "validation", fold=fold, least=least)
     except InputError as error:
-        raise InputError("validation split", error.got, error.allowed, hint) from None
+        got = f"{len(set(groups))} groups of {len(groups)} training items"
+        raise InputError("validation split", got, error.allowed, hint) from None
     rows, val_rows = (np.flatnonzero(part).tolist() for part in (~drawn, drawn))
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
