@@ -16,10 +16,12 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SHELL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
 CLASSES = ["task.classes=12", "task.per_class=8", "task.test_classes=4", "task.test_per_class=4"]
+POSES = ["task.train=160", "task.test=20", "task.queries=10", "task.val=20"]
 #: Options that make a command short, by what it starts with.
 SHORT = {
     "train --data": ["training.epochs=0", "sampler.batch_size=16", "sampler.anchors_per_batch=2"],
-    "train pose/": ["training.epochs=0", "task.train=160", "task.test=20", "task.queries=10"],
+    "train pose/": ["training.epochs=0", *POSES],
+    "sweep pose/": ["training.epochs=1", "sampler.batches=1", "--trials=2", "--processes=1", *POSES],
     "train classes/synthetic": ["training.epochs=0", *CLASSES],
     "features classes/synthetic": CLASSES,
     "train mine.yaml": ["training.epochs=0", "sampler.batch_size=8", "sampler.anchors_per_batch=1"],

@@ -153,16 +153,16 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
     [
         (
             Task(split_of(VectorLabels(torch.arange(5.0))), split_of(VectorLabels(torch.arange(5.0)), 500)),
-            "5 different",
+            "5 groups of",
         ),
-        (Task(split_of(classes([0, 1, 2] * 5)), split_of(classes([7, 8, 9]), 500)), "3 different"),
+        (Task(split_of(classes([0, 1, 2] * 5)), split_of(classes([7, 8, 9]), 500)), "3 groups of"),
         (
             Task(
                 split_of(VectorLabels(torch.arange(9.0))),
                 split_of(VectorLabels(torch.arange(5.0)), 500),
                 val_groups=["a"] * 9,
             ),
-            "1 different",
+            "1 groups of",
         ),
         (
             Task(
