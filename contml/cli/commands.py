@@ -303,10 +303,11 @@ def prepare(
 
     With --cache the resized images are kept in a folder, from which a training reads them.
     """
-    from contml.experiment.checking import refuse_broken
     from contml.preparation import prepare as prepare_data
 
     prepared = prepare_data(task, root, overrides or [], size=size, workers=workers, cache=cache)
+    from contml.experiment.checking import refuse_broken  # here: it imports torch
+
     if as_json:
         echo(json.dumps(asdict(prepared)))
     else:

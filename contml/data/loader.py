@@ -139,6 +139,16 @@ class Images:
                 raise _broken_error(*broken[0])  # now, not in the middle of an epoch
         return self._cached[id(split)][1]
 
+    def check(self, split: Split) -> None:
+        """Decodes every image of a split that will be needed at the end of a training, if broken images are errors.
+
+        Raises:
+            InputError: an image is broken.
+        """
+        if self.broken == "fail" and self.cache is None and len(split) and split.stamp(0) is not None:
+            if broken := self.fill(split).broken:
+                raise _broken_error(*broken[0])
+
     def close(self) -> None:
         """Ends the worker processes; a later batch starts new ones."""
         for loader in self._loaders.values():

@@ -55,6 +55,8 @@ def train(
     for each in used:
         trainer.images.prepare(each)  # errors in a cache or an image are raised before a run folder is created
     if trainer.accelerator.is_main_process:
+        if split == "result" and task.evaluated_name not in trainer.watched:
+            trainer.images.check(task.evaluated)  # a broken image would be found after the training only
         trainer.run = create(root, experiment.name, folder)
         text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
         DataRecord.of(task, experiment.root).save(trainer.run.data)
@@ -212,7 +214,9 @@ def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *,
     ]
     if changed:
         got = f"changed since the run began ({'; '.join(changed)})"
-        raise InputError(str(run.config), got, hint=f"restore it; {_longer(run) if longer else 'or start a new run'}")
+        raise InputError(
+            str(run.config), got, hint=f"restore it; {_longer(run)}" if longer else "restore it, or start a new run"
+        )
 
 
 def _longer(run: Run) -> str:

@@ -41,12 +41,15 @@ def test_train_evaluate_report(contml, tmp_path):
     status, out, _ = contml("evaluate", folder, "--json")
     assert status == 0
     again = json.loads(out)
-    assert again["checkpoint"] == "last"
+    assert (again["split"], again["checkpoint"]) == ("test", "best")
     for name, curve in first["curves"].items():
         assert again["curves"][name]["model"] == pytest.approx(curve["model"], rel=1e-4)
-    status, out, _ = contml("evaluate", folder, "--checkpoint", "best")
+    status, out, _ = contml("evaluate", folder, "--checkpoint", "last")
     assert status == 0
+    assert "test split, last weights (epoch 2)" in out
     assert "6 queries, 18 in the gallery" in out
+    assert json.loads((folder / "evaluation.json").read_text())["checkpoint"] == "best"
+    assert json.loads((folder / "evaluation-last.json").read_text())["checkpoint"] == "last"
 
     (folder / "report.html").unlink()
     status, _, err = contml("report", folder, "--pair", "1", "2")
@@ -234,7 +237,8 @@ def test_missing_and_bad_data(refused, contml, tmp_path):
     assert "person04.jpg: 7 of 14 joints" in line()
     status, out, err = contml("check", "pose/synthetic", *OWN, "task.hidden=drop")
     assert status == 0, err
-    assert "19" in out
+    assert "training images     16 (excluded: 1 with too few visible joints)" in out
+    assert "validation images   3, of which 3 query (drawn from the training split)" in out
     values["visible"][:] = True
     values["joints"][5, 3] = np.nan
     np.savez(tmp_path / "own/joints.npz", **values)
@@ -302,10 +306,11 @@ def test_a_run_without_embeddings_or_with_foreign_weights(contml, refused, tmp_p
     config["model"]["dim"] = 9
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     line = refused("evaluate", folder)
-    assert "last.safetensors: " in line
-    assert "size mismatch" in line
+    assert "config.yaml: changed since the run began (model.dim: 8 -> 9)" in line
     (folder / "checkpoints/last.safetensors").unlink()
-    assert "last.safetensors: no such checkpoint" in refused("evaluate", folder)
+    assert "last.safetensors: no such checkpoint" in refused("evaluate", folder, "--checkpoint", "last")
+    config["model"]["dim"] = 8
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "embeddings/test.safetensors").unlink()
     assert f"contml evaluate {folder}" in refused("report", folder)
 

@@ -254,14 +254,13 @@ def test_table_and_sentence_begin_with_recall():
 
 def test_the_data_decide_at_which_k_recall_is_reported(tmp_path):
     run = create(tmp_path, "squares")
-    made = trainer(run, epochs=1)
-    made.test = replace(class_squares(150, seed=1), recall_at=(1, 10, 120))
+    made = trainer(run, epochs=1, val=replace(class_squares(150, seed=1), recall_at=(1, 10, 120)))
     made.fit()
     for row in run.rows():
         if row["event"] == "evaluation":
             assert [name for name in row if name.startswith("recall")] == ["recall@1", "recall@10", "recall@120"]
             assert {"map_at_r", "r_precision", "nmi", "f1"} <= set(row)
-    found = made.result[0]
+    found = made.evaluate(made.watched["val"])[0]
     assert len(found.curves["recall"].model) == 120
     assert len(found.curves["ndcg"].model) == 100
     assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
@@ -275,9 +274,8 @@ def class_squares(items=30, seed=0):
 
 
 def trainer(run, **options):
-    made = small_trainer(run, loss=TripletMarginLoss(), split=class_squares(), batches=3, **options)
-    made.test = class_squares(20, seed=1)
-    return made
+    options = {"val": class_squares(20, seed=1), **options}
+    return small_trainer(run, loss=TripletMarginLoss(), split=class_squares(), batches=3, **options)
 
 
 def test_training_logs_recall_and_keeps_the_best(tmp_path):
@@ -289,10 +287,10 @@ def test_training_logs_recall_and_keeps_the_best(tmp_path):
     for row in rows:
         assert {"recall@1", "recall@2", "recall@4", "recall@8", "recall@10", "map_at_r", "label_distance@1"} <= set(row)
         assert row["label_distance@1"] == pytest.approx(1 - row["recall@1"])
-    assert made.best == max(row["recall@1"] for row in rows)
+    assert made.best.value == max(row["recall@1"] for row in rows)
     again = trainer(run, epochs=3)
     again.resume()
-    assert again.best == made.best
+    assert again.best.value == made.best.value
     assert (run.checkpoints / "best.safetensors").exists()
 
 
@@ -301,18 +299,18 @@ def test_the_best_weights_are_those_of_the_highest_recall(tmp_path, monkeypatch)
     made, recalls, saved = trainer(run, epochs=4), iter([0.3, 0.5, 0.5, 0.2, 0.6]), []
     real = made.evaluate
 
-    def pretend():
-        found, ranked = real()
+    def pretend(split):
+        found, *rest = real(split)
         found.curves["recall"].model[0] = next(recalls)
-        return found, ranked
+        return found, *rest
 
     monkeypatch.setattr(made, "evaluate", pretend)
     monkeypatch.setattr(
-        "contml.training.trainer.save_weights", lambda path, _: saved.append((Path(path).stem, made.epoch))
+        "contml.training.trainer.save_weights", lambda path, *_, **__: saved.append((Path(path).stem, made.epoch))
     )
     made.fit()
     assert [epoch for name, epoch in saved if name == "best"] == [0, 1, 4]
-    assert made.best == 0.6
+    assert made.best.value == 0.6
 
 
 def test_the_line_of_an_epoch_reports_recall(capsys):
