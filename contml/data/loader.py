@@ -145,9 +145,9 @@ class Images:
         Raises:
             InputError: an image is broken.
         """
-        if self.broken == "fail" and self.cache is None and len(split) and split.stamp(0) is not None:
-            if broken := self.fill(split).broken:
-                raise _broken_error(*broken[0])
+        needed = self.broken == "fail" and self.cache is None and split.stamp(0) is not None
+        if needed and (broken := self.fill(split).broken):
+            raise _broken_error(*broken[0])
 
     def close(self) -> None:
         """Ends the worker processes; a later batch starts new ones."""

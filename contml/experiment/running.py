@@ -154,6 +154,8 @@ def report_run(
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
     path = run.embeddings(evaluated.split)
+    if not path.exists():
+        raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {folder}'")
     tensors, saved = load_weights(path)
     _check_config(experiment, run, saved["config"])
     split = _recorded_task(experiment, run, accept_changes).splits[evaluated.split]
@@ -214,9 +216,8 @@ def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *,
     ]
     if changed:
         got = f"changed since the run began ({'; '.join(changed)})"
-        raise InputError(
-            str(run.config), got, hint=f"restore it; {_longer(run)}" if longer else "restore it, or start a new run"
-        )
+        hint = f"restore it; {_longer(run)}" if longer else "restore it, or start a new run"
+        raise InputError(str(run.config), got, hint=hint)
 
 
 def _longer(run: Run) -> str:
