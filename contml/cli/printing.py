@@ -36,6 +36,8 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     if evaluation.skipped:
         echo(f"{evaluation.skipped} images could not be read and were excluded")
     echo(sentence(evaluation))
+    for change in evaluated.changes:
+        echo(f"changed since the run began: {change}")
     if evaluated.doubt:
         echo(f"note: {evaluated.doubt}")
 

@@ -150,6 +150,7 @@ class Evaluated:
         epoch: number of epochs that trained these weights.
         epochs: number of epochs of the whole training: fewer than planned if it stopped early.
         selection: how the best weights were chosen; None where no validation split chose.
+        changes: what changed in the data since the run began, where that was accepted.
     """
 
     evaluation: Evaluation
@@ -158,6 +159,7 @@ class Evaluated:
     epoch: int
     epochs: int
     selection: Selection | None = None
+    changes: list[str] = field(default_factory=list)
 
     @property
     def chosen_on_split(self) -> bool:
@@ -166,8 +168,8 @@ class Evaluated:
 
     @property
     def split_words(self) -> str:
-        """The split in words: "test split"."""
-        return f"{SPLIT_TITLES[self.split]} split"
+        """The split in words: "test split", "test split of changed data"."""
+        return f"{SPLIT_TITLES[self.split]} split{' of changed data' if self.changes else ''}"
 
     @property
     def description(self) -> str:
@@ -213,7 +215,7 @@ class Evaluated:
     def from_dict(cls, values: dict[str, Any]) -> Evaluated:
         """The inverse of `to_dict`."""
         rest = dict(values)
-        own = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs")}
+        own = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
         selection = rest.pop("selection", None)
         return cls(Evaluation.from_dict(rest), **own, selection=None if selection is None else Selection(**selection))
 

@@ -50,6 +50,8 @@ def train(
     """
     task = experiment.build_task()
     report_columns(task, on_columns)
+    if split == "val" and "val" not in task.splits:
+        raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)
     used = [task.train, *trainer.watched.values(), *([] if split == "val" else [task.evaluated])]
     for each in used:
@@ -91,7 +93,7 @@ def resume(
         if numbers["finished"]:
             on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
         _check_config(experiment, run, numbers["config"], longer=numbers["finished"])
-    task = _recorded_task(experiment, run, accept_changes=False)
+    task, _ = _recorded_task(experiment, run, accept_changes=False)
     trainer = experiment.build_trainer(task, run, weights=not state.exists())
     trainer.resume()
     trainer.fit()
@@ -122,7 +124,7 @@ def evaluate_run(
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)
     _check_config(experiment, run, saved["config"])
-    task = _recorded_task(experiment, run, accept_changes)
+    task, changes = _recorded_task(experiment, run, accept_changes)
     model = experiment.build_model(task, weights=False)
     try:
         model.load_state_dict(weights)
@@ -135,7 +137,7 @@ def evaluate_run(
     evaluation, ranking = evaluate_split(embeddings, missing, split)
     numbers = load_numbers(run.checkpoints / "state.safetensors")
     selection = None if numbers["selection"] is None else Selection(**numbers["selection"])
-    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], numbers["epoch"], selection)
+    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], numbers["epoch"], selection, changes)
     _save(experiment, run, task, result, ranking, missing)
     return result
 
@@ -158,7 +160,8 @@ def report_run(
         raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {folder}'")
     tensors, saved = load_weights(path)
     _check_config(experiment, run, saved["config"])
-    split = _recorded_task(experiment, run, accept_changes).splits[evaluated.split]
+    task, changes = _recorded_task(experiment, run, accept_changes)
+    split = task.splits[evaluated.split]
     row_of = {name: row for row, name in enumerate(saved["names"])}
     names = item_names(split, experiment.root)
     split = split.subset([row for row, name in enumerate(names) if name in row_of])
@@ -169,7 +172,9 @@ def report_run(
         raise InputError("--pair", got, hint="omit --pair")
     pair_rows = None if pair is None else (_row_of(split, pair[0]), _row_of(split, pair[1]))
     evaluation, ranking = evaluate_split(tensors["embeddings"][rows], missing, split)
-    return _report(experiment, run, split, replace(evaluated, evaluation=evaluation), ranking, pair_rows)
+    return _report(
+        experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), ranking, pair_rows
+    )
 
 
 def read_evaluation(run: Run) -> Evaluated:
@@ -188,8 +193,8 @@ def read_evaluation(run: Run) -> Evaluated:
         raise InputError(str(path), f"cannot be read ({error})", hint=hint) from None
 
 
-def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> Task:
-    """The data of a run, in the order of its record.
+def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
+    """The data of a run, in the order of its record, and what changed.
 
     Args:
         experiment: builds the data.
@@ -204,7 +209,7 @@ def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> Ta
     if changes and not accept_changes:
         hint = "restore them, start a new run, or evaluate the items of the run that are left with --accept-changes"
         raise InputError(str(run.folder), f"its data changed since it began: {'; '.join(changes)}", hint=hint)
-    return with_recorded_items(task, record, experiment.root)
+    return with_recorded_items(task, record, experiment.root), changes
 
 
 def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:

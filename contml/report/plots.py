@@ -217,7 +217,7 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
     evaluation, split = evaluated.evaluation, watched(rows, evaluated)
     rows = [row for row in rows if row.get("event") == "evaluation"]
     name, k = evaluation.headline
-    key = rows[0]["metric"] if rows else f"{name}@{k}"
+    key = next((str(row["metric"]) for row in rows if "metric" in row), f"{name}@{k}")
     curve, k = evaluation.curves.get(name), int(key.partition("@")[2])
     metric = "Recall" if name == "recall" else "label distance"
     axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {metric}@{k}")

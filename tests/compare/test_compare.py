@@ -76,7 +76,7 @@ def test_higher_is_better_for_recall_and_equal_values_are_equally_good(tmp_path)
 
 def test_default_metrics_of_classes_and_of_graded_labels(tmp_path):
     write_run(tmp_path / "c/1", classes(0.5, k=5))
-    write_run(tmp_path / "p/1", poses(0.5, k=7))
+    write_run(tmp_path / "p/1", poses(0.5, k=70))
     (first,) = compare([tmp_path / "c"]).tables
     assert first.metrics == ("recall@1", "recall@2", "recall@4", "map_at_r")
     write_run(tmp_path / "s/1", replace(classes(0.5, k=50), recall_at=[1, 10, 20, 30, 40, 50]))
@@ -92,7 +92,7 @@ def test_forms_of_a_metric():
     assert (share.model, share.random, share.oracle, share.better) == (0.4, 1.0, 0.2, "lower")
     assert (normalized.model, normalized.better) == (pytest.approx(0.75), "higher")
     assert measured(evaluation, "spearman").model == 0.75
-    for nothing in ("recall@1", "label_distance@0", "label_distance@21", "label_distance@x", "label_distance", "nmi"):
+    for nothing in ("recall@1", "label_distance@0", "label_distance@101", "label_distance@x", "label_distance", "nmi"):
         assert measured(evaluation, nothing) is None
     zero = replace(evaluation, scores={"nmi": Score("NMI", "higher", 0.5, 0.0, 1.0)})
     assert math.isnan(measured(zero, "nmi/random").model)
@@ -593,8 +593,8 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
         (["file"], ["file", "not a folder", "contml train"]),
         (["runs", "--metric", "recal@1"], ["recal@1", "did you mean 'recall@1'?"]),
         (["runs", "--metric", "map@r"], ["map@r", "did you mean 'map_at_r'?"]),
-        (["runs", "--metric", "recall@1"], ["recall@1", "not measured", "label_distance@1 to 20"]),
-        (["runs", "--metric", "ndcg@21"], ["ndcg@21", "not measured", "label_distance@1 to 20, ndcg@1 to 20"]),
+        (["runs", "--metric", "recall@1"], ["recall@1", "not measured", "label_distance@1 to 100"]),
+        (["runs", "--metric", "ndcg@101"], ["ndcg@101", "not measured", "label_distance@1 to 100, ndcg@1 to 100"]),
         (["runs", "--metric", "ndcg"], ["ndcg", "ndcg@10"]),
         (["runs", "--metric", "ndcg@1/x"], ["ndcg@1", "/x", "ndcg@1/random"]),
         (["runs", "--by", "dim"], ["dim", "no such key", "did you mean 'model.dim'?"]),
@@ -658,7 +658,7 @@ def test_two_real_runs(contml, tmp_path):
     for row, run in zip(data["rows"], runs, strict=True):
         saved = json.loads((run / "evaluation.json").read_text())
         assert row["folders"] == [str(run)]
-        assert row["metrics"]["ndcg@10"]["mean"] == saved["curves"]["ndcg"]["model"][9]
+        assert row["metrics"]["ndcg@1"]["mean"] == saved["curves"]["ndcg"]["model"][0]
         assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
     assert (tmp_path / "out/plot.png").exists()
 

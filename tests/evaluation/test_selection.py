@@ -11,8 +11,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from scipy.stats import norm, ttest_rel
-from support.fake_runs import poses
+from support.fake_runs import poses, write_run
 
+from contml.cli.printing import print_evaluation
+from contml.compare.comparison import compare
 from contml.evaluation import Evaluated, Selection, paired_interval
 
 TEST = Evaluated(poses(0.4), "test", "best", epoch=9, epochs=12)
@@ -59,7 +61,7 @@ def test_what_was_evaluated_goes_through_json(selection):
     about = {key: values[key] for key in ("split", "checkpoint", "epoch", "epochs", "unit", "queries")}
     expected = {"split": "test", "checkpoint": "best", "epoch": 9, "epochs": 12}
     assert about == {**expected, "unit": "squared pixels", "queries": 200}
-    for key in ("split", "checkpoint", "epoch", "epochs"):
+    for key in ("split", "checkpoint", "epoch", "epochs", "changes"):
         with pytest.raises(KeyError, match=key):
             Evaluated.from_dict({name: value for name, value in values.items() if name != key})
 
@@ -107,3 +109,13 @@ def test_a_choice_that_the_validation_split_is_too_small_for():
 )
 def test_no_doubt(found):
     assert found.doubt == ""
+
+
+def test_changed_data_are_named_and_have_a_table_of_their_own(tmp_path, capsys):
+    changed = replace(TEST, changes=["test items: 1 removed (a.jpg)"])
+    assert changed.description.startswith("test split of changed data, best weights")
+    print_evaluation(changed)
+    assert "changed since the run began: test items: 1 removed (a.jpg)" in capsys.readouterr().out
+    write_run(tmp_path / "a", evaluated=[TEST])
+    write_run(tmp_path / "b", evaluated=[changed], model__dim=16)
+    assert len(compare([tmp_path]).tables) == 2

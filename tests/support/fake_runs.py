@@ -25,7 +25,7 @@ CONFIG: dict[str, Any] = {
 TRIPLET = {"name": "dense_triplet", "margin": 0.03}
 
 
-def poses(share: float, random: float = 2000.0, ndcg: float = 0.6, k: int = 20) -> Evaluation:
+def poses(share: float, random: float = 2000.0, ndcg: float = 0.6, k: int = 100) -> Evaluation:
     """An evaluation by label distance, which is `share` times that of a random ranking."""
     curves = {
         "label_distance": Curve("mean label distance", "lower", [share * random] * k, [random] * k, [0.2 * random] * k),
