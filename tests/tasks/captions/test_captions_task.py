@@ -218,8 +218,11 @@ def test_the_task_is_the_same_each_time(task):
 
 
 def test_both_splits_have_the_vectors_of_the_training_captions(task):
-    """Vectors trained as `CaptionLabels(vectors=None)` trains them, and the words of the test captions are known."""
-    alone = CaptionLabels(task.train.renderer.captions)
+    """Vectors trained on the training captions alone, and the words of the test captions are known."""
+    captions = task.train.renderer.captions
+    alone = CaptionLabels(captions, word_vectors(None, captions, [], dim=100, seed=0))
+    backwards = word_vectors(None, captions[::-1], [], dim=100, seed=0)
+    assert all((backwards[word] == vector).all() for word, vector in word_vectors(None, captions, [], 100, 0).items())
     torch.testing.assert_close(task.train.labels.pairwise([0], None), alone.pairwise([0], None), rtol=0, atol=0)
     unknown = task.test.labels.unknown
     assert sum(unknown.values()) < 0.01 * sum(
