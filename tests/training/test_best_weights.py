@@ -401,13 +401,13 @@ def test_an_edited_config_is_refused(restored, command, old, new, got):
 
 
 def test_a_finished_run_says_how_it_can_be_trained_longer(restored):
-    said = []
-    assert resume(restored.folder, trust=True, on_finished=said.append).folder == restored.folder
+    messages = []
+    assert resume(restored.folder, trust=True, on_finished=messages.append).folder == restored.folder
     last = restored.checkpoints / "last.safetensors"
     command = f"contml train {restored.config} model.weights={last}"
-    assert len(said) == 1
-    assert "finished, after 4 epochs" in said[0]
-    assert command in said[0]
+    assert len(messages) == 1
+    assert "finished, after 4 epochs" in messages[0]
+    assert command in messages[0]
     folder = edited(restored, "epochs: 4", "epochs: 9")
     with refuses(str(restored.config), got="training.epochs: 4 -> 9", hint=command):
         resume(folder, trust=True)
