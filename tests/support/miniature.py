@@ -87,3 +87,15 @@ def small_trainer(
         run=run,
         quiet=True,
     )
+
+
+def weights(trainer):
+    """Copies of the weights of a trainer's model."""
+    return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+
+
+def assert_equal(a, b):
+    """Asserts that two state dicts are equal bit for bit."""
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.miniature import Flat, small_trainer, squares
+from support.miniature import Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_two
 from support.refusals import refuses
 from support.runs import from_text, kill_at
@@ -22,16 +22,6 @@ from contml.runs import create
 from contml.training import Training
 from contml.training.checkpoint import load_weights
 from contml.training.selection import BestWeights
-
-
-def weights(trainer):
-    return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
-
-
-def assert_equal(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
 
 
 def validation(seed=5, broken=()):

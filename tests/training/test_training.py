@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.miniature import TINY, Flat, small_trainer, squares
+from support.miniature import TINY, Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_two
 from support.refusals import refuses
 from support.runs import kill_at
@@ -31,16 +31,6 @@ from contml.training.setup import model_groups
 
 TEST = squares(20, seed=1)
 COMMAND = [sys.executable, "-c", "from contml.cli import main; main()"]
-
-
-def weights(trainer):
-    return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
-
-
-def assert_equal(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
 
 
 def test_it_learns():
