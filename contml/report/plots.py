@@ -228,7 +228,7 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
         draw_baselines(axes, curve.random[k - 1], curve.oracle[k - 1])
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # from 0, with room above nearly equal values
 
 
 def draw_baselines(axes: Axes, random: float, oracle: float) -> None:
