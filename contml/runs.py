@@ -1,7 +1,9 @@
 """The folder of a run: creates and opens it, logs metrics.
 
 It contains config.yaml, data.json.gz (the names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
-evaluation.json, embeddings/, report.html and its pictures.
+evaluation.json, embeddings/, report.html and its pictures. One process trains it at a time: that process holds the lock
+of the folder. Others may read it meanwhile, since every file but metrics.jsonl is replaced as a whole, and a last line
+of metrics.jsonl that is not finished is left out.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import read_bytes, remove_temporaries, unwritable, write
 
 #: Keys of a config that say where files are and how they are read, not what they hold: another value is the same run.
 PLACES = frozenset(
@@ -25,6 +30,10 @@ PLACES = frozenset(
         *("images.workers", "training.checkpoint_minutes"),
     }
 )
+#: The columns of the metrics that hold text, and the splits that are evaluated.
+_TEXTS, _SPLITS = ("event", "split", "metric"), ("val", "test")
+#: Largest metrics.jsonl in bytes; a row has about 300.
+_METRICS_LIMIT = 1 << 26
 #: Start of the first line of a run's config; the name of the original config follows.
 HEAD = "# contml run of "
 
@@ -43,7 +52,8 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the original config."""
-        first = self.config.read_text(encoding="utf-8").partition("\n")[0]
+        with self.config.open("rb") as file:
+            first = file.readline(1000).decode("utf-8", errors="replace").rstrip("\r\n")
         return first.removeprefix(HEAD) if first.startswith(HEAD) else self.folder.resolve().parent.name
 
     @property
@@ -69,39 +79,90 @@ class Run:
         """The folder of the checkpoints."""
         return self.folder / "checkpoints"
 
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lets no other process train this run. The lock ends with the block or with the process, however it dies.
+
+        Raises:
+            InputError: another process trains it, or the folder cannot be written.
+        """
+        try:
+            # Worker processes that are forked meanwhile do not hold it.
+            lock = FileLock(self.folder / ".lock", timeout=0).acquire()
+        except Timeout:
+            got, hint = "another process is training this run", "wait for it, or stop it"
+            raise InputError(str(self.folder), got, hint=hint) from None
+        except (OSError, NotImplementedError) as error:
+            got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
+            raise InputError(str(self.folder), got, hint="copy it to a folder that can be written") from None
+        with lock:
+            if self.checkpoints.is_dir():
+                remove_temporaries(self.checkpoints)  # only the process that holds the lock writes there
+            yield
+
     def log(self, row: Mapping[str, Any]) -> None:
-        """Appends a row to the metrics."""
-        with self.metrics.open("a+b") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-            if file.read(1) not in (b"", b"\n"):  # a crash cut the last line short
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-            # JSON has no NaN and no infinity: they become null.
-            plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-            file.write(json.dumps(plain).encode() + b"\n")
+        """Appends a row to the metrics.
+
+        Raises:
+            InputError: it cannot be written, as on a full disk; the rows before it stay.
+        """
+        # JSON has no NaN and no infinity: they become null.
+        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        try:
+            with self.metrics.open("a+b") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+                if file.read(1) not in (b"", b"\n"):  # a crash cut the last line short
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
+                file.write(json.dumps(plain).encode() + b"\n")
+        except OSError as error:
+            raise unwritable(self.metrics, error) from None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the rows of the metrics, without a last line that a crash cut short."""
-        if not self.metrics.exists():
+        """Returns the rows of the metrics, without a last line that a crash cut short.
+
+        Raises:
+            InputError: a line is damaged.
+        """
+        try:
+            lines = read_bytes(self.metrics, _METRICS_LIMIT).split(b"\n")
+        except FileNotFoundError:
             return []
-        rows = []
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                if number < len(lines):
-                    raise InputError(f"{self.metrics}:{number}", "not a line of JSON", hint="remove it") from None
-        return rows
+        rows = [_parse(line) for line in lines if line]
+        if rows and rows[-1] is None and lines[-1]:
+            rows.pop()
+        if None in rows:
+            number = [_parse(line) for line in lines].index(None) + 1
+            raise InputError(f"{self.metrics}:{number}", "not a row of metrics", hint="remove this line")
+        return [row for row in rows if row is not None]
 
     def rewind(self, step: int, *, evaluated: bool = True) -> None:
         """Drops the rows after `step`; also those of the evaluation at `step`, unless `evaluated`."""
 
         def is_kept(row: Mapping[str, Any]) -> bool:
-            return row["step"] < step or (row["step"] == step and (evaluated or row["event"] == "train"))
+            return row["step"] < step or (row["step"] == step and (evaluated or row.get("event") == "train"))
 
         rows = [row for row in self.rows() if is_kept(row)]
         write(self.metrics, lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8"))
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """A row of metrics: a JSON object of numbers and nulls, and of some texts; None for anything else."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or type(row.get("step")) is not int:
+        return None
+    if row.get("event") == "evaluation" and row.get("split") not in _SPLITS:
+        return None
+    return row if all(_fits(key, value) for key, value in row.items()) else None
+
+
+def _fits(key: str, value: object) -> bool:
+    if isinstance(value, int | float):
+        return abs(value) < 1e300  # neither NaN nor infinite
+    return value is None or (isinstance(value, str) and key in _TEXTS)
 
 
 def create(root: Path, name: str, folder: Path | None = None) -> Run:

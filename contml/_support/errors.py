@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Self
 
+#: The longest field of an error that is printed whole; a hostile file may hold a name of megabytes.
+_LONGEST = 2000
+
 
 class InputError(ValueError):
     """Bad input, printed on one line as `origin: subject: got; allowed; hint`, without the empty fields.
@@ -23,14 +26,20 @@ class InputError(ValueError):
         self.subject, self.got, self.allowed, self.hint, self.origin = subject, got, allowed, hint, origin
 
     def __str__(self) -> str:
-        details = "; ".join(field for field in (self.got, self.allowed, self.hint) if field)
-        text = ": ".join(part for part in (self.origin, self.subject, details) if part)
-        return " ".join(text.splitlines())
+        origin, subject, *details = map(_printable, (self.origin, self.subject, self.got, self.allowed, self.hint))
+        return ": ".join(part for part in (origin, subject, "; ".join(filter(None, details))) if part)
 
     def at(self, origin: str) -> Self:
         """Returns the same error with `origin` before its own origin."""
         origin = f"{origin}: {self.origin}" if self.origin else origin
         return type(self)(self.subject, self.got, self.allowed, self.hint, origin)
+
+
+def _printable(text: str) -> str:
+    """A text on one line, shortened, with control characters escaped: a terminal would obey them."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.splitlines()))
 
 
 def one_line(error: Exception) -> str:

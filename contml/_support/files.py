@@ -1,12 +1,24 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, and read up to a limit."""
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import stat
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from contml._support.errors import InputError, one_line
+
+#: Names of temporary files: 16 random digits, and the suffix of the file.
+_TEMPORARY = re.compile(r"\.contml-[0-9a-f]{16}(\.[^/]*)?")
+#: Seconds without a change after which the process that wrote a temporary file is taken to be dead.
+_STALE = 3600.0
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:
@@ -18,14 +30,63 @@ def write(path: Path, save: Callable[[Path], Any]) -> Path:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yields a temporary path; it is renamed to `path` if the block succeeds, and removed if it raises."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays, since some libraries choose the format by it.
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    """Yields a new empty file beside `path`; it is renamed to `path` if the block succeeds, and removed if it raises.
+
+    Raises:
+        InputError: the file cannot be written, as on a full disk; an older file stays as it is.
+    """
+    # A random name that did not exist: nobody else writes to it, and no link leads elsewhere. `tempfile` would make
+    # files that other users cannot read. The suffix stays, since some libraries choose the format by it.
+    temporary = path.with_name(f".contml-{secrets.token_hex(8)}{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clean_once(path.parent.absolute())
+        temporary.touch(exist_ok=False)
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def unwritable(path: Path, error: OSError) -> InputError:
+    """The error of a file that cannot be written."""
+    return InputError(str(path), f"cannot be written ({error.strerror or one_line(error)})")
+
+
+@cache
+def _clean_once(folder: Path) -> None:
+    remove_temporaries(folder, _STALE)
+
+
+def remove_temporaries(folder: Path, age: float = 0.0) -> None:
+    """Removes the temporary files of killed processes from a folder: those that did not change for `age` seconds."""
+    for entry in os.scandir(folder):
+        if _TEMPORARY.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            with suppress(OSError):  # another process removed it, or it belongs to another user
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime >= age:
+                    Path(entry.path).unlink()
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Returns the content of a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is no regular file (a pipe would never end), is larger than `limit` bytes, or cannot be read.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
+        if found.st_size > limit:
+            raise InputError(str(path), f"{found.st_size:,} bytes", f"must be at most {limit:,} bytes")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from typer import echo
 
 from contml import experiment
 from contml._support.errors import InputError, did_you_mean
+from contml._support.files import write
 from contml.cli import listing
 from contml.cli.options import (
     AcceptChanges,
@@ -31,7 +33,7 @@ from contml.cli.options import (
     Trust,
     load_experiment,
 )
-from contml.cli.printing import print_broken, print_evaluation, print_table, save as save_file
+from contml.cli.printing import print_broken, print_evaluation, print_table
 from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -43,8 +45,6 @@ contml compare runs/pose/synthetic/* --by model.dim"""
 
 def main() -> None:
     """Entry point of the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
-    # A config can name a module in the working directory. It comes last, so that it hides no other module.
-    sys.path.append(str(Path.cwd()))
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except InputError as error:
@@ -217,7 +217,7 @@ def compare(
     if save is not None:
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
     for path, content in files.items():
-        save_file(path, content)
+        write(path, methodcaller("write_bytes", content))
     if as_json:
         echo(json.dumps(as_data(found)))
     else:
@@ -355,7 +355,7 @@ def copy(
         file = file / f"{config.split('/')[-1]}.yaml"
     if file.exists():
         raise InputError(str(file), "exists already", hint="choose another file")
-    save_file(file, text.encode())
+    write(file, methodcaller("write_text", text, encoding="utf-8"))
     echo(f"{file}: train it with 'contml train {file}'")
 
 
@@ -392,5 +392,5 @@ def weights(
     if as_json:
         echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))
         return
-    save_file(output, png(weights_plot(drawn)))
+    write(output, methodcaller("write_bytes", png(weights_plot(drawn))))
     echo(output)

@@ -1,20 +1,15 @@
-"""Print tables and write the files of a command."""
+"""Print tables and evaluations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from operator import methodcaller
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer import echo
-
-from contml._support.errors import InputError
-from contml._support.files import write
 
 if TYPE_CHECKING:
     from contml.compare.table import Cell
@@ -60,15 +55,3 @@ def print_table(
 def print_broken(name: str, cause: str) -> None:
     """Print a broken image on stderr."""
     echo(f"{name}: cannot be decoded ({cause})", err=True)
-
-
-def save(file: Path, content: bytes) -> None:
-    """Write a file.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    try:
-        write(file, methodcaller("write_bytes", content))
-    except OSError as error:
-        raise InputError(str(file), f"cannot be written ({error.strerror})") from None

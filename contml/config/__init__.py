@@ -7,12 +7,15 @@ arguments of a constructor are its options. Keyword-only arguments are filled fr
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, get_origin
 
 from pydantic import ValidationError
 
@@ -52,12 +55,14 @@ class Section:
         default: the name where the config gives none.
         required: if False and there is no default, a config may omit the section (or set it to null).
         others: finds a part whose name is not in the table; returns None for an unknown name.
+        contract: what the user's own code must be or return, if a config may name it as `module:Name`.
     """
 
     parts: Mapping[str, Constructor] | Constructor
     default: str | None = None
     required: bool = True
     others: Callable[[str], Constructor | None] | None = None
+    contract: type | None = None
 
 
 @dataclass(frozen=True)
@@ -179,10 +184,8 @@ def _choose(
         raise error.at(document.where(written)) from error
     if found is not None:
         return name, found
-    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name):
-        if not document.trusted and document.line(written) != COMMAND_LINE:
-            raise document.error(written, f"names code to import ({name})", hint="pass --trust to allow it")
-        return name, _import(document, written, name)
+    if section.contract is not None and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name):
+        return name, import_own(document, written, name, section.contract)
     raise _unknown(document, written, table, name)
 
 
@@ -197,7 +200,7 @@ def _one_of(names: Collection[str]) -> str:
 
 def _unknown(document: Document, key: Key, names: Collection[str], name: str = "") -> InputError:
     """An unknown key, or an unknown name of a part: suggests the closest of `names`, or lists them."""
-    got = f"unknown name {name!r}" if name else "unknown key"
+    got = f"unknown name {show(name)}" if name else "unknown key"
     return document.error(key, got, hint=did_you_mean(name or key[-1], names, _one_of(names)))
 
 
@@ -214,15 +217,42 @@ def check_name(document: Document, key: str, table: Collection[str]) -> None:
         raise _unknown(document, written, table, name)
 
 
-def _import(document: Document, key: Key, name: str) -> Constructor:
+def import_own(document: Document, key: Key, name: str, contract: type) -> Constructor:
+    """Import the user's own code `module:Name` that a config names at `key`; it is not called.
+
+    The working directory is searched too, as the last one, so that it hides no other module.
+
+    Raises:
+        InputError: the config may not import code, the import fails, or the object does not fit the contract: it must
+            be a class of that kind, or a function annotated to return one.
+    """
+    if not document.trusted and document.line(key) != COMMAND_LINE:
+        raise document.error(key, f"names code to import ({name})", hint="pass --trust to allow it")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
-        found = import_by_name(name)
-    except Exception as error:  # whatever the user's module raises when it is imported
+        found: Constructor = import_by_name(name)
+        fits = _fits(found, contract)
+    except (Exception, SystemExit) as error:  # whatever the user's module raises when it is imported
         raise document.error(key, f"{name} cannot be imported ({type(error).__name__}: {error})") from None
-    if not callable(found):
-        raise document.error(key, f"{name} is of type {type(found).__name__}", "must be a class or a function")
-    constructor: Constructor = found
-    return constructor
+    if not fits:
+        kind = contract.__name__
+        allowed = f"must be a {kind} class, or a function annotated '-> {kind}'"
+        raise document.error(key, f"{name} is of type {type(found).__name__}", allowed)
+    return found
+
+
+def _fits(found: object, contract: type) -> bool:
+    """Whether this is a class of the contract, or a function annotated to return one."""
+    kind = inspect.signature(found, eval_str=True).return_annotation if inspect.isfunction(found) else found
+    kind = get_origin(kind) or kind
+    if not isinstance(kind, type):
+        return False
+    if not getattr(contract, "_is_protocol", False) or kind is contract:
+        return issubclass(kind, contract)
+    methods = {name for name, value in vars(contract).items() if inspect.isfunction(value)} - {"__init__"}
+    return all(callable(getattr(kind, name, None)) for name in methods - {"__subclasshook__"})
 
 
 def _checked(document: Document, key: Key, option: Option, value: Any) -> Any:

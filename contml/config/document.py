@@ -14,9 +14,13 @@ import yaml
 from pydantic_core import to_jsonable_python
 
 from contml._support.errors import InputError
+from contml._support.files import read_bytes
 
 #: The path of a value: ("loss", "margin").
 Key: TypeAlias = tuple[str, ...]
+
+#: The largest config in bytes (PyYAML takes seconds for it), and the deepest nesting of its sections and lists.
+_LARGEST, _DEEPEST = 1 << 18, 20
 
 COMMAND_LINE = 0  # the line number of overrides
 BUNDLED = -1  # the line number of what the user did not write: a config that comes with contml, and changes to it
@@ -127,12 +131,12 @@ def read(
     """
     name = str(path) if name is None else name
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path, _LARGEST)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(10) + 1
         raise InputError("config", "not UTF-8 text", hint="save the file as UTF-8", origin=f"{name}:{line}") from None
-    except OSError as error:
+    except FileNotFoundError as error:
         raise InputError(name, f"cannot be read ({error.strerror})") from None
     lines: dict[Key, int] = {}
     values = _parse(text, lambda line: f"{name}:{line}", (), lines, BUNDLED if bundled else None)
@@ -164,7 +168,11 @@ def _parse(text: str, where: Callable[[int], str], key: Key, lines: dict[Key, in
         at = where(text.count("\n", 0, error.position) + 1)
         raise InputError("YAML syntax", str(error.reason), origin=at) from None
     except RecursionError:
-        raise InputError("config", "nested too deeply", origin=where(1)) from None
+        raise _too_deep(where(1)) from None
+
+
+def _too_deep(origin: str) -> InputError:
+    return InputError("config", "nested too deeply", f"must have at most {_DEEPEST} levels", origin=origin)
 
 
 def _value(
@@ -172,6 +180,8 @@ def _value(
 ) -> Any:
     """The value of a node: built here, not by a YAML constructor, so that only plain values can result."""
     subject, at = ".".join(key), where(node.start_mark.line + 1)
+    if len(key) > _DEEPEST:
+        raise _too_deep(at)
     if id(node) in seen:
         raise InputError(subject, "an alias (*)", hint="write the value out", origin=at)
     seen.add(id(node))

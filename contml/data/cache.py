@@ -1,9 +1,10 @@
 """A cache of decoded and resized images in a folder: a file of pixels, read as a memory map, and an index.
 
 `resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes per image and is only appended to. A line of `resized-SIDE.index` has
-the file of an image (path, crop, size, modification time), its position in the pixels, and the error if it is broken.
-A line is written after its pixels are on disk. So a crash loses only the images since the last line, an image whose
-file has changed is appended again, and no process overwrites what another one reads.
+the file of an image (path, crop, size, modification time), its position in the pixels, the error if it is broken, and
+a checksum of all this and the pixels. A line is written after its pixels are on disk. So a crash loses only the images
+since the last line, an image whose file has changed is appended again, and no process overwrites what another reads.
+An image whose line or pixels are damaged is decoded again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,10 +51,15 @@ class FileState(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where the pixels of an image are, and why it cannot be decoded."""
+    """Where the pixels of an image are, and why it cannot be decoded.
+
+    `line_checksum` is that of the line up to here, `checksum` that of the line and the pixels.
+    """
 
     position: int
     cause: str
+    line_checksum: int = 0
+    checksum: int = 0
 
 
 #: The file state of each row, or why its file cannot be found.
@@ -80,15 +87,17 @@ class CacheReport:
 class CachedImages:
     """The images of one split in a cache. Each process opens the file itself."""
 
-    def __init__(self, pixels: Path, side: int, positions: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        self.pixels, self.side, self.positions = pixels, side, positions
+    def __init__(self, pixels: Path, side: int, entries: list[Entry]) -> None:
+        self.pixels, self.side = pixels, side
+        self.positions = np.array([entry.position for entry in entries], np.int64)
+        self._checksums = np.array([entry[2:] for entry in entries], np.uint32).reshape(-1, 2)
         self._map: PixelArray | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_map": None}  # pickling would copy the whole memory map
 
     def get(self, row: int) -> PixelArray | None:
-        """Returns the image of a row, uint8 `[side, side, 3]`; None if it is not in the cache."""
+        """Returns the image of a row, uint8 `[side, side, 3]`; None if it is not in the cache, or damaged."""
         position = int(self.positions[row])
         if position == _NO_POSITION:
             return None
@@ -96,7 +105,9 @@ class CachedImages:
             shape = (int(self.positions.max()) + 1, self.side, self.side, 3)
             # Copy on write, since torch needs a writable array; nothing is written.
             self._map = np.asarray(np.memmap(self.pixels, np.uint8, "c", shape=shape))
-        return np.asarray(self._map[position])
+        image = np.asarray(self._map[position])
+        start, expected = self._checksums[row].tolist()
+        return image if zlib.crc32(image.data, start) == expected else None
 
 
 class Cache:
@@ -138,13 +149,18 @@ class Cache:
                     self._add(split, rows, states, decode(rows), causes)
             index, _ = self._load()
         entries = [Entry(_NO_POSITION, state) if isinstance(state, str) else index[state] for state in states]
-        positions = np.array([entry.position for entry in entries], np.int64)
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
         broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
-        return CachedImages(self.pixels, self.side, positions), CacheReport(len(split), added, broken, size)
+        return CachedImages(self.pixels, self.side, entries), CacheReport(len(split), added, broken, size)
 
     def _load(self) -> tuple[Index, int]:
-        """Returns the index, and the number of images in the file of pixels, including replaced ones."""
+        """Returns the index, and the number of images in the file of pixels, including replaced ones.
+
+        Damaged lines are left out, and those of pixels that are gone.
+        """
+        for path in (self.index, self.pixels):
+            if path.exists() and not path.is_file():
+                raise InputError(str(path), "not a file", hint=f"remove it, and {self.folder} is filled again")
         try:
             lines = self.index.read_bytes().split(b"\n")[:-1]  # a crash may have cut a last line short
         except (FileNotFoundError, NotADirectoryError):
@@ -153,21 +169,12 @@ class Cache:
             raise InputError(
                 str(self.index), f"cannot be read ({error.strerror})", hint="name another folder"
             ) from None
-        index: Index = {}
-        count = 0
-        hint = f"delete {self.folder}, and it is filled again"
-        for number, line in enumerate(lines, 1):
-            try:
-                *state, position, cause = json.loads(line)
-                index[FileState(*state)] = Entry(int(position), str(cause))
-            except (TypeError, ValueError):
-                raise InputError(f"{self.index}:{number}", "not the entry of an image", hint=hint) from None
-            count = max(count, int(position) + 1)
-        needed = self._bytes * count
-        size = self.pixels.stat().st_size if self.pixels.is_file() else 0
-        if size < needed:
-            raise InputError(str(self.pixels), f"{size:,} bytes", f"its index needs {needed:,}", hint)
-        return index, count
+        images = (self.pixels.stat().st_size if self.pixels.is_file() else 0) // self._bytes
+        found = [_parse(line) for line in lines]
+        index = {state: entry for state, entry in filter(None, found) if entry.position < images}
+        if None in found:  # which pixels belong to a damaged line is not known
+            return index, images
+        return index, 1 + max((entry.position for entry in index.values()), default=_NO_POSITION)
 
     @contextmanager
     def _write_lock(self) -> Iterator[None]:
@@ -210,13 +217,18 @@ class Cache:
             end, lines, saved = pixels.tell() // self._bytes, [], time.monotonic()
             try:
                 for start, batch in zip(range(0, len(rows), CHUNK), batches, strict=True):
-                    _write(pixels, batch.images.permute(0, 2, 3, 1).flatten().numpy().data)
-                    positions = {int(row): end + number for number, row in enumerate(batch.rows)}
-                    end += len(positions)
+                    content = batch.images.permute(0, 2, 3, 1).flatten().numpy().data
+                    _write(pixels, content)
+                    number_of = {int(row): number for number, row in enumerate(batch.rows)}
                     chunk = rows[start : start + CHUNK]
                     for row in chunk:
-                        cause = "" if row in positions else causes[split.name(row)]
-                        lines.append((*states[row], positions.get(row, _NO_POSITION), cause))
+                        number = number_of.get(row)
+                        if number is None:
+                            lines.append(_line(states[row], _NO_POSITION, causes[split.name(row)], b""))
+                        else:
+                            image = content[number * self._bytes : (number + 1) * self._bytes]
+                            lines.append(_line(states[row], end + number, "", image))
+                    end += len(number_of)
                     progress(start + len(chunk))
                     if time.monotonic() - saved > _INDEX_INTERVAL:
                         self._save_lines(pixels, lines)
@@ -224,17 +236,39 @@ class Cache:
             finally:  # also after an interrupt
                 self._save_lines(pixels, lines)
 
-    def _save_lines(self, pixels: RawIOBase, lines: list[Any]) -> None:
+    def _save_lines(self, pixels: RawIOBase, lines: list[str]) -> None:
         """Appends lines to the index, after their pixels are on disk."""
         os.fsync(pixels.fileno())
         with self.index.open("ab", buffering=0) as index:
             before = index.tell()
             try:
-                _write(index, "".join(json.dumps(line) + "\n" for line in lines).encode())
+                _write(index, "".join(lines).encode())
             except OSError:
                 index.truncate(before)
                 raise
         lines.clear()
+
+
+def _line(state: FileState | str, position: int, cause: str, image: bytes | memoryview) -> str:
+    """A line of the index, with its checksum."""
+    values = [*state, position, cause]
+    return json.dumps([*values, zlib.crc32(image, zlib.crc32(json.dumps(values).encode()))]) + "\n"
+
+
+def _parse(line: bytes) -> tuple[FileState, Entry] | None:
+    """The image and the entry of a line of the index; None if it is damaged. Pixels are checked when they are read."""
+    try:
+        *values, checksum = json.loads(line)
+        file, how, size, changed, position, cause = values
+    except (TypeError, ValueError, RecursionError):
+        return None
+    texts, numbers = (file, how, cause), (size, changed, position, checksum)
+    if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
+        return None
+    start = zlib.crc32(json.dumps(values).encode())
+    if position < _NO_POSITION or not 0 <= checksum < 1 << 32 or (position == _NO_POSITION and start != checksum):
+        return None
+    return FileState(file, how, size, changed), Entry(position, cause, start, checksum)
 
 
 def _file_states(split: Split) -> States:

@@ -10,14 +10,19 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.errors import InputError, one_line
+from contml._support.files import read_bytes, write
 from contml.data.split import SPLIT_TITLES, Split, Task
+
+#: Largest record in bytes, as JSON and as the file, and how many times larger than the file the JSON may be.
+_LIMIT, _RATIO = 1 << 30, 200
 
 
 @dataclass(frozen=True)
@@ -58,16 +63,22 @@ class DataRecord:
             InputError: no such file, or it is damaged.
         """
         try:
-            content = gzip.decompress(path.read_bytes())
-            values = json.loads(content.decode("utf-8", errors="surrogateescape"))
-            names, labels, queries = values["names"], values["labels"], values["queries"]
-            if {split: len(items) for split, items in names.items()} != {s: len(items) for s, items in labels.items()}:
-                raise ValueError("names and labels differ in number")
+            packed = read_bytes(path, _LIMIT)
+            values = json.loads(_unpacked(packed).decode("utf-8", errors="surrogateescape"))
+            return cls(*(_checked(values[name], kind) for name, kind in _KINDS.items()))._consistent()
         except FileNotFoundError:
             raise InputError(str(path), "no such file", hint="train again: the run does not record its data") from None
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(str(path), f"cannot be read ({error})", hint="copy it from a backup") from None
-        return cls(names, labels, queries)
+        except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
+            got = f"cannot be read ({error.got if isinstance(error, InputError) else one_line(error)})"
+            raise InputError(str(path), got, hint="copy it from a backup") from None
+
+    def _consistent(self) -> DataRecord:
+        counts = [{split: len(items) for split, items in part.items()} for part in (self.names, self.labels)]
+        if counts[0] != counts[1] or self.queries.keys() - self.names.keys():
+            raise ValueError("its splits differ")
+        if any(not 0 <= row < counts[0][split] for split, rows in self.queries.items() for row in rows):
+            raise ValueError("a query is no item")
+        return self
 
     def changes(self, now: DataRecord) -> list[str]:
         """What differs, by split: how many items were added, removed, moved to another split, and changed."""
@@ -101,6 +112,28 @@ class DataRecord:
         """The rows of today's split that hold the saved items, in the saved order, without items that are gone."""
         row_of = {name: row for row, name in enumerate(now.names.get(split, ()))}
         return [row_of[name] for name in self.names.get(split, ()) if name in row_of]
+
+
+#: What each part of a record lists, by split.
+_KINDS = {"names": str, "labels": str, "queries": int}
+
+
+def _checked(part: Any, kind: type) -> dict[str, list[Any]]:
+    if not isinstance(part, dict) or not all(isinstance(items, list) for items in part.values()):
+        raise ValueError("a part is no mapping of lists")
+    if not all(type(item) is kind for items in part.values() for item in items):
+        raise ValueError(f"an item is of another type than {kind.__name__}")
+    return part
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """The content of a gzip file; a small file that would fill the memory is refused."""
+    limit = min(_LIMIT, _RATIO * len(packed) + (1 << 20))
+    unpacker = zlib.decompressobj(wbits=31)  # 31: the format of gzip
+    content = unpacker.decompress(packed, limit)
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError(f"more than {limit:,} bytes" if len(content) == limit else "cut short")
+    return content
 
 
 def item_names(split: Split, root: str = "") -> list[str]:

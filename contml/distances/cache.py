@@ -3,7 +3,8 @@
     folder/KEY.safetensors                        distances [R,k], rows [R,k]
     folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
 
-Files are written to a temporary name and moved, so an interrupted search leaves complete files only.
+Files are written to a temporary name and moved, so an interrupted search leaves complete files only. They have
+checksums: what a damaged file held is computed again.
 """
 
 from __future__ import annotations
@@ -16,19 +17,16 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import unwritable
+from contml._support.tensors import load_tensors, save_tensors
 
 #: Part of every key: increase it when the definition of a label distance changes.
 _VERSION = 1
 #: Rows of a part: an interrupted search loses at most this many.
 _ROWS = 1024
-#: Hints for a file that cannot be read or written.
-_DELETE, _OTHER_FOLDER = "delete it, and it is computed again", "give another folder"
 
 _Found: TypeAlias = "tuple[Tensor, Tensor]"  # distances [R,k] and rows [R,k]
 _Progress: TypeAlias = "Callable[[int], None] | None"
@@ -57,7 +55,7 @@ class Cache:
             try:
                 parts.mkdir(parents=True, exist_ok=True)  # before the search: it may take long
             except OSError as error:
-                raise InputError(f"cache {self.folder}", f"cannot be written ({error})", hint=_OTHER_FOLDER) from None
+                raise unwritable(self.folder, error) from None
             found = [get_part(start) for start in range(0, max(1, len(self.rows)), _ROWS)]
             return torch.cat([distances for distances, _ in found]), torch.cat([rows for _, rows in found])
 
@@ -74,30 +72,24 @@ class Cache:
         found = self._load(path, count)
         if found is None:
             found = compute()
-            self._save(path, found)
+            # This makes the folder: another process with the same search may have removed the folder of parts.
+            save_tensors(path, {"distances": found[0], "rows": found[1]}, search=[self.key, path.name])
         elif progress is not None:
             progress(count)
         return found
 
     def _load(self, path: Path, count: int) -> _Found | None:
+        """What a file holds; None if there is no such file, it is damaged, or it is of another search."""
         try:
-            with safe_open(path, "pt", device=str(self.rows.device)) as file:
-                found = file.get_tensor("distances"), file.get_tensor("rows")
-        except FileNotFoundError:
+            tensors, values = load_tensors(path)
+        except (FileNotFoundError, InputError):
             return None
-        except (SafetensorError, OSError) as error:
-            raise InputError(str(path), f"cut short or damaged ({error})", hint=_DELETE) from None
-        if any(t.shape != (count, self.k) for t in found):
-            raise InputError(str(path), "neighbours of another search", hint=_DELETE)
-        return found
-
-    def _save(self, path: Path, found: _Found) -> None:
-        tensors = {"distances": found[0].cpu().contiguous(), "rows": found[1].cpu().contiguous()}
-        try:
-            # `write` makes the folder: another process with the same search may have removed the folder of parts.
-            write(path, lambda temporary: save_file(tensors, temporary))
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"cache {path}", f"cannot be written ({error})", hint=_OTHER_FOLDER) from None
+        kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        shape = (count, self.k)
+        expected = {"distances": (torch.float32, shape), "rows": (torch.int64, shape)}
+        if kinds != expected or values.get("search") != [self.key, path.name]:
+            return None
+        return tensors["distances"].to(self.rows.device), tensors["rows"].to(self.rows.device)
 
 
 def fingerprint(*parts: object) -> str:

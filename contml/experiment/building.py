@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
-from contml.config import Config, Document, Part, data_arguments, resolved, validate
+from contml.config import Config, Document, Part, data_arguments, import_own, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images
 from contml.data.carve import with_validation
@@ -82,9 +83,8 @@ class Experiment:
         """The model of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
         part = self.config.parts["model"]
         backbone = str(part.options["backbone"])
-        if not self.document.trusted and ":" in backbone and not backbone.startswith("timm:"):
-            got = f"names code to import ({backbone})"
-            raise self.document.error(("model", "backbone"), got, hint="pass --trust to allow it")
+        if ":" in backbone and not backbone.startswith("timm:"):
+            import_own(self.document, ("model", "backbone"), backbone, nn.Module)  # checked before the model calls it
         torch.manual_seed(self.config.values["seed"])
         options = part.options if weights else {**part.options, "weights": "none"}
         model: EmbeddingModel = replace(part, options=options).build(feature_dim=task.train.feature_dim)

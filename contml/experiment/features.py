@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.tensors import load_tensors, save_tensors
 from contml.data.features import Floats, check_format, write_features
 from contml.data.split import Split
 from contml.evaluation.embed import embed
@@ -60,9 +60,10 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
         for name, split in splits.items():
             for start in range(0, len(split), _PART):
                 rows = range(start, min(start + _PART, len(split)))
-                path = parts / f"{name}-{start:09d}.npy"
-                if path.is_file():
-                    values.append(np.load(path))
+                path = parts / f"{name}-{start:09d}.safetensors"
+                kept = _kept(path, len(rows))
+                if kept is not None:
+                    values.append(kept)
                     resumed += len(rows)
                 else:
                     features, missing = embed(model, split, images, rows, device=device)
@@ -70,7 +71,7 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
                         got = f"cannot be decoded ({len(missing)} such images)"
                         raise InputError(split.name(int(missing[0])), got, hint="replace or remove it")
                     values.append(features[list(rows)].numpy())
-                    write(path, lambda temporary, part=values[-1]: np.save(temporary, part))  # type: ignore[misc]
+                    save_tensors(path, {"features": features[list(rows)]})
                 finished += len(rows)
                 progress(finished)
     finally:
@@ -81,6 +82,16 @@ def extract_features(experiment: Experiment, out: Path, progress: Callable[[int]
     write_features(out, names, of_split, found)
     shutil.rmtree(parts.parent, ignore_errors=True)
     return Extracted(len(found), found.shape[1], resumed)
+
+
+def _kept(path: Path, count: int) -> Floats | None:
+    """The features of a part on disk; None if there is none, or it is damaged."""
+    try:
+        features = load_tensors(path)[0].get("features")
+    except (FileNotFoundError, InputError):
+        return None
+    fits = features is not None and features.dtype == torch.float32 and features.ndim == 2 and len(features) == count
+    return features.numpy() if fits and features is not None else None
 
 
 def _key(experiment: Experiment, splits: Mapping[str, Split]) -> str:

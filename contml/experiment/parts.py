@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
 from contml.config import Option, Section
-from contml.data import TRANSFORMS, Images
+from contml.contracts import Sampler
+from contml.data import TRANSFORMS, Images, Task
 from contml.data.transforms import torchvision_transform
 from contml.evaluation.metrics import Published
 from contml.experiment.names import task_table
-from contml.labels import BINARY_LABELS
+from contml.labels import BINARY_LABELS, LabelSpace
 from contml.losses import LOSSES
 from contml.losses.memory import CrossBatchMemory
 from contml.losses.pml import pml_loss
-from contml.mining import MINERS
+from contml.mining import MINERS, Miner
 from contml.models import EmbeddingModel
 from contml.sampling import SAMPLERS
-from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training
+from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training, TrainingStep
+
+#: A transform is anything that can be called with an image and a generator.
+_CALLABLE: Any = Callable
 
 
 def schema() -> dict[str, Section | Option]:
     """The sections and values of a config, in order."""
     return {
-        "task": Section(task_table()),
-        "binarize": Section(BINARY_LABELS, required=False),
+        "task": Section(task_table(), contract=Task),
+        "binarize": Section(BINARY_LABELS, required=False, contract=LabelSpace),
         "model": Section(EmbeddingModel),
         "images": Section(Images),
-        "transform": Section(TRANSFORMS, default="crop", others=torchvision_transform),
-        "sampler": Section(SAMPLERS),
-        "loss": Section(LOSSES, others=pml_loss),
-        "miner": Section(MINERS, required=False),
+        "transform": Section(TRANSFORMS, default="crop", others=torchvision_transform, contract=_CALLABLE),
+        "sampler": Section(SAMPLERS, contract=Sampler),
+        "loss": Section(LOSSES, others=pml_loss, contract=nn.Module),
+        "miner": Section(MINERS, required=False, contract=Miner),
         "memory": Section(CrossBatchMemory, required=False),
-        "step": Section(STEPS, default="embedding"),
-        "optimizer": Section(OPTIMIZERS, default="sgd"),
-        "schedule": Section(SCHEDULES, default="inverse"),
+        "step": Section(STEPS, default="embedding", contract=TrainingStep),
+        "optimizer": Section(OPTIMIZERS, default="sgd", contract=Optimizer),
+        "schedule": Section(SCHEDULES, default="inverse", contract=LRScheduler),
         "training": Section(Training),
         "seed": Option("seed", int, 0, required=False, help="seed of the weights, the batches and the augmentation"),
         "published": Section(Published, required=False),

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
-from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.errors import InputError, one_line
+from contml._support.files import read_bytes, write
 from contml.config import difference, dump
 from contml.data.identity import DataRecord, item_names, with_recorded_items
 from contml.data.split import Split, Task
 from contml.evaluation.embed import embed
+from contml.evaluation.metrics import METRICS, METRICS_AT_K
 from contml.evaluation.results import Evaluated, Ranking, Selection
-from contml.experiment.building import Experiment
+from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
 from contml.runs import HEAD, PLACES, Run, create
 from contml.training import Trainer, load_weights
 from contml.training.checkpoint import load_numbers, save_weights
 from contml.training.trainer import evaluate_split
+
+#: Largest evaluation.json in bytes.
+_EVALUATION_LIMIT = 1 << 24
 
 
 def train(
@@ -56,16 +62,18 @@ def train(
     used = [task.train, *trainer.watched.values(), *([] if split == "val" else [task.evaluated])]
     for each in used:
         trainer.images.prepare(each)  # errors in a cache or an image are raised before a run folder is created
-    if trainer.accelerator.is_main_process:
-        if split == "result" and task.evaluated_name not in trainer.watched:
-            trainer.images.check(task.evaluated)  # a broken image would be found after the training only
-        trainer.run = create(root, experiment.name, folder)
-        text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
-        DataRecord.of(task, experiment.root).save(trainer.run.data)
-        write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: it marks a run folder
-        on_start(trainer.run)
-    trainer.fit()
-    return _finish(experiment, trainer, task, split)
+    with ExitStack() as stack:
+        if trainer.accelerator.is_main_process:
+            if split == "result" and task.evaluated_name not in trainer.watched:
+                trainer.images.check(task.evaluated)  # a broken image would be found after the training only
+            trainer.run = create(root, experiment.name, folder)
+            stack.enter_context(trainer.run.lock())
+            text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
+            DataRecord.of(task, experiment.root).save(trainer.run.data)
+            write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: marks a run folder
+            on_start(trainer.run)
+        trainer.fit()
+        return _finish(experiment, trainer, task, split)
 
 
 def resume(
@@ -84,20 +92,29 @@ def resume(
         on_finished: called with a sentence if the run is finished already, so that nothing is trained.
 
     Raises:
-        InputError: the folder is not a run, its config or its data were changed, or its checkpoints are gone.
+        InputError: the folder is not a run, another process trains it, its config or its data were changed, or its
+            checkpoints are gone or damaged.
     """
     experiment, run = load_run(folder, trust=trust)
-    state = run.checkpoints / "state.safetensors"
-    if state.exists():
-        numbers = load_numbers(state)
-        if numbers["finished"]:
-            on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
-        _check_config(experiment, run, numbers["config"], longer=numbers["finished"])
-    task, _ = _recorded_task(experiment, run, accept_changes=False)
-    trainer = experiment.build_trainer(task, run, weights=not state.exists())
-    trainer.resume()
-    trainer.fit()
-    return _finish(experiment, trainer, task, split)
+    # Before the state is read: it must stay the latest one.
+    with run.lock() if first_process() else nullcontext():
+        state = run.checkpoints / "state.safetensors"
+        if state.exists():
+            numbers = _saved_numbers(state)
+            if numbers["finished"]:
+                on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
+            _check_config(experiment, run, numbers, longer=numbers["finished"])
+        task, _ = _recorded_task(experiment, run, accept_changes=False)
+        trainer = experiment.build_trainer(task, run, weights=not state.exists())
+        try:
+            trainer.resume()
+        except InputError:
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            hint = "restore it, or start a new run"
+            raise InputError(str(state), f"does not fit this run ({one_line(error)})", hint=hint) from None
+        trainer.fit()
+        return _finish(experiment, trainer, task, split)
 
 
 def evaluate_run(
@@ -123,7 +140,9 @@ def evaluate_run(
     name = checkpoint or experiment.selected
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)
-    _check_config(experiment, run, saved["config"])
+    _check_config(experiment, run, saved)
+    if not isinstance(saved.get("epoch"), int):
+        raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
     task, changes = _recorded_task(experiment, run, accept_changes)
     model = experiment.build_model(task, weights=False)
     try:
@@ -135,9 +154,9 @@ def evaluate_run(
     split = task.evaluated
     embeddings, missing = embed(model.to(device), split, experiment.build_images(), device=device)
     evaluation, ranking = evaluate_split(embeddings, missing, split)
-    numbers = load_numbers(run.checkpoints / "state.safetensors")
-    selection = None if numbers["selection"] is None else Selection(**numbers["selection"])
-    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], numbers["epoch"], selection, changes)
+    numbers = _saved_numbers(run.checkpoints / "state.safetensors")
+    epochs, selection = numbers["epoch"], numbers["selection"]
+    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], epochs, selection, changes)
     _save(experiment, run, task, result, ranking, missing)
     return result
 
@@ -158,8 +177,8 @@ def report_run(
     path = run.embeddings(evaluated.split)
     if not path.exists():
         raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {folder}'")
-    tensors, saved = load_weights(path)
-    _check_config(experiment, run, saved["config"])
+    tensors, saved = _saved_embeddings(path)
+    _check_config(experiment, run, saved)
     task, changes = _recorded_task(experiment, run, accept_changes)
     split = task.splits[evaluated.split]
     row_of = {name: row for row, name in enumerate(saved["names"])}
@@ -185,12 +204,46 @@ def read_evaluation(run: Run) -> Evaluated:
     """
     path = run.evaluation()
     try:
-        return Evaluated.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        found = Evaluated.from_dict(json.loads(read_bytes(path, _EVALUATION_LIMIT)))
+        TypeAdapter(Evaluated).validate_json(json.dumps(asdict(found)), strict=True)  # the types of all fields
+        evaluation, selection = found.evaluation, found.selection
+        known = evaluation.curves.keys() <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()
+        if not known or (selection is not None and selection.metric.partition("@")[0] not in METRICS_AT_K):
+            raise ValueError("an unknown metric")
+        if len({len(v) for c in evaluation.curves.values() for v in (c.model, c.random, c.oracle)}) > 1:
+            raise ValueError("curves of different lengths")
+        if min(evaluation.recall_at, default=1) < 1:
+            raise ValueError("a K below 1")
+        return found
     except FileNotFoundError:
         raise InputError(str(run.folder), "not evaluated yet", hint=f"run 'contml evaluate {run.folder}'") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
         hint = f"run 'contml evaluate {run.folder}' again"
-        raise InputError(str(path), f"cannot be read ({error})", hint=hint) from None
+        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint=hint) from None
+
+
+def _saved_numbers(state: Path) -> dict[str, Any]:
+    """The numbers of a state that the result needs: epoch, finished, config, and selection."""
+    numbers = load_numbers(state)
+    kinds = {"epoch": int, "finished": bool, "config": dict, "selection": dict | None}
+    if not isinstance(numbers, dict) or not all(isinstance(numbers.get(k, ...), kind) for k, kind in kinds.items()):
+        raise InputError(str(state), "not the state of a training", hint="restore it, or start a new run")
+    try:
+        selection = TypeAdapter(Selection | None).validate_json(json.dumps(numbers["selection"]), strict=True)
+    except ValueError as error:
+        raise InputError(str(state), f"cannot be read ({one_line(error)})", hint="restore it") from None
+    return {**numbers, "selection": selection}
+
+
+def _saved_embeddings(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The embeddings that `_save` wrote, and the names of their items."""
+    tensors, saved = load_weights(path)
+    names, found = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
+    if found != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(names, list):
+        raise InputError(str(path), "not the embeddings of a run", hint="run 'contml evaluate' again")
+    if len(names) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in names):
+        raise InputError(str(path), f"{len(names):,} names for {len(tensors['embeddings']):,} embeddings")
+    return tensors, saved
 
 
 def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
@@ -213,10 +266,11 @@ def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tu
 
 
 def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
-    """Refuse a run whose config was edited; `longer`: it is finished, so it may have been edited to train longer."""
+    """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
+    config = saved.get("config")
     changed = [
         change
-        for change in difference(saved, experiment.values)
+        for change in difference(config if isinstance(config, dict) else {}, experiment.values)
         if change.split(":")[0] not in PLACES and not change.startswith("published.")
     ]
     if changed:

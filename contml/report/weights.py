@@ -27,7 +27,7 @@ from contml.config import Part, Section, data_arguments, from_overrides, options
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, PairLoss
 from contml.losses.pair_weights import block_weights
-from contml.mining import MINERS
+from contml.mining import MINERS, Miner
 from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain
 from contml.report.table import value_text
 
@@ -84,7 +84,10 @@ def curves(arguments: Sequence[str]) -> list[Curves]:
 
 
 def _curves_of(overrides: list[str]) -> Curves:
-    schema = {"loss": Section(LOSSES), "miner": Section(MINERS, required=False)}
+    schema = {
+        "loss": Section(LOSSES, contract=nn.Module),
+        "miner": Section(MINERS, required=False, contract=Miner),
+    }
     parts = validate(from_overrides(overrides), schema).parts
     part = parts["loss"]
     data: dict[str, Any] = {"num_classes": CLASSES, "embedding_dim": DIM}

@@ -1,44 +1,48 @@
 """Checkpoints: the whole state of a training run in one safetensors file, written atomically. Loading runs no code.
 
-Tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`; numbers are JSON in the file's metadata. Weights alone
-are a file of their own, whose metadata hold the config that they were trained with.
+In a state, tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`, and numbers are among the JSON values.
+Weights alone are a file of their own, whose values hold the config that they were trained with.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.errors import InputError, one_line
+from contml._support.tensors import load_tensors, load_values, save_tensors
 
-#: The key of the JSON values in the metadata of a file.
-_METADATA = "contml"
-
-
-def save_weights(path: Path, state: Mapping[str, Tensor], **values: Any) -> None:
-    """Write tensors, such as the weights of a model, and JSON values about them."""
-    metadata = {_METADATA: json.dumps(values)}
-    write(path, lambda temporary: save_file(_cpu_copies(state), temporary, metadata=metadata))
+#: Writes the weights of a model, and JSON values about them.
+save_weights = save_tensors
 
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the values that `save_weights` wrote."""
-    tensors, metadata = _read(path)
-    return tensors, _values(path, metadata)
+    """Read the tensors and the values that `save_weights` wrote.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    try:
+        return load_tensors(path)
+    except FileNotFoundError:
+        raise InputError(str(path), "no such checkpoint") from None
 
 
 def load_numbers(path: Path) -> Any:
-    """Read the numbers of a state, without its tensors."""
-    with _opened(path) as file:
-        return _values(path, file.metadata() or {})["numbers"]
+    """Read the numbers of a state, without its tensors.
+
+    Raises:
+        InputError: there is no such file, it is damaged, or it is not a state.
+    """
+    try:
+        return load_values(path)["numbers"]
+    except FileNotFoundError:
+        raise InputError(str(path), "no such checkpoint") from None
+    except KeyError:
+        raise _not_a_state(path, "it holds weights") from None
 
 
 def save_state(
@@ -61,46 +65,25 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
     """Read what `save_state` wrote: tensors by part, the optimizer's `state_dict()`, the numbers.
 
     Raises:
-        InputError: the file is incomplete or not a checkpoint.
+        InputError: the file is damaged, or not the state of a training.
     """
     flat, saved = load_weights(path)
     if "optimizer" not in saved:
-        raise InputError(str(path), "holds weights", "must be the state of a training run")
+        raise _not_a_state(path, "it holds weights")
     tensors: dict[str, dict[str, Tensor]] = {}
-    state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
-    for name, tensor in flat.items():
-        part, rest = name.split(".", 1)
-        if part == "optimizer":
-            parameter, key = rest.split(".", 1)
-            state.setdefault(int(parameter), {})[key] = tensor
-        else:
-            tensors.setdefault(part, {})[rest] = tensor
-    return tensors, {"state": state, "param_groups": saved["optimizer"]["param_groups"]}, saved["numbers"]
-
-
-def _values(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    if _METADATA not in metadata:
-        raise InputError(str(path), "not written by contml", "must be a checkpoint of a run")
-    values: dict[str, Any] = json.loads(metadata[_METADATA])
-    return values
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
     try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except FileNotFoundError:
-        raise InputError(str(path), "no such checkpoint") from None
-    except (SafetensorError, OSError) as error:
-        raise InputError(str(path), f"not a readable checkpoint ({error})", hint="it may be incomplete") from None
+        state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
+        for name, tensor in flat.items():
+            part, rest = name.split(".", 1)
+            if part == "optimizer":
+                parameter, key = rest.split(".", 1)
+                state.setdefault(int(parameter), {})[key] = tensor
+            else:
+                tensors.setdefault(part, {})[rest] = tensor
+        return tensors, {"state": state, "param_groups": saved["optimizer"]["param_groups"]}, saved["numbers"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _not_a_state(path, one_line(error)) from None
 
 
-def _cpu_copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    # Copies, because the format refuses weights that share memory (tied layers).
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+def _not_a_state(path: Path, reason: str) -> InputError:
+    return InputError(str(path), f"not the state of a training ({reason})", hint="restore it, or start a new run")

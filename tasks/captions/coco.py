@@ -44,8 +44,8 @@ def coco(
         train_images: the folder of the training images in it, or a list of folders, which are searched in order.
         test_images: the folder of the test images in it, or a list of folders.
         karpathy: a file in Karpathy's format in it, instead of the official two.
-        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, GloVe text, or gensim's own
-            format; null trains Word2Vec on the training captions.
+        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, or GloVe text;
+            null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
         empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" and count them.
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.

@@ -150,3 +150,24 @@ def test_check_of_features(tmp_path):
     facts = dict(check(load("pose/synthetic", [*config, *changes, "sampler.anchors_per_batch=2"]), images="all"))
     assert facts["batch"] == "12 vectors of 1,200 numbers"
     assert facts["decoded"] == "no image, since the items are features"
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["task", "loss", "sampler", "transform", "step", "optimizer", "schedule", "binarize", "miner", "model"],
+)
+def test_a_config_that_names_a_command_runs_nothing(contml, tmp_path, section):
+    own = '{backbone: "os:abort"}' if section == "model" else '{name: "os:system", command: "touch executed"}'
+    assert contml("copy", "pose/synthetic", "own.yaml")[0] == 0
+    lines = [f"{section}: {own}"]
+    kept = True
+    for line in (tmp_path / "own.yaml").read_text().splitlines():
+        kept = not line.startswith(f"{section}:") and (kept or not line.startswith(" "))
+        lines += [line] if kept else []
+    (tmp_path / "own.yaml").write_text("\n".join(lines))
+    status, _, err = contml("check", "own.yaml")
+    assert status == 2
+    assert len(err.splitlines()) == 1
+    assert "own.yaml:1: " in err
+    assert "os:" in err
+    assert not (tmp_path / "executed").exists()

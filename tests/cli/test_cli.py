@@ -119,7 +119,8 @@ OWN_CODE = {
     ),
     "model.backbone": (
         "own_backbone:tiny",
-        "from torch import nn\n\n\ndef tiny():\n    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())\n",
+        "from torch import nn\n\n\ndef tiny() -> nn.Module:\n"
+        "    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())\n",
         ["model.backbone=own_backbone:tiny"],
     ),
 }

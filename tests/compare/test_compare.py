@@ -202,7 +202,7 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     assert left_out["half_read"].endswith(
         f"write it again with: contml evaluate {tmp_path}/half_read --checkpoint last"
     )
-    assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a line of JSON", left_out["log"])
+    assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a row of metrics", left_out["log"])
     assert re.match(r"cannot be read \(.*config.yaml:.*YAML syntax", left_out["config"])
     assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
     assert len(left_out) == 11

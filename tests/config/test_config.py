@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import pytest
 from hypothesis import given, strategies as st
@@ -103,7 +104,7 @@ NOT_CALLABLE = 3
 LOSSES = {"log_ratio": LogRatio, "triplet_margin": Triplet, "harder": Harder}
 SCHEMA: dict[str, Section | Option] = {
     "seed": Option("seed", int, 0, required=False),
-    "loss": Section(LOSSES),
+    "loss": Section(LOSSES, contract=object),
     "sampler": Section({"dense": dense}, default="dense"),
     "miner": Section({"named": named, "log": LogRatio}, required=False),
     "trainer": Section(trainer),
@@ -219,7 +220,7 @@ def test_bad_files(fails, text, line, fields):
 def test_files_that_cannot_be_read(tmp_path):
     with refuses("x.yaml", got="No such file"):
         read(tmp_path / "x.yaml", name="x.yaml")
-    with refuses(str(tmp_path), got="Is a directory"):
+    with refuses(str(tmp_path), got="a folder"):
         read(tmp_path)
 
 
@@ -409,10 +410,104 @@ def test_bad_import_strings(fails, name, problem):
     fails(f"loss: {name}", f"{NAME}:1", "loss", problem)
 
 
+class Base:
+    made: ClassVar[list[object]] = []
+
+    def __init__(self) -> None:
+        Base.made.append(self)
+
+
+class Protocolled(Protocol):
+    size: int
+
+    def batch(self) -> int: ...
+
+
+class Batches:
+    def batch(self) -> int:
+        return 1
+
+
+def returns_base() -> Base:
+    return Base()
+
+
+def returns_nothing():
+    Base()
+
+
+def returns_text() -> str:
+    return str(Base())
+
+
+@pytest.mark.parametrize(
+    ("name", "contract", "accepted"),
+    [
+        ("Base", Base, True),
+        ("returns_base", Base, True),
+        ("returns_base", Harder, False),
+        ("returns_nothing", Base, False),
+        ("returns_text", Base, False),
+        ("Harder", Base, False),
+        ("NOT_CALLABLE", Base, False),
+        ("os.system", Base, False),
+        ("subprocess.Popen", Base, False),
+        ("functools.partial", Base, False),
+        ("Batches", Protocolled, True),
+        ("Base", Protocolled, False),
+        ("returns_base", Protocolled, False),
+        ("returns_base", None, False),
+    ],
+)
+def test_own_code_is_checked_before_it_is_called(load, name, contract, accepted):
+    module, _, attribute = name.rpartition(".")
+    schema = {"part": Section({}, contract=contract)}
+    Base.made.clear()
+    document = load(f"part: {{name: '{module or __name__}:{attribute}'}}")
+    if accepted:
+        assert validate(document, schema).parts["part"].constructor is globals()[name]
+    else:
+        with refuses("part.name", origin=f"{NAME}:1"):
+            validate(document, schema)
+    assert not Base.made
+
+
+def test_a_module_in_the_working_directory_is_found_only_where_it_is_named(check, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "contml_own.py").write_text("class Mine:\n    pass\n")
+    check("loss: harder\nsampler: {batch_size: 4}")
+    assert str(tmp_path) not in sys.path
+    assert check("loss: contml_own:Mine\nsampler: {batch_size: 4}").parts["loss"].name == "contml_own:Mine"
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_large_and_deep_configs_are_refused(tmp_path, fails):
+    path = tmp_path / "large.yaml"
+    path.write_text("a: " + "x" * 50_000_000)
+    with refuses(str(path), got="50,000,003 bytes", allowed="262,144 bytes"):
+        read(path)
+    fails("a: " + "[" * 30 + "]" * 30, f"{NAME}:1", "config", "nested too deeply", "20 levels")
+    fails("a: " + "{a: " * 50_000, f"{NAME}:1", "config", "nested too deeply", "20 levels")
+    aliases = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 50))
+    fails(aliases, NAME, "a1.0", "an alias")
+
+
+def test_an_error_of_a_long_or_odd_name_is_short_and_printable(fails, load):
+    with pytest.raises(InputError) as caught:
+        validate(load(f'{"x" * 100_000}: 1\n"\\e[31m": 1'), SCHEMA)
+    assert len(str(caught.value)) < 3000
+    with pytest.raises(InputError) as caught:
+        validate(load('"\\e[31m": 1'), SCHEMA)
+    assert str(caught.value).isprintable()
+
+
 def test_modules_that_fail(fails, tmp_path, monkeypatch):
     (tmp_path / "contml_broken_module.py").write_text("1 / 0")
+    (tmp_path / "contml_exiting_module.py").write_text("raise SystemExit(0)")
     monkeypatch.syspath_prepend(tmp_path)
     fails("loss: contml_broken_module:X", f"{NAME}:1", "loss", "ZeroDivisionError: division by zero")
+    fails("loss: contml_exiting_module:X", f"{NAME}:1", "loss", "SystemExit")
 
 
 def test_other_names(check, fails):
@@ -421,7 +516,7 @@ def test_other_names(check, fails):
             raise InputError("pml", "not installed")
         return Harder if name.startswith("pml:") else None
 
-    schema = {"loss": Section(LOSSES, others=others)}
+    schema = {"loss": Section(LOSSES, others=others, contract=object)}
     part = check("loss: {name: pml:Harder, margin: 2}", schema=schema, trusted=False).parts["loss"]
     assert (part.name, part.constructor, part.options["margin"]) == ("pml:Harder", Harder, 2.0)
     fails("loss: haarder", f"{NAME}:1", "loss", "'haarder'", "", "'harder'", schema=schema)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from support.damage import mutations
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
 from support.miniature import augmented
 from support.paths import ROOT
@@ -23,7 +24,6 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.data import BoxCrop, Images, cache
-from contml.data.cache import CachedImages
 from contml.experiment import check, load, resume, train
 
 SIDE = AUGMENTED["resize"]
@@ -139,15 +139,19 @@ def test_parts_of_a_batch_and_later_steps(files, folder):
     )
 
 
+def reader_of(files, folder):
+    return Images(SIDE, 32, cache=folder).prepare(split_of(files))
+
+
 def test_cached_images_are_pickled_without_their_pixels(files, folder):
     fill(files, folder)
-    reader = CachedImages(folder / PIXELS, SIDE, np.arange(12))
+    reader = reader_of(files, folder)
     first = reader.get(3).copy()
     content = pickle.dumps(reader)
     assert len(content) < 1000
     np.testing.assert_array_equal(pickle.loads(content).get(3), first)
     reader.get(3)[:] = 0  # changes a copy
-    np.testing.assert_array_equal(CachedImages(folder / PIXELS, SIDE, np.arange(12)).get(3), first)
+    np.testing.assert_array_equal(reader_of(files, folder).get(3), first)
 
 
 # -- files that change -------------------------------------------------------------------------------------------------
@@ -155,7 +159,7 @@ def test_cached_images_are_pickled_without_their_pixels(files, folder):
 
 def test_a_file_that_changed_is_decoded_again(files, folder):
     before = batches(files, folder)
-    reader = CachedImages(folder / PIXELS, SIDE, np.arange(12))
+    reader = reader_of(files, folder)
     old = reader.get(2).copy()
     Image.new("RGB", (30, 40), (200, 30, 30)).save(files[2])
     report = fill(files, folder)
@@ -249,6 +253,7 @@ SCRIPT = """
 import resource, sys
 from pathlib import Path
 sys.path[:0] = {folders!r}
+from support.damage import mutations
 from support.images import split_of
 import contml.data.cache as cache
 from contml import InputError
@@ -365,19 +370,32 @@ def test_a_folder_that_is_a_file(files, tmp_path):
         fill(files, tmp_path / "file" / "in it")
 
 
-def test_a_damaged_index(files, folder):
+@pytest.mark.parametrize("name", [INDEX, PIXELS])
+def test_damaged_images_are_decoded_again(files, folder, name):
+    fill(files, folder)
+    plain, whole = batches(files), {each: (folder / each).read_bytes() for each in (INDEX, PIXELS)}
+    for damaged in mutations(whole[name], 100, seed=3):
+        for each, content in whole.items():
+            (folder / each).write_bytes(damaged if each == name else content)
+        assert_same(batches(files, folder), plain)
+
+
+def test_a_damaged_index_is_repaired(files, folder):
     fill(files, folder)
     lines = (folder / INDEX).read_bytes().splitlines(keepends=True)
-    (folder / INDEX).write_bytes(b"".join([*lines[:4], b"rubbish\n", *lines[4:]]))
-    with refuses(f"{folder / INDEX}:5", hint=f"delete {folder}"):
-        fill(files, folder)
+    (folder / INDEX).write_bytes(b"".join([*lines[:4], b"rubbish\n", *lines[5:]]))
+    assert fill(files, folder).added == 1
+    assert fill(files, folder).added == 0
 
 
-def test_pixels_that_were_cut_short(files, folder):
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
+@pytest.mark.parametrize("name", [INDEX, PIXELS])
+def test_a_pipe_in_place_of_a_file(files, folder, name):
     fill(files, folder)
-    os.truncate(folder / PIXELS, 11 * BYTES)
-    with refuses(str(folder / PIXELS), f"{11 * BYTES:,} bytes", f"{12 * BYTES:,}", f"delete {folder}"):
-        batches(files, folder)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with refuses(str(folder / name), got="not a file"):
+        fill(files, folder)
 
 
 def test_images_that_come_from_no_file(folder):

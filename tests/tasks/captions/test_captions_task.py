@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import pickle
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -294,6 +297,21 @@ def test_vectors_of_another_language_are_refused(tmp_path):
     assert set(word_vectors(path, [["a cat"]], [["a car"]], 5, 0)) == {"cat", "car"}
     with refuses("vectors.txt", got="1 of the 5 words of the captions (none for 'ein')"):
         word_vectors(path, [["ein Hund und ein car"]], [["a"]], 5, 0)
+
+
+class Harmful:
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+@pytest.mark.parametrize("name", ["vectors.kv", "vectors.bin", "vectors.gz"])
+def test_vectors_in_a_pickle_are_refused_and_not_read(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with gzip.open(name, "wb") if name.endswith(".gz") else open(name, "wb") as file:  # noqa: PTH123
+        pickle.dump(Harmful(), file)
+    with refuses(name, got="pickle", hint="save_word2vec_format"):
+        word_vectors(Path(name), [["a cat"]], [["a car"]], 5, 0)
+    assert not Path("executed").exists()
 
 
 def test_worker_processes_can_receive_a_split(task):

@@ -1,0 +1,293 @@
+"""Files are written completely or not at all: on a full disk, after a kill, and beside other processes."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.damage import mutations
+from support.refusals import refuses
+
+from contml import InputError
+from contml._support.files import atomic, read_bytes, remove_temporaries, write
+from contml._support.tensors import load_tensors, load_values, save_tensors
+from contml.data.features import write_features
+from contml.data.identity import DataRecord
+from contml.runs import Run
+
+RECORD = DataRecord(
+    {"train": ["a", "b"], "test": ["c"]}, {"train": ["1", "2"], "test": ["3"]}, {"train": [], "test": [0]}
+)
+
+
+def large(run: Run):
+    """Each file of a run, written by the function that writes it, larger than 100 kB."""
+    tensors, names = {"a": torch.rand(200, 200)}, [os.urandom(8).hex() for _ in range(20_000)]
+    return {
+        run.checkpoints / "last.safetensors": lambda: save_tensors(
+            run.checkpoints / "last.safetensors", tensors, epoch=1
+        ),
+        run.data: lambda: DataRecord({"train": names}, {"train": names}, {"train": []}).save(run.data),
+        run.config: lambda: write(run.config, lambda path: path.write_text("a" * 200_000)),
+        run.metrics: lambda: run.log({"step": 1, "event": "a" * 200_000}),
+        run.folder / "f.npz": lambda: write_features(
+            run.folder / "f.npz", ["a"], ["train"], np.ones((1, 50_000), "f4")
+        ),
+    }
+
+
+def check_full(run: Run):
+    """Every file of a run that does not fit is one error that names it, leaves the older file, and no other."""
+    run.checkpoints.mkdir(exist_ok=True)
+    for path, save in large(run).items():
+        old = b"" if path == run.metrics else b"old"
+        path.write_bytes(old)
+        before = sorted(path.parent.iterdir())
+        with refuses(str(path), got="cannot be written"):
+            save()
+        assert path == run.metrics or path.read_bytes() == old
+        assert sorted(path.parent.iterdir()) == before
+        path.unlink()
+    assert run.rows() == []
+
+
+def test_a_full_disk(tmp_path):
+    """On a file system of 64 kB, where this process may mount one."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not permitted")
+    try:
+        check_full(Run(tmp_path))
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
+def test_a_limit_on_the_size_of_files(tmp_path):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        check_full(Run(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("call", ["touch", "open", "fsync", "replace"])
+def test_any_step_of_writing_may_fail(tmp_path, monkeypatch, call):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, refuses(str(path), got="No space left on device"):
+        patch.setattr(*((os, "fsync") if call == "fsync" else (Path, call)), fail)
+        write(path, lambda temporary: temporary.write_text("new"))
+    assert path.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_names_of_temporary_files_are_not_predictable(tmp_path):
+    names = set()
+    for _ in range(20):
+        with atomic(tmp_path / "a.json") as temporary:
+            names.add(temporary.name)
+            temporary.write_text("1")
+    assert len(names) == 20
+    assert not any(str(os.getpid()) in name.split("-")[0] for name in names)
+    umask = os.umask(0o027)
+    os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_file_or_link_with_the_temporary_name_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0" * 16)
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / f".contml-{'0' * 16}.json").symlink_to(other)
+    with refuses("a.json", got="File exists"):
+        write(tmp_path / "a.json", lambda temporary: temporary.write_text("1"))
+    assert other.read_text() == "mine"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from contml._support.files import atomic
+with atomic(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_the_temporary_file_of_a_killed_process_is_removed_later(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path / "a.json"], check=False)
+    (left,) = tmp_path.iterdir()
+    (tmp_path / ".contml-mine").write_text("another name")
+    remove_temporaries(tmp_path, age=3600)
+    assert left.exists(), "its process may live"
+    os.utime(left, (time.time() - 7200,) * 2)
+    write(tmp_path / "b.json", lambda temporary: temporary.write_text("1"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".contml-mine", "b.json"]
+
+
+def test_a_run_that_is_locked_removes_all_temporary_files_of_its_checkpoints(tmp_path):
+    run = Run(tmp_path)
+    run.checkpoints.mkdir()
+    left = run.checkpoints / f".contml-{'0' * 16}.safetensors"
+    left.write_text("half")
+    with run.lock():
+        assert not left.exists()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
+def test_only_files_up_to_a_limit_are_read(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "a", 5) == b"12345"
+    with refuses(str(tmp_path / "a"), got="5 bytes", allowed="at most 4 bytes"):
+        read_bytes(tmp_path / "a", 4)
+    with refuses(str(tmp_path), got="a folder"):
+        read_bytes(tmp_path, 9)
+    os.mkfifo(tmp_path / "pipe")
+    with refuses(str(tmp_path / "pipe"), got="not a regular file"):
+        read_bytes(tmp_path / "pipe", 9)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "none", 9)
+    with refuses("/dev/zero", got="not a regular file"):
+        read_bytes(Path("/dev/zero"), 9)
+
+
+def test_damaged_tensors_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    path = tmp_path / "a.safetensors"
+    tensors = {"a": torch.arange(20.0), "b": torch.tensor(True), "c": torch.empty(0, 3, dtype=torch.bfloat16)}
+    save_tensors(path, tensors, epoch=3, names=["ä"])
+    loaded, values = load_tensors(path)
+    assert values == load_values(path) == {"epoch": 3, "names": ["ä"]}
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+    whole = path.read_bytes()
+    for damaged in [*mutations(whole, 400, seed=1), *(whole[:size] for size in range(len(whole)))]:
+        path.write_bytes(damaged)
+        try:
+            again, found = load_tensors(path)
+        except InputError as error:
+            assert error.subject == str(path)  # noqa: PT017
+        else:  # a change of the white space of the header
+            assert found == values
+            assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+    for path in (tmp_path, Path("/dev/zero")):
+        with refuses(str(path), got="not a regular file"):
+            load_tensors(path)
+
+
+def test_a_damaged_record_of_the_data_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    path = tmp_path / "data.json.gz"
+    RECORD.save(path)
+    assert DataRecord.load(path) == RECORD
+    whole = path.read_bytes()
+    for damaged in mutations(whole, 300, seed=2):
+        path.write_bytes(damaged)
+        try:
+            assert DataRecord.load(path) == RECORD  # a change of the header of the gzip file
+        except InputError as error:
+            assert error.subject == str(path)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "null",
+        "{}",
+        '{"names": [], "labels": [], "queries": []}',
+        '{"names": {"train": "ab"}, "labels": {"train": "ab"}, "queries": {}}',
+        '{"names": {"train": [1]}, "labels": {"train": ["1"]}, "queries": {}}',
+        '{"names": {"train": ["a"]}, "labels": {"train": []}, "queries": {}}',
+        '{"names": {"train": ["a"]}, "labels": {"train": ["1"]}, "queries": {"train": [1]}}',
+        '{"names": {"train": ["a"]}, "labels": {"train": ["1"]}, "queries": {"train": [-1]}}',
+        '{"names": {"train": ["a"]}, "labels": {"train": ["1"]}, "queries": {"train": [NaN]}}',
+        '{"names": {"train": ["a"]}, "labels": {"train": ["1"]}, "queries": {"val": []}}',
+        "[" * 100_000,
+    ],
+)
+def test_a_record_of_another_form_is_refused(tmp_path, text):
+    path = tmp_path / "data.json.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    with refuses(str(path), got="cannot be read"):
+        DataRecord.load(path)
+
+
+def test_a_small_record_does_not_fill_the_memory(tmp_path):
+    import tracemalloc
+
+    path = tmp_path / "data.json.gz"
+    path.write_bytes(gzip.compress(b" " * 100_000_000))
+    tracemalloc.start()
+    with refuses(str(path), got="bytes"):
+        DataRecord.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "[]",
+        "3",
+        "null",
+        '{"event": "train"}',
+        '{"step": "3"}',
+        '{"step": 1, "loss": NaN}',
+        '{"step": 1, "loss": 1e999}',
+        f'{{"step": 1, "loss": {"9" * 400}}}',
+        f'{{"step": 1, "loss": {"9" * 9000}}}',
+        '{"step": 1, "loss": "high"}',
+        '{"step": 1, "loss": [1]}',
+        '{"step": 1, "event": "evaluation"}',
+        '{"step": 1, "event": "evaluation", "split": "all"}',
+        "[" * 100_000,
+        "\xff",
+    ],
+)
+def test_a_row_of_metrics_of_another_form_is_refused(tmp_path, row):
+    run = Run(tmp_path)
+    run.log({"event": "train", "epoch": 0.5, "step": 1, "loss": 2.0})
+    good = run.metrics.read_bytes()
+    run.metrics.write_bytes(good + row.encode("latin-1") + b"\n" + good)
+    with refuses(f"{run.metrics}:2", got="not a row of metrics"):
+        run.rows()
+
+
+def test_damaged_metrics_are_rows_or_one_error(tmp_path):
+    run = Run(tmp_path)
+    for step in range(5):
+        run.log({"event": "train", "epoch": step / 5, "step": step, "loss": 2.0 / (step + 1), "split": None})
+    whole = run.metrics.read_bytes()
+    for damaged in mutations(whole, 500, seed=4):
+        run.metrics.write_bytes(damaged)
+        try:
+            rows = run.rows()
+            assert all(isinstance(row["step"], int) for row in rows)
+            json.dumps(rows, allow_nan=False)
+        except InputError as error:
+            assert error.subject.startswith(f"{run.metrics}:")  # noqa: PT017
