@@ -184,6 +184,9 @@ def test_damaged_tensors_are_refused(tmp_path, monkeypatch):
     assert values == load_values(path) == {"epoch": 3, "names": ["ä"]}
     assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
     whole = path.read_bytes()
+    for _ in range(10):
+        save_tensors(path, tensors, epoch=3, names=["ä"])
+        assert path.read_bytes() == whole
     for damaged in [*mutations(whole, 400, seed=1), *(whole[:size] for size in range(len(whole)))]:
         path.write_bytes(damaged)
         try:

@@ -17,8 +17,8 @@ from torch import Tensor
 from contml._support.errors import InputError, one_line
 from contml._support.files import write
 
-#: The keys of a file's metadata: the values as JSON, their checksum, and the checksum of the tensors.
-_VALUES, _CHECKSUM_OF_VALUES, _CHECKSUM = "contml", "crc32 of values", "crc32 of tensors"
+#: The key of the JSON in a file's metadata (safetensors orders several keys at random), and of the checksums in it.
+_METADATA, _CHECKSUMS = "contml", "crc32"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], **values: Any) -> None:
@@ -29,12 +29,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], **values: Any) -> No
     """
     # Copies, because the format refuses weights that share memory (tied layers).
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(values)
-    checksums = {_CHECKSUM_OF_VALUES: _crc32_of_values(text), _CHECKSUM: _crc32(copies)}
+    checksums = {"values": _crc32_of_values(values), "tensors": _crc32(copies)}
+    text = json.dumps({**values, _CHECKSUMS: checksums})
 
     def save(temporary: Path) -> None:
         try:
-            save_file(copies, temporary, metadata={_VALUES: text, **checksums})
+            save_file(copies, temporary, metadata={_METADATA: text})
         except SafetensorError as error:
             raise OSError(one_line(error)) from None
 
@@ -49,10 +49,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         InputError: it is damaged, or was not written by `save_tensors`.
     """
     with _opened(path) as file:
-        metadata = file.metadata() or {}
-        values = _checked_values(metadata)
+        values, checksum = _checked_values(file.metadata() or {})
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if _crc32(tensors) != metadata.get(_CHECKSUM):
+        if _crc32(tensors) != checksum:
             raise ValueError("the checksum of its tensors differs")
         return tensors, values
 
@@ -60,7 +59,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_values(path: Path) -> dict[str, Any]:
     """Reads the values alone; raises the errors of `load_tensors`."""
     with _opened(path) as file:
-        return _checked_values(file.metadata() or {})
+        return _checked_values(file.metadata() or {})[0]
 
 
 @contextmanager
@@ -76,27 +75,26 @@ def _opened(path: Path) -> Iterator[Any]:
         raise InputError(str(path), f"damaged or cut short ({one_line(error)})") from None
 
 
-def _checked_values(metadata: Mapping[str, str]) -> dict[str, Any]:
-    if _VALUES not in metadata:
-        raise ValueError("not written by contml")
-    text = metadata[_VALUES]
-    if metadata.get(_CHECKSUM_OF_VALUES) != _crc32_of_values(text):
+def _checked_values(metadata: Mapping[str, str]) -> tuple[dict[str, Any], int]:
+    """The values, and the checksum of the tensors."""
+    values = json.loads(metadata.get(_METADATA, "{}"))
+    checksums = values.pop(_CHECKSUMS, None) if isinstance(values, dict) else None
+    if not isinstance(checksums, dict):
+        raise ValueError("it has no checksum of contml")
+    if _crc32_of_values(values) != checksums["values"]:
         raise ValueError("the checksum of its values differs")
-    values = json.loads(text)
-    if not isinstance(values, dict):
-        raise ValueError("its values are not a mapping")
-    return values
+    return values, checksums["tensors"]
 
 
-def _crc32_of_values(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"
+def _crc32_of_values(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values).encode())
 
 
-def _crc32(tensors: Mapping[str, Tensor]) -> str:
+def _crc32(tensors: Mapping[str, Tensor]) -> int:
     """The checksum of names, types, shapes and contents."""
     found = 0
     for name in sorted(tensors):
         tensor = tensors[name]
         found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), found)
         found = zlib.crc32(tensor.flatten().view(torch.uint8).numpy().data, found)
-    return f"{found:08x}"
+    return found

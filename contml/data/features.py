@@ -7,6 +7,8 @@ the vectors: first the training items, then the test items.
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,10 @@ from contml.data.split import Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
+#: Errors of a damaged archive.
+_DAMAGED = (zipfile.BadZipFile, zlib.error)
+#: How many times larger than the file its content may be.
+_RATIO = 100
 #: The suffixes of a file of features.
 FORMATS = (".npz", ".npy", ".parquet")
 
@@ -72,7 +78,7 @@ def read_features(path: Path) -> Features:
         raise InputError(file, "no such file", hint="'contml features' writes one") from None
     except ImportError:
         raise InputError(file, "Parquet needs pyarrow", hint='pip install "contml[table]"') from None
-    except (KeyError, ValueError, OSError, EOFError) as error:
+    except (KeyError, ValueError, OSError, EOFError, MemoryError, NotImplementedError, *_DAMAGED) as error:
         raise InputError(file, f"not a file of features ({one_line(error)})") from None
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
         raise InputError(file, f"features of {values.dtype} {list(values.shape)}", "must be numbers [items, features]")
@@ -87,14 +93,24 @@ def read_features(path: Path) -> Features:
 
 def _read(path: Path) -> tuple[list[str] | None, np.ndarray[Any, Any]]:
     if path.suffix == ".npy":
-        return None, np.load(path, allow_pickle=False)
+        return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
+        _check_unpacked_size(path)
         with np.load(path, allow_pickle=False) as found:
             return [str(name) for name in found["names"]], found["features"]
     from pyarrow import parquet
 
     table = parquet.read_table(path)
     return [str(name) for name in table["name"].to_pylist()], np.array(table["features"].to_pylist())
+
+
+def _check_unpacked_size(path: Path) -> None:
+    """Refuses a small file that would fill the memory."""
+    size, limit = path.stat().st_size, 1 << 20
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > limit + _RATIO * size:
+        raise ValueError(f"{size:,} bytes would be unpacked to {unpacked:,}")
 
 
 def with_features(task: Task, path: Path) -> Task:

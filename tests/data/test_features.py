@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
 import torch
+from support.damage import mutations
 from support.refusals import refuses
 
-from contml import VectorLabels
+from contml import InputError, VectorLabels
 from contml.data import ImageFile, Images, Pixels, Split, Task, Vector
 from contml.data.features import read_features, with_features, write_features
 from contml.experiment import evaluate_run, extract_features, load, read_evaluation, train
@@ -39,6 +41,31 @@ def test_features_are_read_as_they_were_written(tmp_path, ending):
     rows = [found.train.image(row) for row in range(3)] + [found.test.image(row) for row in range(2)]
     assert np.array_equal(np.stack(rows), values)
     assert task.train.feature_dim is None
+
+
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet"])
+def test_a_damaged_file_is_one_error(tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    path = tmp_path / f"f{ending}"
+    write_features(path, list("abc"), ["train"] * 3, np.arange(12, dtype=np.float32).reshape(3, 4))
+    for damaged in mutations(path.read_bytes(), 300, seed=8):
+        path.write_bytes(damaged)
+        try:
+            assert np.isfinite(read_features(path).values).all()
+        except InputError as error:
+            assert error.subject == str(path)  # noqa: PT017
+
+
+def test_a_small_file_of_features_does_not_fill_the_memory(tmp_path):
+    path = tmp_path / "f.npz"
+    np.savez_compressed(path, names=np.array(["a"]), features=np.zeros((1, 10_000_000)))
+    with refuses(str(path), got="would be unpacked to 80,0"):
+        read_features(path)
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000000), }"
+    path = tmp_path / "f.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with refuses(str(path), got="not a file of features"):
+        read_features(path)
 
 
 def test_names_are_compared_below_their_shared_folder(tmp_path):

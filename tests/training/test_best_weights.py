@@ -212,10 +212,10 @@ def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
     """Also between best.safetensors and the state, which are two files."""
     whole = stopping(create(tmp_path, "whole"))
     whole.fit()
-    from contml.training import checkpoint
+    from contml._support import tensors
 
     written = []
-    original = checkpoint.write
+    original = tensors.write
 
     def write_or_die(path, make):
         written.append(path.name)
@@ -225,7 +225,7 @@ def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
 
     run = create(tmp_path, "killed")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write", write_or_die)
+        patch.setattr(tensors, "write", write_or_die)
         with pytest.raises(Killed):
             stopping(run).fit()
     rest = stopping(run)
