@@ -7,6 +7,7 @@ the vectors: first the training items, then the test items.
 from __future__ import annotations
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ from contml.data.split import Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
-#: Errors of a damaged archive.
-_DAMAGED = (zipfile.BadZipFile, zlib.error)
+#: Further errors of a damaged file: of an archive, and of the header of an array.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
 #: How many times larger than the file its content may be.
 _RATIO = 100
 #: The suffixes of a file of features.

@@ -122,7 +122,7 @@ def _checked(part: Any, kind: type) -> dict[str, list[Any]]:
     if not isinstance(part, dict) or not all(isinstance(items, list) for items in part.values()):
         raise ValueError("a part is no mapping of lists")
     if not all(type(item) is kind for items in part.values() for item in items):
-        raise ValueError(f"an item is of another type than {kind.__name__}")
+        raise ValueError(f"an item is not of type {kind.__name__}")
     return part
 
 

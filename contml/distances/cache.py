@@ -79,7 +79,7 @@ class Cache:
         return found
 
     def _load(self, path: Path, count: int) -> _Found | None:
-        """What a file holds; None if there is no such file, it is damaged, or it is of another search."""
+        """What a file holds; None if there is no such file, it is damaged, or from another search."""
         try:
             tensors, values = load_tensors(path)
         except (FileNotFoundError, InputError):
