@@ -15,18 +15,29 @@ if TYPE_CHECKING:
     from contml.contracts import Rows
 
 
+def check_finite(**numbers: float) -> None:
+    """Checks that no number is NaN or infinite."""
+    for name, value in numbers.items():
+        if not math.isfinite(value):
+            raise InputError(name, str(value), "must be a finite number")
+
+
 def check_positive(**numbers: float) -> None:
     """Checks that each number is above 0 and finite."""
     for name, value in numbers.items():
         if not 0 < value < math.inf:
-            raise InputError(name, str(value), "must be above 0")
+            raise InputError(name, str(value), f"must be {_finite(value)}above 0")
 
 
 def check_at_least(least: float, **numbers: float) -> None:
     """Checks that each number is at least `least` and finite."""
     for name, value in numbers.items():
         if not least <= value < math.inf:
-            raise InputError(name, str(value), f"must be at least {least}")
+            raise InputError(name, str(value), f"must be {_finite(value)}at least {least}")
+
+
+def _finite(value: float) -> str:
+    return "" if math.isfinite(value) else "finite and "
 
 
 def check_choice(choices: Collection[str], **words: str) -> None:
@@ -49,7 +60,8 @@ def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tens
         return index.reshape(0).long()
     if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
         raise InputError("rows", f"{index.dtype} of shape {list(index.shape)}", "must be a list of integers")
+    index = index.long()  # torch has no minimum of uint16, uint32 and uint64
     low, high = int(index.min()), int(index.max())
     if low < 0 or high >= length:
         raise InputError("rows", f"row {low if low < 0 else high}", f"must be 0 to {length - 1}")
-    return index.long()
+    return index

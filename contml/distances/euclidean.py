@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from contml._support.vectors import full_precision as full_precision, normalize as normalize
+
 Distance: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean"]
 
 #: Entries below this share of |x|^2 + |y|^2 are recomputed. The error of the product is about sqrt(d) eps of that sum:
@@ -53,20 +55,6 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Dot products `[N, M]` of the rows of x `[N, d]` and y `[M, d]`, in float32 or float64."""
     return pairs("dot", x, y)
-
-
-def normalize(x: Tensor) -> Tensor:
-    """Rows of x `[N, d]` on the unit sphere; a zero row stays zero and gets no gradient."""
-    x = full_precision(x)
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [N,1]
-    positive = norm > 0
-    unit: Tensor = x * (positive / torch.where(positive, norm, 1))
-    return unit
-
-
-def full_precision(x: Tensor) -> Tensor:
-    """Convert to float32, except float64, which stays: half precision never enters a distance."""
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def lift(distance: Distance, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

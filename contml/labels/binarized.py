@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
@@ -29,8 +30,8 @@ class ThresholdLabels(LabelSpace):
     space: LabelSpace
 
     def __init__(self, threshold: float, *, space: LabelSpace) -> None:
-        if not threshold > 0:
-            raise InputError("threshold", str(threshold), "must be above 0, or no item has a positive")
+        if not 0 < threshold < math.inf:
+            raise InputError("threshold", str(threshold), "must be finite and above 0, or no item has a positive")
         super().__init__(space=space)
         self.threshold = threshold
         self.unit = f"{threshold:g} or more ({space.unit})"

@@ -48,9 +48,10 @@ class ClassLabels(LabelSpace):
 
     @classmethod
     def from_ids(cls, class_ids: Tensor) -> Self:
-        """Class labels from integer ids `[N]`: not renumbered, copied or checked; without row numbers."""
+        """Class labels from integer ids `[N]`: not renumbered or checked; without row numbers."""
         labels = cls.__new__(cls)
-        labels.class_ids, labels._packed, labels.names, labels.rows = class_ids, ("class_ids",), [], None
+        # In int64, since torch cannot compare or sort uint16, uint32 and uint64 with other integers.
+        labels.class_ids, labels._packed, labels.names, labels.rows = class_ids.long(), ("class_ids",), [], None
         return labels
 
     def distances(self, x: Self, y: Self) -> Tensor:

@@ -27,6 +27,9 @@ class OrdinalLabels(LabelSpace):
 
     def __init__(self, labels: Sequence[Hashable] | Tensor, levels: Sequence[Hashable] | None = None) -> None:
         values = labels.tolist() if isinstance(labels, Tensor | np.ndarray) else list(labels)
+        for item, value in enumerate(values):
+            if value != value:
+                raise InputError(f"label of item {item}", str(value), "must be a level")
         if levels is None:
             if words := [value for value in values if not isinstance(value, int | float | np.number)]:
                 got = f"{words[0]!r} has no order"

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
+from contml._support.vectors import normalize
 from contml.contracts import Requirement
-from contml.distances.euclidean import Distance, add_gradient, block_values, lift, normalize, pairs, root
+from contml.distances.euclidean import Distance, add_gradient, block_values, lift, pairs, root
 from contml.labels.base import LabelSpace
-from contml.losses.inputs import as_anchors, as_labels, check_embeddings
+from contml.losses.inputs import as_anchors, as_labels, check_embeddings, nan_unless_finite
 from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
 from contml.mining import Candidates, Miner
 
@@ -72,8 +73,8 @@ class Comparison:
     """The inputs of one call: the anchors x `[A, d]` are compared with the items y `[B, d]`.
 
     Attributes:
-        x: embeddings of the anchors, or proxies.
-        y: embeddings of the items, or proxies.
+        x: embeddings of the anchors, or proxies; of length 1 if the loss compares unit vectors.
+        y: embeddings of the items, or proxies; of length 1 if the loss compares unit vectors.
         label_distances: gives the label distances `[a, B]` of a slice of the anchors.
         self_index: the position of each anchor among the items `[A]`; None where anchors are not items.
         anchor_class: class ids `[A]`, where labels are classes.
@@ -82,6 +83,7 @@ class Comparison:
             never counts.
         rows: the position of each anchor in the batch `[A]`; None: as in the call, or anchors are proxies.
         cols: the position of each item in the batch `[B]`; None: the whole batch in order, or items are proxies.
+        batch: the embeddings of the call, also those that are not compared; `PairLoss.compare` sets it.
     """
 
     x: Tensor
@@ -93,6 +95,7 @@ class Comparison:
     excluded: Callable[[slice], Tensor] | None = None
     rows: Tensor | None = None
     cols: Tensor | None = None
+    batch: Tensor | None = None
 
     def weights(self, scores: Tensor, part: slice) -> Tensor:
         """1 for each pair of these anchors, 0 for an anchor with itself (by position, never by value): `[a, B]`."""
@@ -163,12 +166,15 @@ class PairLoss(nn.Module):
         return self.value(self.compare(embeddings, labels, anchors))
 
     def value(self, comparison: Comparison) -> Tensor:
-        """The loss of a comparison."""
+        """The loss of a comparison; NaN if an embedding of the batch or a parameter is not finite."""
         values, counts = self.sums(comparison)
         # If the counts sum to 0, the values are not divided: the loss is a sum, or nothing is compared and it is 0.
         total = (values / torch.where(counts > 0, counts, 1)).sum()
         penalty = self.penalty(comparison)
-        return total if penalty is None else total + penalty
+        total = total if penalty is None else total + penalty
+        # A pair that is left out would hide its NaN.
+        checked = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
+        return total + nan_unless_finite(checked).to(total)
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
         """Checks a batch and returns its comparison; starts a new batch of the miner."""
@@ -183,10 +189,10 @@ class PairLoss(nn.Module):
         squared = self.distance != "euclidean"
         space = as_labels(name, self.requires, labels, embeddings, positions, squared=squared)
         comparison = self.comparison(embeddings, space, positions)
-        if not self.normalize:
-            return comparison
-        x = normalize(comparison.x)
-        return replace(comparison, x=x, y=x if comparison.x is comparison.y else normalize(comparison.y))
+        x, y = comparison.x, comparison.y
+        if self.on_sphere:
+            x, y = (unit := normalize(x)), unit if x is y else normalize(y)
+        return replace(comparison, x=x, y=y, batch=embeddings)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """Compares the anchors with the batch; a loss that has proxies or chooses its pairs overrides it."""
@@ -206,6 +212,11 @@ class PairLoss(nn.Module):
         """Whether the scores are computed from unit vectors."""
         return self.normalize or self.distance == "cosine"
 
+    @property
+    def compared_by(self) -> Distance:
+        """What gives the scores from the vectors of a comparison: the cosine of unit vectors is their dot product."""
+        return "dot" if self.distance == "cosine" else self.distance
+
     def rows_of_a_block(self, comparison: Comparison) -> int:
         """The number of anchors in a block."""
         if self.whole:
@@ -218,10 +229,10 @@ class PairLoss(nn.Module):
         x, y = comparison.x, comparison.y
         step = self.rows_of_a_block(comparison)
         if len(x) <= step:
-            scores = pairs(self.distance, x, y)
+            scores = pairs(self.compared_by, x, y)
             values, counts = _as_columns(self.values(self.block(comparison, scores, ALL)))
             return values.sum(0), counts.sum(0)
-        lifted = lift(self.distance, x, y)
+        lifted = lift(self.compared_by, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
         with torch.autocast(x.device.type, enabled=False):  # autocast would compute the blocks in half precision
@@ -278,10 +289,10 @@ class _Blocked(torch.autograd.Function):
         gradients: list[list[Tensor]] = []  # [T][input]
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
-            block = block_values(loss.distance, x[part], y)
+            block = block_values(loss.compared_by, x[part], y)
             s = block.s.requires_grad_(scores_need_gradient)
             with torch.set_grad_enabled(any(needed)):
-                scores = root(loss.distance, s)
+                scores = root(loss.compared_by, s)
                 values, counts = _as_columns(loss.values(loss.block(comparison, scores, part)))
             # Added up in place: a small tensor kept from each block would fragment the heap, which would then grow
             # block by block.

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice, check_positive
+from contml._support.validation import check_at_least, check_choice, check_finite, check_positive
 from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
@@ -68,6 +68,7 @@ class DROLoss(PairLoss):
             raise InputError("k", str(k), "must be even", "topk_pn takes half of it from each sign")
         check_positive(gamma=gamma, alpha=alpha, beta=beta)
         check_at_least(0, margin=margin)
+        check_finite(base=base)
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
         self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
 import torch
@@ -59,16 +60,34 @@ def check_requirement(
         )
 
 
-def check_embeddings(embeddings: Tensor) -> None:
-    """Refuse embeddings that are not floats `[B, d]` of at least 2 items.
+def check_embeddings(embeddings: object) -> None:
+    """Refuse embeddings that are not a tensor of floats `[B, d]` of at least 2 items.
 
     Raises:
         InputError: they are not.
     """
-    if embeddings.ndim != 2 or not embeddings.is_floating_point():
+    if not isinstance(embeddings, Tensor):
+        raise InputError("embeddings", type(embeddings).__name__, "must be a tensor of floats [items, dim]")
+    if embeddings.ndim != 2 or not embeddings.is_floating_point() or embeddings.shape[1] == 0:
         raise InputError("embeddings", _describe(embeddings), "must be floats [items, dim]")
     if len(embeddings) < 2:
         raise InputError("embeddings", f"a batch of {len(embeddings)}", "must be at least 2", "a loss compares items")
+
+
+def check_dim(embeddings: Tensor, dim: int, name: str) -> None:
+    """Refuse embeddings `[B, d]` of another dimension than `name`.
+
+    Raises:
+        InputError: d is not dim.
+    """
+    if embeddings.shape[1] != dim:
+        raise InputError("embeddings", f"{embeddings.shape[1]} dimensions", f"must have {dim}, as {name}")
+
+
+def nan_unless_finite(tensors: Iterable[Tensor]) -> Tensor:
+    """0 if all entries are finite, else NaN; without a gradient. It reads each tensor once and does not synchronize."""
+    edges = [torch.aminmax(tensor.detach()) for tensor in tensors if tensor.numel()]
+    return sum(((low + high) * 0 for low, high in edges), torch.zeros(()))
 
 
 def as_anchors(anchors: Tensor | None, embeddings: Tensor) -> Tensor | None:
@@ -85,7 +104,7 @@ def as_anchors(anchors: Tensor | None, embeddings: Tensor) -> Tensor | None:
     try:
         return as_rows(positions, len(embeddings), embeddings.device)
     except InputError:
-        got = f"{int(positions.min())} to {int(positions.max())}"
+        got = f"{min(positions.tolist())} to {max(positions.tolist())}"
         raise InputError("anchors", got, f"must be positions 0 to {len(embeddings) - 1} in the batch") from None
 
 

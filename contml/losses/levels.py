@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
+from contml.losses.inputs import check_dim, check_embeddings
 
 
 class LevelLosses(nn.Module):
@@ -45,9 +46,8 @@ class LevelLosses(nn.Module):
         Raises:
             InputError: the embedding dimension is not the sum of the parts, or a loss refuses its input.
         """
-        if embeddings.ndim != 2 or embeddings.shape[1] != sum(self.parts):
-            allowed = f"must be [items, {sum(self.parts)}], since the losses are for parts of {self.parts}"
-            raise InputError("embeddings", str(list(embeddings.shape)), allowed)
+        check_embeddings(embeddings)
+        check_dim(embeddings, sum(self.parts), f"the sum of the parts {self.parts}")
         parts = torch.split(embeddings, self.parts, dim=1)
         values = [loss(part, labels, anchors=anchors) for loss, part in zip(self.losses, parts, strict=True)]
         return torch.stack(values).sum()

@@ -17,7 +17,7 @@ NO_DOUBLE_BACKWARD = "this loss has no double backward: omit create_graph=True"
 def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
     """`log(1 + sum w e^x)` over the last axis: `[A, B]` to `[A]`; 0 with gradient 0 where all w are 0.
 
-    x `[A, B]`: finite; weights `[A, B]`: >= 0, or bool.
+    x `[A, B]`: finite, of any size; weights `[A, B]`: >= 0, or bool.
     """
     value: Tensor = _LogSumExp.apply(x, weights.to(x.dtype), True)[0]
     return value
@@ -26,7 +26,7 @@ def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
 def log_sum_exp(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """`log(sum w e^x)` over the last axis, and whether any w is above 0: `[A, B]` to `[A]` each.
 
-    Where all w are 0 it is 0, with gradient 0. x `[A, B]`: finite; weights `[A, B]`: >= 0, or bool.
+    Where all w are 0 it is 0, with gradient 0. x `[A, B]`: finite, of any size; weights `[A, B]`: >= 0, or bool.
     """
     result: tuple[Tensor, Tensor] = _LogSumExp.apply(x, weights.to(x.dtype), False)
     return result
@@ -43,19 +43,18 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor, add_one: bool) -> tuple[Tensor, Tensor]:
-        low = x.amin(1, keepdim=True)  # [A,1]
-        top = (x - low).mul_(weights.sign()).amax(1, keepdim=True).add_(low)  # over the terms with a weight
+        top = x.masked_fill(weights == 0, -torch.inf).amax(1, keepdim=True)  # [A,1] -inf if all weights are 0
         if add_one:
             top.clamp_(min=0)
         terms = (x - top).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)  # [A,B]
         total = terms.sum(1, keepdim=True)
         if add_one:
             total += (-top).exp()
-        has_weight = total > 0
+        has_weight = total != 0  # NaN is not 0: it stays
         safe = total.where(has_weight, 1)
         ctx.save_for_backward(terms, has_weight / safe)
         ctx.mark_non_differentiable(has_weight := has_weight.squeeze(1))
-        return (top + safe.log()).squeeze(1) * has_weight, has_weight
+        return (top + safe.log()).squeeze(1).where(has_weight, 0), has_weight
 
     @staticmethod
     def backward(ctx: Any, value: Tensor, _positive: Tensor) -> tuple[Tensor | None, ...]:

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least
+from contml._support.vectors import full_precision
 from contml.contracts import Requirement
-from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.losses.driver import PairLoss
-from contml.losses.inputs import as_anchors, as_labels, check_embeddings
+from contml.losses.inputs import as_anchors, as_labels, check_dim, check_embeddings
 
 #: Values of `_space_length` if the memory holds class ids, or is empty; otherwise it is the length of the label space.
 _CLASS_IDS, _EMPTY = 0, -1
@@ -142,9 +142,8 @@ class CrossBatchMemory(nn.Module):
             allowed = f"must be {_describe(self._space_length)}, as in the memory"
             raise InputError("labels", _describe(space_length), allowed, "use one label space, or call reset()")
         dim = self.embeddings.shape[1]
-        if dim not in (0, embeddings.shape[1]):
-            allowed = f"must have {dim}, as in the memory"
-            raise InputError("embeddings", f"{embeddings.shape[1]} dimensions", allowed)
+        if dim:
+            check_dim(embeddings, dim, "in the memory")
 
     @torch.no_grad()
     def _write(self, embeddings: Tensor, rows: Tensor, space_length: int) -> None:

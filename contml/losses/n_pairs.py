@@ -21,8 +21,9 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least
+from contml._support.vectors import full_precision
 from contml.contracts import Requirement
-from contml.distances.euclidean import Distance, full_precision
+from contml.distances.euclidean import Distance
 from contml.distances.labels import class_distance
 from contml.labels.base import LabelSpace
 from contml.losses.driver import ALL, Block, Comparison, PairLoss

@@ -16,6 +16,7 @@ from contml._support.errors import InputError
 from contml.distances.euclidean import pairs
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Comparison, PairLoss
+from contml.losses.inputs import as_anchors
 
 
 def pair_weights(
@@ -60,13 +61,14 @@ def pair_weights(
     # An anchor that appears twice has two rows. A partner reads the first, so that one is written last.
     for row, row_weights in zip(comparison.rows.flip(0).tolist(), weights.flip(0), strict=True):
         batch[row, comparison.cols] = row_weights
-    return batch if anchors is None else batch[torch.as_tensor(anchors, device=batch.device)]
+    positions = as_anchors(anchors, embeddings)
+    return batch if positions is None else batch[positions]
 
 
 def _in_blocks(loss: PairLoss, comparison: Comparison) -> Tensor:
     rows, step = len(comparison.x), loss.rows_of_a_block(comparison)
     parts = [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
-    scores = (pairs(loss.distance, comparison.x[part], comparison.y) for part in parts)
+    scores = (pairs(loss.compared_by, comparison.x[part], comparison.y) for part in parts)
     return torch.cat([block_weights(loss, comparison, s, part) for s, part in zip(scores, parts, strict=True)])
 
 

@@ -15,14 +15,13 @@ structure its whole value; the anchor counts in m.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice, check_positive
+from contml._support.validation import check_at_least, check_choice, check_finite, check_positive
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp, shares
 from contml.mining import VTHM, Miner
@@ -102,8 +101,7 @@ class _ScaledLoss(PairLoss):
     ) -> None:
         super().__init__(miner=miner)
         check_positive(alpha=alpha, beta=beta)
-        if not math.isfinite(base):
-            raise InputError("base", str(base), "must be a finite number")
+        check_finite(base=base)
         self.alpha, self.beta, self.base = alpha, beta, base
 
 

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean
+from contml._support.validation import check_finite
+from contml._support.vectors import full_precision
 from contml.contracts import Requirement
-from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
-from contml.losses.inputs import as_anchors, as_labels, check_embeddings
+from contml.losses.inputs import as_anchors, as_labels, check_dim, check_embeddings, nan_unless_finite
 
 PREFIX = "pml:"
 #: Arguments of the library that come from the data, and our names for them.
@@ -68,6 +69,8 @@ class PMLLoss(nn.Module):
         values = dict(given.arguments)
         ids = values.pop("class_ids", None)
         self.index = ClassIndex(values["num_classes"], ids) if "num_classes" in values else None
+        self.embedding_dim: int | None = values.get("embedding_dim")
+        check_finite(**{option: value for option, value in values.items() if isinstance(value, float)})
         for theirs, ours in _data_arguments(self.library).items():
             values[theirs] = values.pop(ours)
         try:
@@ -88,6 +91,8 @@ class PMLLoss(nn.Module):
         """
         name = type(self).__name__
         check_embeddings(embeddings)
+        if self.embedding_dim is not None:
+            check_dim(embeddings, self.embedding_dim, name)
         positions = as_anchors(anchors, embeddings)
         if positions is not None and len(set(positions.tolist())) != len(embeddings):
             got, allowed = f"{len(positions)} of {len(embeddings)} items", f"must be all items for {name}"
@@ -101,7 +106,7 @@ class PMLLoss(nn.Module):
                 value: Tensor = self.loss(full_precision(embeddings), classes)
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise InputError(name, _one_line(error)) from error
-        return value.reshape(())
+        return value.reshape(()) + nan_unless_finite([embeddings, *self.parameters()]).to(value)
 
 
 @functools.cache

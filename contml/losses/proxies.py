@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.validation import check_positive
+from contml._support.validation import check_finite, check_positive
 from contml.contracts import Requirement
 from contml.distances.labels import class_distance
 from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, Comparison, PairLoss
+from contml.losses.inputs import check_dim
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
 
 #: The ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
@@ -68,7 +69,9 @@ class ProxyLoss(PairLoss):
     def items_and_proxies(self, embeddings: Tensor, labels: LabelSpace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Embeddings `[B, d]` and their classes `[B]`, proxies `[P, d]` and theirs `[P]`, as rows of the proxies."""
         assert labels.class_ids is not None
-        classes, vectors = self.index(labels.class_ids.to(embeddings.device)), self.vectors()
+        vectors = self.vectors()
+        check_dim(embeddings, vectors.shape[-1], f"the proxies of {type(self).__name__}")
+        classes = self.index(labels.class_ids.to(embeddings.device))
         proxy_class = torch.arange(len(vectors), device=embeddings.device)
         if vectors.ndim == 3:
             proxy_class = proxy_class.repeat_interleave(vectors.shape[1])
@@ -134,6 +137,8 @@ class ProxyAnchorLoss(ProxyLoss):
         self, alpha: float = 32.0, delta: float = 0.1, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
+        check_positive(alpha=alpha)
+        check_finite(delta=delta)
         self.alpha, self.delta = alpha, delta
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contml._support.validation import check_at_least, check_positive
-from contml.distances.euclidean import Distance, normalize
+from contml._support.vectors import normalize
+from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, Comparison
 from contml.losses.proxies import Ids, ProxyLoss, loss_dtype, new_proxies
 

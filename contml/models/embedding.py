@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_at_least
+from contml._support.vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import Level, LevelHeads, at_levels, pooled, widths_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, read
@@ -107,7 +107,7 @@ class EmbeddingModel(nn.Module):
         embeddings: Tensor = self.head(features)
         if not self.normalize:
             return embeddings
-        return torch.cat([F.normalize(part, dim=1) for part in torch.split(embeddings, self.parts, dim=1)], dim=1)
+        return torch.cat([normalize(part) for part in torch.split(embeddings, self.parts, dim=1)], dim=1)
 
     def forward(self, images: Tensor, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Returns embeddings `[B, dim]` of images `[B, 3, H, W]`, uint8 or floats in 0..1; optionally also features."""

@@ -21,6 +21,7 @@ from contml.labels import (
     OrdinalLabels,
     SequenceLabels,
     TagLabels,
+    ThresholdLabels,
     VectorLabels,
     WeightedLabels,
     nearest,
@@ -264,3 +265,16 @@ def test_bad_weighted_sums():
 
 def test_the_table_names_them():
     assert {"tags", "multi_hot", "ordinal", "geo", "sequences", "weighted"} <= set(LABELS)
+
+
+@pytest.mark.parametrize("labels", [[1.0, float("nan"), 2.0], torch.tensor([1.0, torch.nan, 2.0])])
+@pytest.mark.parametrize("levels", [None, [1.0, 2.0]])
+def test_nan_is_no_level(labels, levels):
+    with refuses("label of item 1", got="nan", allowed="level"):
+        OrdinalLabels(labels, levels)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), 0.0])
+def test_a_threshold_that_is_not_a_distance(threshold):
+    with refuses("threshold", got=str(threshold), allowed="finite and above 0"):
+        ThresholdLabels(threshold, space=VectorLabels([1.0, 2.0]))

@@ -163,7 +163,7 @@ def test_each_part_has_its_own_loss():
 
 
 def test_embeddings_of_another_length():
-    with refuses("embeddings", "[4, 5]", "[4, 2]"):
+    with refuses("embeddings", "5 dimensions", "must have 6, as the sum of the parts [4, 2]"):
         LevelLosses([LogRatioLoss(), LogRatioLoss()], [4, 2])(torch.randn(4, 5), torch.zeros(4, 4))
     with refuses("losses", got="1 losses for 2 parts"):
         LevelLosses([LogRatioLoss()], [4, 2])

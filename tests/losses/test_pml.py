@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 
@@ -216,3 +217,27 @@ def test_the_same_losses_agree():
     theirs, softmax = make("NormalizedSoftmaxLoss"), LOSSES["normalized_softmax"](**data)
     theirs.loss.W.data.copy_(softmax.proxies.T)
     torch.testing.assert_close(softmax(embeddings, classes), theirs(embeddings, classes))
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_not_finite_gives_no_finite_loss(name, bad):
+    losses = [make(name) for _ in [None, *make(name).parameters()]]
+    embeddings = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
+    for number, loss in enumerate(losses):
+        x = embeddings.clone()
+        last = [x, *loss.parameters()][number].data.view(-1)[-1:]
+        last.fill_(bad)
+        with contextlib.suppress(InputError):  # the library may refuse it
+            assert not torch.isfinite(loss(x, torch.arange(12) % 4))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_option_that_is_not_finite_is_refused(bad):
+    with refuses("temperature", got=str(bad), allowed="finite"):
+        pml_loss(NTXENT)(temperature=bad)
+
+
+def test_embeddings_of_another_dimension_than_the_proxies():
+    with refuses("embeddings", got="5 dimensions", allowed="must have 6, as pml:ProxyAnchorLoss"):
+        make("ProxyAnchorLoss")(torch.randn(12, 5), torch.arange(12) % 4)

@@ -219,6 +219,13 @@ def test_a_torchvision_model_with_other_statistics():
         assert build("efficientnet_v2_s", "none").statistics[0] == (0.485, 0.456, 0.406)
 
 
+@pytest.mark.parametrize("norm", [1e-30, 1e-13, 1e25])
+def test_normalized_embeddings_have_length_1_at_every_norm(norm):
+    model = EmbeddingModel("features", dim=None, normalize=True, feature_dim=4)
+    embeddings = model(norm * torch.tensor([[3.0, 0.0, 4.0, 0.0]]))
+    torch.testing.assert_close(embeddings, torch.tensor([[0.6, 0.0, 0.8, 0.0]]))
+
+
 def test_normalize():
     embeddings = EmbeddingModel("small_cnn", dim=8, normalize=True)(images())
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
