@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from contml.training.processes import world
 from hypothesis import given
 from safetensors.torch import load_file
 from support.miniature import Flat, augmented, squares
@@ -27,7 +28,6 @@ from contml.runs import create
 from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
-from contml.training.gather import world
 from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
 
 
