@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from contml.training.processes import world
 from hypothesis import given
 from safetensors.torch import load_file
 from support.miniature import Flat, augmented, squares
@@ -29,6 +28,7 @@ from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
 from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
+from contml.training.processes import world
 
 
 def triplet_margin():
