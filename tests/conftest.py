@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import settings
 
 from contml.cli import main
+
+settings.register_profile("any speed", deadline=None)  # the machine may be busy
+settings.load_profile("any speed")
 
 
 @pytest.fixture

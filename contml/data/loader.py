@@ -8,7 +8,6 @@ resized image, so that a cache of resized images gives the same batches, bit for
 
 from __future__ import annotations
 
-import signal
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch.utils import data
 
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
+from contml._support.signals import ignore_in_worker
 from contml._support.validation import as_rows, check_at_least, check_choice
 from contml.contracts import Rows, Sampler
 from contml.data.batch import Batch, Decoder, Flip, Request, Result
@@ -217,7 +217,7 @@ class _Loader:
                 sampler=self._requests,
                 num_workers=workers,
                 collate_fn=_unchanged,
-                worker_init_fn=_ignore_interrupts,
+                worker_init_fn=ignore_in_worker,
                 persistent_workers=True,
                 generator=torch.Generator(),  # otherwise every epoch would draw from the global generator
             )
@@ -248,7 +248,3 @@ class _Requests(data.Sampler[Request]):
 
 def _unchanged(result: Any) -> Any:
     return result
-
-
-def _ignore_interrupts(_: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the main process ends the workers

@@ -35,7 +35,7 @@ from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import check_requirement
 from contml.losses.n_pairs import NPairsLoss, class_pairs
 from contml.losses.triplet import TripletMarginLoss
-from contml.training.gather import gather_rows
+from contml.training.processes import gather_rows
 from contml.training.step import TrainingStep
 
 
@@ -56,6 +56,8 @@ class HDML(TrainingStep):
         hidden: width of the hidden layer of the generator.
         generator_lr: learning rate of the generator.
         softmax_lr: learning rate of the softmax layer.
+        chunk_size: number of images that go through the network at a time; default: the whole batch. The features of
+            generated images are not divided.
     """
 
     means: Tensor
@@ -70,6 +72,7 @@ class HDML(TrainingStep):
         hidden: int = 512,
         generator_lr: float = 1e-2,
         softmax_lr: float = 1e-3,
+        chunk_size: int | None = None,
         *,
         loss: PairLoss,
         num_classes: int,
@@ -83,7 +86,7 @@ class HDML(TrainingStep):
         if loss.miner is not None:
             got = f"has the miner {type(loss.miner).__name__}"
             raise InputError("loss", got, hint="omit the miner, since HDML forms its own tuples")
-        super().__init__(loss=loss)
+        super().__init__(chunk_size, loss=loss)
         if alpha is None:
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
         check_positive(alpha=alpha, beta=beta)
@@ -133,7 +136,7 @@ class HDML(TrainingStep):
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The value of J_metric, with the gradients of J_metric, J_gen and the softmax layer's cross entropy."""
-        embeddings, features = model(images, with_features=True)
+        embeddings, features = self.embed(model, images, with_features=True)
         bare_model = model.module if isinstance(model, DistributedDataParallel) else model
         # Every process computes the loss of all rows, so that generator and softmax layer have the same gradients.
         z, y = gather_rows(embeddings), gather_rows(features.detach())

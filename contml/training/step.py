@@ -6,10 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from contml._support.validation import check_at_least
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
-from contml.training.gather import gather_rows
+from contml.training.chunks import embed_in_chunks
+from contml.training.processes import gather_rows
 
 
 class TrainingStep(nn.Module):
@@ -19,15 +21,21 @@ class TrainingStep(nn.Module):
     the model, the step and the optimizer.
 
     Args:
+        chunk_size: number of images that go through the network at a time, for batches that do not fit in memory. The
+            loss compares the whole batch, so the gradients are the same, up to rounding; accumulated gradients of small
+            batches would compare the images of each small batch only. Costs a second forward pass. Batch normalization
+            in train mode uses the statistics of a chunk. Default: the whole batch.
         loss: a loss of `contml.losses`, or another `contml.contracts.Loss`.
     """
 
     loss: Any
 
-    def __init__(self, *, loss: nn.Module) -> None:
+    def __init__(self, chunk_size: int | None = None, *, loss: nn.Module) -> None:
         super().__init__()
         check_loss(loss)
-        self.loss = loss
+        if chunk_size is not None:
+            check_at_least(1, chunk_size=chunk_size)
+        self.chunk_size, self.loss = chunk_size, loss
 
     @property
     def requires(self) -> Requirement:
@@ -54,6 +62,11 @@ class TrainingStep(nn.Module):
         """
         check_requirement(type(self.loss).__name__, self.requires, labels.kind)
 
+    def embed(self, model: nn.Module, images: Tensor, **options: Any) -> Any:
+        """What the model returns for images, `chunk_size` of them at a time."""
+        with embed_in_chunks(model, self.chunk_size):
+            return model(images, **options)
+
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The parameter groups that are trained with the model: `name`, `params`, and options of the group.
 
@@ -72,5 +85,5 @@ class EmbeddingStep(TrainingStep):
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch."""
-        loss: Tensor = self.loss(gather_rows(model(images)), labels, anchors=anchors)
+        loss: Tensor = self.loss(gather_rows(self.embed(model, images)), labels, anchors=anchors)
         return loss

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LRScheduler
 
 from contml._support.errors import InputError
 from contml._support.progress import TrainingProgress
+from contml._support.signals import StopRequest
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split
@@ -27,9 +27,9 @@ from contml.evaluation.retrieval import evaluate
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.training.checkpoint import load_state, load_weights, save_state, save_weights
-from contml.training.gather import gather_rows, world
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
+from contml.training.processes import any_process, connected, gather_rows, other_process, world
 from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups
 from contml.training.step import TrainingStep
@@ -109,7 +109,8 @@ class Trainer:
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0
         self.config = dict(config or {})
-        self._stop_signal = ""
+        self._stop_request = StopRequest()  # to this process
+        self._stopping = False  # whether any process has received a signal, the same on all
         self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
         self._reported_broken = 0
         self._started = False  # whether the untrained model was evaluated and a first state saved
@@ -135,32 +136,31 @@ class Trainer:
         """Train from the current state to the end.
 
         Raises:
-            InputError: the loss is not finite, or an image is broken and broken images are not skipped.
-            Interrupted: SIGINT or SIGTERM was received. The state is saved if there is a run folder.
+            InputError: the loss or a weight is not finite, an image is broken and broken images are not skipped, or
+                another process failed.
+            Interrupted: SIGINT, SIGTERM or SIGHUP was received. The state is saved if there is a run folder.
         """
-        self._stop_signal = ""
+        self._stopping = False
         for split in (self.split, *self.watched.values()):
             self.images.prepare(split)
         with (
-            self._signals(),
+            self._stop_request.listening(),
+            connected(),
             TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
         ):
             self._report_excluded(progress)
             if not self._started:
                 self._evaluate(progress)
                 self._started = True
-                self.save()
-                self._stop_if_requested()
+                self._save_together()
             while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
                 last = self.epoch == self.options.epochs
                 if last or self.epoch % self.options.evaluate_every == 0:
                     self._evaluate(progress)
-                self.save()
                 self._report_broken(progress)
-                if not self.finished:
-                    self._stop_if_requested()
+                self._save_together()
         self.images.close()
 
     def train_step(self, batch: Batch) -> Tensor:
@@ -203,7 +203,8 @@ class Trainer:
         """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows."""
         rank, processes = world()
         rows = torch.arange(rank, len(split), processes)
-        embeddings, missing = embed(self.model, split, self.images, rows, device=self.device)
+        with self._together():
+            embeddings, missing = embed(self.model, split, self.images, rows, device=self.device)
         if processes > 1:
             from accelerate.utils import gather_object
 
@@ -216,7 +217,7 @@ class Trainer:
         """Write the state for `resume`, and the weights as `last`.
 
         Raises:
-            InputError: a loss was not finite since the last call. Such weights never replace good ones.
+            InputError: a weight is not finite, or a loss was not since the last call. Nothing is written.
         """
         self._check_finite()
         self._save_time = time.monotonic()
@@ -279,9 +280,16 @@ class Trainer:
         self.model.train()
         log_interval = max(1, self.total // _ROWS)
         value = float("nan")
-        for batch in self.images.train_batches(
-            self.split, self.sampler, epoch=self.epoch, start=self.step, part=world()
-        ):
+        batches = self.images.train_batches(self.split, self.sampler, epoch=self.epoch, start=self.step, part=world())
+        while True:
+            with self._together():
+                if time.monotonic() - self._save_time > 60 * self.options.checkpoint_minutes:
+                    self.save()
+                batch = next(batches, None)
+            if self._stopping:
+                self._save_together()
+            if batch is None:
+                return
             rate = float(self.schedule.get_last_lr()[0])
             loss = self.train_step(batch)
             self.step += 1
@@ -291,29 +299,40 @@ class Trainer:
                 logs = self.training_step.logs()
                 self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
-            if time.monotonic() - self._save_time > 60 * self.options.checkpoint_minutes:
-                self.save()
-            if self._stop_requested():
-                self.save()
-                self._stop_if_requested()
 
-    def _stop_requested(self) -> bool:
-        # All processes stop after the same step; otherwise one would wait for the others forever.
-        if world()[1] > 1:
-            requested = torch.tensor([float(bool(self._stop_signal))], device=self.device)
-            if float(self.accelerator.reduce(requested, "sum")) > 0:
-                self._stop_signal = self._stop_signal or "another process"
-        return bool(self._stop_signal)
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """If one process fails in this block, all of them stop. They also agree on whether one has received a signal.
 
-    def _stop_if_requested(self) -> None:
-        if self._stop_requested():
+        Nothing in the block may wait for another process.
+        """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # raised again below
+            error = raised
+        failed, self._stopping = any_process(error is not None, bool(self._stop_request), device=self.device)
+        if error is not None:
+            raise error
+        if failed:
+            raise other_process("failed")
+
+    def _save_together(self) -> None:
+        """Save, and stop if a process has received a signal."""
+        with self._together():
+            self.save()
+        if self._stopping and not self.finished:
             where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
-            raise Interrupted(f"stopped by {self._stop_signal} {where}")
+            raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {where}")
 
     def _check_finite(self) -> None:
-        if not bool(self._all_finite):
-            got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"
-            raise InputError("loss", got, hint="lower the learning rate or clip the gradients")
+        weights = [*self.bare_model.parameters(), *self.bare_model.buffers(), *self.training_step.parameters()]
+        largest = get_total_norm([weight.detach() for weight in weights if weight.is_floating_point()], math.inf)
+        for name, finite in {"loss": self._all_finite, "weights": largest.isfinite()}.items():
+            if not bool(finite):
+                got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"
+                hint = "lower the learning rate or clip the gradients; earlier checkpoints are kept"
+                raise InputError(name, got, hint=hint)
 
     def _report_excluded(self, progress: TrainingProgress) -> None:
         for name, split in {"train": self.split, **self.watched}.items():
@@ -329,49 +348,34 @@ class Trainer:
             progress.line(f"{broken} broken images skipped so far; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
-        for split_name, split in self.watched.items():
+        for name, split in self.watched.items():
             evaluation, ranking, _ = self.evaluate(split)
-            name, k = evaluation.headline
-            row: dict[str, Any] = {"split": split_name, "metric": f"{name}@{k}", "spearman": evaluation.spearman}
-            for each, curve in evaluation.curves.items():
-                ks = {*(evaluation.recall_at if each == "recall" else _EVALUATION_K), k}
-                row |= {f"{each}@{at}": curve.model[at - 1] for at in sorted(ks) if at <= len(curve.model)}
-            self._log("evaluation", **row, **{each: score.model for each, score in evaluation.scores.items()})
-            curve = evaluation.curves[name]
-            value, random = curve.model[k - 1], curve.random[k - 1]
-            share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
-            progress.line(
-                f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share} ({SPLIT_TITLES[split_name]} split)"
-            )
-            if self.best is None:
-                continue
-            if self.best.update(evaluation, ranking, self.epoch, self.bare_model.state_dict()):
-                self._save_weights("best", self.best.weights or {})
-            if self.best.stopped and self.epoch < self.options.epochs:
-                progress.line(f"stopped early: no better result in {self.best.since} evaluations")
-                self._log("stop")
+            with self._together():
+                self._record(name, evaluation, ranking, progress)
+
+    def _record(self, split: str, evaluation: Evaluation, ranking: Ranking, progress: TrainingProgress) -> None:
+        """Log an evaluation, and keep the weights if they are the best so far."""
+        name, k = evaluation.headline
+        row: dict[str, Any] = {"split": split, "metric": f"{name}@{k}", "spearman": evaluation.spearman}
+        for each, curve in evaluation.curves.items():
+            ks = {*(evaluation.recall_at if each == "recall" else _EVALUATION_K), k}
+            row |= {f"{each}@{at}": curve.model[at - 1] for at in sorted(ks) if at <= len(curve.model)}
+        self._log("evaluation", **row, **{each: score.model for each, score in evaluation.scores.items()})
+        curve = evaluation.curves[name]
+        value, random = curve.model[k - 1], curve.random[k - 1]
+        share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
+        progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share} ({SPLIT_TITLES[split]} split)")
+        if self.best is None:
+            return
+        if self.best.update(evaluation, ranking, self.epoch, self.bare_model.state_dict()):
+            self._save_weights("best", self.best.weights or {})
+        if self.best.stopped and self.epoch < self.options.epochs:
+            progress.line(f"stopped early: no better result in {self.best.since} evaluations")
+            self._log("stop")
 
     def _log(self, event: str, **values: Any) -> None:
         if self.run is not None and self.accelerator.is_main_process:
             self.run.log({"event": event, "epoch": self.epoch + self.step / self.steps, "step": self.done, **values})
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def request_stop(number: int, _frame: FrameType | None) -> None:
-            if self._stop_signal:  # the second signal stops at once
-                raise KeyboardInterrupt
-            self._stop_signal = signal.Signals(number).name
-
-        previous_handlers = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous_handlers.items():
-                signal.signal(number, handler)
 
 
 def evaluate_split(

@@ -1,8 +1,9 @@
-"""Two processes that train together, as `accelerate launch` starts them."""
+"""Processes that train together, as `accelerate launch` starts them."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,23 +11,37 @@ import sys
 from .paths import ROOT
 
 
-def run_two(script: str, seconds: float) -> None:
-    """Runs a script in two connected processes, each with its number in RANK; checks that both succeed."""
+def script_environment() -> dict[str, str]:
+    """The environment of a script that imports the helpers of the tests."""
+    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests", "tests/training"))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+
+
+def heed_ctrl_c() -> None:
+    """In a new process: SIGINT has its default action, also if this one was started in the background, ignoring it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def start_two(script: str, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Starts a script in two connected processes, each with its number in RANK."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests", "tests/training"))
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    common |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    processes = [
+    return [
         subprocess.Popen(
-            [sys.executable, "-c", script],
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            [sys.executable, "-c", script, *arguments],
+            env={**script_environment(), **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
-    for process in processes:
+
+
+def run_two(script: str, seconds: float) -> None:
+    """Runs a script in two connected processes and checks that both succeed."""
+    for process in start_two(script):
         _, errors = process.communicate(timeout=seconds)
         assert process.returncode == 0, errors

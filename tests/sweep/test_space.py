@@ -15,6 +15,7 @@ from contml.sweep.space import Choice, Range, grid, overrides_of, parse_space, v
 
 numbers = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e9, 1e9).map(lambda x: x + 0.0))
 texts = st.text(string.ascii_letters + string.digits + "._-:, []{}#'\"=\\", min_size=1, max_size=12)
+texts = texts.filter(lambda text: ".." not in text)  # a range
 values = st.recursive(
     st.one_of(numbers, st.booleans(), st.none(), texts), lambda inner: st.lists(inner, max_size=3), max_leaves=4
 )

@@ -27,8 +27,8 @@ from contml.runs import create
 from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
-from contml.training.gather import world
 from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
+from contml.training.processes import world
 
 
 def triplet_margin():

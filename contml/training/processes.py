@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from contml._support.errors import InputError
+
+#: Words of the errors that PyTorch's backends raise when another process is gone.
+_LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
 
 
 def world() -> tuple[int, int]:
     """(rank, number of processes); (0, 1) without a process group."""
     is_distributed = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if is_distributed else (0, 1)
+
+
+def any_process(*flags: bool, device: torch.device) -> list[bool]:
+    """Whether each of these flags is true on any process. All processes get the same answer."""
+    if world()[1] == 1:
+        return list(flags)
+    values = torch.tensor(flags, dtype=torch.float32, device=device)
+    dist.all_reduce(values, dist.ReduceOp.MAX)
+    return [bool(value) for value in values]
+
+
+def other_process(what: str) -> InputError:
+    """The error of a process that cannot go on because of another one."""
+    hint = "see its message; --resume continues from the last checkpoint"
+    return InputError("training", f"another process {what}", hint=hint)
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Raise an InputError if another process ends in this block, instead of the error of the backend."""
+    try:
+        yield
+    except RuntimeError as error:
+        if world()[1] > 1 and any(word in str(error).lower() for word in _LOST):
+            raise other_process("ended") from None
+        raise
 
 
 def gather_rows(x: Tensor) -> Tensor:

@@ -1,0 +1,59 @@
+"""Signals that end a training: the trainer saves, then stops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+#: Seconds after which a second SIGINT stops at once. Launchers of several processes repeat the first.
+_IMPATIENT = 1.0
+
+
+class StopRequest:
+    """The first signal that asks this process to stop.
+
+    A signal that is ignored when training starts stays ignored, such as SIGHUP under `nohup`, or SIGINT in a job that a
+    script started in the background.
+
+    Attributes:
+        name: the name of the signal; empty before it.
+    """
+
+    def __init__(self) -> None:
+        self.name, self._time = "", 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take note of signals in this block. A second SIGINT, at least a second later, is a KeyboardInterrupt."""
+        self.name = ""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        previous_handlers = {number: signal.signal(number, self._request) for number in heeded}
+        try:
+            yield
+        finally:
+            for number, handler in previous_handlers.items():
+                signal.signal(number, handler)
+
+    def _request(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.name:
+            self.name, self._time = signal.Signals(number).name, now
+        elif number == signal.SIGINT and now - self._time > _IMPATIENT:
+            raise KeyboardInterrupt
+
+
+def ignore_in_worker(_: int) -> None:
+    """Ignore the signals in a worker process: its training process ends it, after the state is saved."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

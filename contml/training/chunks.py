@@ -1,0 +1,79 @@
+"""Gradient caching: a batch goes through the network in chunks, and the loss sees all of it.
+
+    1. Embed chunk after chunk. Only the embeddings are kept.
+    2. Compute the loss of the whole batch.
+    3. In the backward pass, embed each chunk again with its graph, and let the gradients of its embeddings flow back.
+
+Gao, Zhang, Han, Callan: "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021. The
+second pass is that of `torch.utils.checkpoint`: it repeats the random numbers of the first, and here also its buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+
+@contextmanager
+def embed_in_chunks(model: nn.Module, size: int | None) -> Iterator[None]:
+    """Calls of `model(images)` in this context embed `size` images at a time; None embeds all at once.
+
+    The model is called once per batch, so that data parallelism sees one forward and one backward pass. Batch
+    normalization in train mode uses the statistics of a chunk.
+    """
+    if size is None:
+        yield
+        return
+    bare: Any = model.module if isinstance(model, DistributedDataParallel) else model
+    forward, own = bare.forward, vars(bare).get("forward")
+
+    def chunked(images: Tensor, **options: Any) -> Any:
+        parts = [
+            checkpoint(forward, chunk, use_reentrant=False, context_fn=lambda: _same_buffers(bare), **options)
+            for chunk in torch.split(images, size)
+        ]
+        if isinstance(parts[0], Tensor):
+            return torch.cat(parts)
+        return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
+
+    bare.forward = chunked
+    try:
+        yield
+    finally:
+        del bare.forward
+        if own is not None:  # such as that of a precision
+            bare.forward = own
+
+
+def _same_buffers(model: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Contexts of the two passes of a chunk: the second starts with the buffers of the first and leaves no trace."""
+    buffers = list(model.buffers())
+    start: list[Tensor] = []
+
+    @contextmanager
+    def first() -> Iterator[None]:
+        start.extend(buffer.clone() for buffer in buffers)
+        yield
+
+    @contextmanager
+    def second() -> Iterator[None]:
+        end = [buffer.clone() for buffer in buffers]
+        _copy(start, buffers)
+        try:
+            yield
+        finally:
+            _copy(end, buffers)
+
+    return first(), second()
+
+
+@torch.no_grad()
+def _copy(values: list[Tensor], buffers: list[Tensor]) -> None:
+    for value, buffer in zip(values, buffers, strict=True):
+        buffer.copy_(value)

@@ -1,0 +1,320 @@
+"""Training that is interrupted, diverges, or loses a process: good checkpoints stay, and every process ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.miniature import assert_equal, small_trainer, squares, weights
+from support.processes import script_environment, start_two
+from support.refusals import refuses
+from torch import nn
+
+from contml._support.signals import StopRequest
+from contml.losses import LogRatioLoss
+from contml.runs import create
+from contml.training import Interrupted
+
+#: A process that trains, and goes on after every signal; arguments: run folder, number of epochs.
+SIGNALLED = """
+import signal, sys
+from pathlib import Path
+from support.miniature import *
+from contml.runs import Run
+from contml.training import Interrupted
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda *_: None)  # between two trainings
+while True:
+    trainer = small_trainer(Run(Path(sys.argv[1])), epochs=int(sys.argv[2]))
+    trainer.resume()
+    print("ready", flush=True)
+    try:
+        trainer.fit()
+        break
+    except Interrupted as stop:
+        print(trainer.done, flush=True)
+"""
+
+
+class NotANumber(torch.autograd.Function):
+    """The identity, whose gradient is NaN."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * float("nan")
+
+
+class Diverges(LogRatioLoss):
+    """Its gradient is NaN from one step on; its value is always finite."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.steps = step
+
+    def forward(self, embeddings, labels, **options):
+        self.steps -= 1
+        return super().forward(NotANumber.apply(embeddings) if self.steps < 0 else embeddings, labels, **options)
+
+
+@pytest.mark.parametrize("val", [None, squares(20, seed=2)])
+@pytest.mark.parametrize("step", [5, 7, 9])
+def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path, step, val):
+    run = create(tmp_path, "run")
+    trainer = small_trainer(run, loss=Diverges(step), epochs=3, checkpoint_minutes=0.0, val=val)
+    with refuses("weights", got=f"not finite in epoch 2, by step {step - 4}", hint="earlier checkpoints are kept"):
+        trainer.fit()
+    with refuses("weights"):
+        trainer.save()
+    for name in ("last", "best", "state") if val else ("last", "state"):
+        for key, value in load_file(run.checkpoints / f"{name}.safetensors").items():
+            assert value.isfinite().all(), (name, key)
+    rest = small_trainer(run, loss=Diverges(100), epochs=3, checkpoint_minutes=0.0, val=val)
+    rest.resume()
+    assert rest.done == step
+    rest.fit()
+    whole = small_trainer(epochs=3)
+    whole.fit()
+    assert_equal(weights(rest), weights(whole))
+
+
+class BrokenStatistics(nn.Module):
+    """A model with a buffer that is not finite after a step; its output is."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(14 * 14 * 3, 4)
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, images):
+        if self.training:
+            self.mean += float("inf")
+        return self.linear(images.flatten(1) / 255)
+
+
+def test_a_buffer_that_is_not_finite_is_found():
+    with refuses("weights", got="not finite in epoch 1, by step 1"):
+        small_trainer(model=BrokenStatistics()).fit()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_and_is_reported(tmp_path, number):
+    before = signal.signal(number, signal.default_int_handler)  # a shell may have started pytest with SIGINT ignored
+    try:
+        run = create(tmp_path, "run")
+        trainer = small_trainer(run)
+        sends_at(trainer, (1, 2), number)
+        with pytest.raises(Interrupted, match=f"stopped by {number.name} in epoch 2, after step 2"):
+            trainer.fit()
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+    whole = small_trainer()
+    whole.fit()
+    rest = small_trainer(run)
+    rest.resume()
+    rest.fit()
+    assert_equal(weights(rest), weights(whole))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        trainer = small_trainer()
+        sends_at(trainer, (0, 2), number)
+        trainer.fit()
+        assert trainer.finished
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 2.0])
+def test_a_second_ctrl_c_stops_at_once_but_not_that_of_a_launcher(seconds, monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    clock = iter([0.0, seconds])
+    monkeypatch.setattr("contml._support.signals.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    request = StopRequest()
+    try:
+        with request.listening():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert request.name == "SIGINT"
+            with pytest.raises(KeyboardInterrupt) if seconds > 1 else nullcontext():
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def sends_at(trainer, step, number, times=1):
+    """The process signals itself while the batch of this (epoch, step) is read."""
+    original = trainer.sampler.batch
+
+    def batch(*of):
+        if of == step:
+            for _ in range(times):
+                os.kill(os.getpid(), number)
+        return original(*of)
+
+    trainer.sampler.batch = batch
+
+
+GROUP = """
+import sys
+from pathlib import Path
+from support.miniature import *
+from contml.runs import Run
+from contml.training import Interrupted
+if __name__ == "__main__":
+    trainer = small_trainer(Run(Path(sys.argv[1])), epochs=10_000)
+    trainer.images.workers = 2
+    try:
+        trainer.fit()
+    except Interrupted as stop:
+        print(stop)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_process_group_saves(tmp_path, number):
+    run = create(tmp_path, "run")
+    process = subprocess.Popen(
+        [sys.executable, "-c", GROUP, run.folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=script_environment(),
+    )
+    while len(run.rows()) < 4:
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, number)  # the workers get it, too
+    out, errors = process.communicate(timeout=60)
+    assert out.startswith(f"stopped by {number.name}")
+    assert errors == ""
+    rest = small_trainer(run, epochs=10_000)
+    rest.resume()
+    assert rest.done > 0
+
+
+# -- two processes -----------------------------------------------------------------------------------------------------
+
+
+def interrupt(folder, times, seed, epochs):
+    """Trains in two processes; stops them with `times` signals at random moments. Returns the final weights."""
+    choice, stops = random.Random(seed), 0
+    processes = start_two(SIGNALLED, str(folder), str(epochs))
+    try:
+        for line in processes[0].stdout:
+            if line != "ready\n":
+                stops += 1
+            elif stops < times:
+                time.sleep(choice.uniform(0, 0.1))
+                receivers = choice.choice([processes, processes[:1], processes[1:]])
+                for process in receivers:
+                    process.send_signal(choice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
+        for process in processes:
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+    finally:
+        for process in processes:
+            process.kill()
+    assert stops == times
+    return load_file(folder / "checkpoints/last.safetensors")
+
+
+@pytest.mark.slow
+def test_signals_to_two_processes(tmp_path):
+    expected = interrupt(create(tmp_path, "whole").folder, 0, 0, epochs=30)
+    run = create(tmp_path, "stopped")
+    assert_equal(interrupt(run.folder, 12, 0, epochs=30), expected)
+    steps = [row["step"] for row in run.rows() if row["event"] == "train"]
+    assert steps == list(range(1, 151))
+
+
+DURING = """
+import os, signal, sys
+import torch.distributed as dist
+from support.miniature import *
+from contml.training import Interrupted
+trainer, reduce, calls = small_trainer(), dist.all_reduce, 0
+def all_reduce(*arguments, **options):
+    global calls
+    calls += 1
+    reduce(*arguments, **options)
+    if calls == 4 and os.environ["RANK"] == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGTERM)  # after the processes have agreed to go on
+dist.all_reduce = all_reduce
+try:
+    trainer.fit()
+except Interrupted as stop:
+    print(stop)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_while_the_processes_agree_stops_both_after_the_same_step(rank):
+    lines = [process.communicate(timeout=120)[0] for process in start_two(DURING, str(rank))]
+    own = lines[rank].split(" in ")
+    other = lines[1 - rank].split(" in ")
+    assert own[0] == "stopped by SIGTERM"
+    assert other[0] == "stopped by a signal to another process"
+    assert own[1] == other[1]
+
+
+FAILS = """
+import os, sys
+from support.miniature import *
+from contml import InputError
+split = squares(broken=(3,) if sys.argv[1] == "image" and os.environ["RANK"] == "1" else ())
+trainer = small_trainer(split=split, epochs=1000)
+if os.environ["RANK"] == "1" and sys.argv[1] in ("exit", "evaluation"):
+    original, count = trainer._record if sys.argv[1] == "evaluation" else trainer.train_step, 0
+    def fails(*arguments):
+        global count
+        count += 1
+        if count == 2:
+            if sys.argv[1] == "exit":
+                os._exit(9)
+            raise InputError("disk", "full")
+        return original(*arguments)
+    setattr(trainer, "_record" if sys.argv[1] == "evaluation" else "train_step", fails)
+try:
+    trainer.fit()
+except InputError as error:
+    print(error)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cause", "own", "other"),
+    [
+        ("image", "square 3: cannot be decoded", "training: another process failed"),
+        ("evaluation", "disk: full", "training: another process failed"),
+        ("exit", "", "training: another process ended"),
+    ],
+)
+def test_the_failure_of_one_process_is_one_line_on_the_other(cause, own, other):
+    processes = start_two(FAILS, cause)
+    lines = [process.communicate(timeout=120) for process in processes]
+    assert lines[1][0].startswith(own)
+    assert lines[0][0].startswith(other), lines
+    assert lines[0][0].count("\n") == 1
+    assert "Traceback" not in lines[0][1] + lines[1][1]
