@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances import smallest, squared_distances_of
+from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
@@ -26,6 +26,8 @@ from contml.labels.base import LabelSpace
 
 #: The largest K of the curves, except Recall's.
 LARGEST_K = 100
+#: Label distances at a time: they and their temporaries in float64 stay in the processor's cache.
+_LABEL_DISTANCES = 1 << 20
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
 #: Ranked lists at a time: their arrays fit in the processor's cache.
@@ -156,23 +158,19 @@ def _rank_graded(
     nearest = [data.nearest(part, places) for part in data.parts(places)]
     distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
     blocks: list[tuple[Tensor, ...]] = []
-    for part in data.parts(len(g)):
+    for part in data.parts(len(g), _LABEL_DISTANCES):
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
-        gain = gains(d)
-        found, excluded = Nearest(distances[part], positions[part]), data.excluded(part)
+        found, best = Nearest(distances[part], positions[part]), data.best(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
         for rows, tied in data.tied_beyond(part, found):
-            sums = tied, d[rows] * tied, gain[rows] * tied
+            sums = tied, d[rows] * tied, gains(d[rows]) * tied
             beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
         ties = Ties(found.values, beyond[0])
-        oracle = smallest(d, torch.arange(len(g)), k, excluded=excluded)
-        retrieved, retrieved_gain = (values.gather(1, found.positions) for values in (d, gain))
-        expected = ties.expected(retrieved, beyond[1])[:, :k], ties.expected(retrieved_gain, beyond[2])[:, :k]
-        possible = (~excluded).double()
-        random = [(values * possible).sum(1) / possible.sum(1) for values in (d, gain)]
+        retrieved = d.gather(1, found.positions)
+        expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
-        blocks.append((retrieved[:, :k], *expected, oracle.rows, oracle.distances, *random, pair_labels))
+        blocks.append((retrieved[:, :k], *expected, *best, pair_labels))
     return _Rankings(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
@@ -193,7 +191,8 @@ def _sample_pairs(data: QueryGallery) -> tuple[Tensor, Tensor]:
     if total <= _PAIRS:
         flat = torch.arange(total)
     else:
-        flat = torch.from_numpy(np.unique(np.random.default_rng(0).integers(0, total, _PAIRS)))
+        drawn = torch.from_numpy(np.sort(np.random.default_rng(0).integers(0, total, _PAIRS)))
+        flat = torch.unique_consecutive(drawn)
     query, item = flat // len(data.gallery), flat % len(data.gallery)
     kept = data.query_group[query] != data.gallery_group[item]
     return query[kept], item[kept]
