@@ -82,7 +82,7 @@ class QueryGallery:
         return self.query_group[part, None] == self.gallery_group
 
     def parts(self, width: int, entries: int | None = None) -> Iterator[slice]:
-        """Parts of the queries whose blocks `[part, width]` have at most so many entries; default: that fit in memory."""
+        """Parts of the queries whose blocks `[part, width]` have at most so many entries; default: as fit in memory."""
         step = max(1, (entries or _ENTRIES) // width)
         for start in range(0, len(self.queries), step):
             yield slice(start, min(start + step, len(self.queries)))
