@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
@@ -30,6 +31,7 @@ class BatchSampler:
             raise InputError("batch_size", str(batch_size), f"must be at most {items}, the number of items")
         self.items, self.batch_size, self.seed = items, batch_size, seed
         self.epoch, self.step = 0, 0
+        self._permuted: tuple[tuple[int, ...], np.ndarray[tuple[int], np.dtype[np.int64]]] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} batches per epoch, {self.items:,} items, {options_of(self)})"
@@ -59,6 +61,14 @@ class BatchSampler:
     def _random(self, stream: int, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, stream, *key])
 
+    def _order(self, epoch: int, pass_number: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The numbers below `count` in the random order of a pass. The last order is kept: most batches share it."""
+        key = (self.seed, epoch, pass_number, count)
+        kept = self._permuted
+        if kept is None or kept[0] != key:
+            kept = self._permuted = key, self._random(_ORDER, epoch, pass_number).permutation(count)
+        return kept[1]
+
 
 class UniformSampler(BatchSampler):
     """Every item once per epoch, in random order; an incomplete last batch is omitted.
@@ -79,7 +89,7 @@ class UniformSampler(BatchSampler):
         """The rows of one batch."""
         # If `batches` exceeds one pass over the items, the next pass has a new order.
         pass_number, part = divmod(step, self.items // self.batch_size)
-        order = self._random(_ORDER, epoch, pass_number).permutation(self.items)
+        order = self._order(epoch, pass_number, self.items)
         rows: list[int] = order[part * self.batch_size : (part + 1) * self.batch_size].tolist()
         return rows
 
@@ -133,7 +143,7 @@ class DenseSampler(BatchSampler):
         """The rows of one batch: anchors first, then their neighbours, then the rest."""
         count = self.anchors_per_batch
         pass_number, part = divmod(step, -(-self.items // count))
-        order = self._random(_ORDER, epoch, pass_number).permutation(self.items)
+        order = self._order(epoch, pass_number, self.items)
         anchors = order[part * count : (part + 1) * count]
         if len(anchors) < count:  # the last batch of a pass is filled from its start
             anchors = np.concatenate((anchors, order[: count - len(anchors)]))
@@ -168,8 +178,10 @@ class ClassSampler(BatchSampler):
         if ids is None:
             hint = "use ClassLabels, or the dense or the uniform sampler"
             raise InputError("ClassSampler", f"{labels.kind} labels", "needs classes", hint)
-        self.members = [np.flatnonzero(ids.cpu().numpy() == c) for c in range(int(ids.max()) + 1)]
-        self.members = [rows for rows in self.members if len(rows)]
+        ids = ids.long()  # torch sorts no unsigned numbers of 16 bits and more
+        sizes = torch.unique(ids, return_counts=True)[1]
+        by_class = ids.argsort(stable=True).cpu().numpy()
+        self.members = np.split(by_class, sizes.cumsum(0)[:-1].cpu().numpy())  # the rows of each class, ascending
         if classes > len(self.members):
             raise InputError("classes", str(classes), f"must be at most {len(self.members)}, the number of classes")
         self.classes, self.instances = classes, instances
@@ -181,7 +193,7 @@ class ClassSampler(BatchSampler):
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch, class by class."""
         pass_number, part = divmod(step, len(self.members) // self.classes)
-        order = self._random(_ORDER, epoch, pass_number).permutation(len(self.members))
+        order = self._order(epoch, pass_number, len(self.members))
         generator = self._random(_FILL, epoch, step)
         rows: list[int] = []
         for c in order[part * self.classes : (part + 1) * self.classes]:

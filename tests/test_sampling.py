@@ -15,7 +15,7 @@ from support.strategies import label_vectors
 
 from contml.experiment import load
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
-from contml.sampling import ClassSampler, DenseSampler, UniformSampler
+from contml.sampling import _ORDER, ClassSampler, DenseSampler, UniformSampler
 
 
 def line(items):
@@ -209,6 +209,15 @@ def test_seeds_and_epochs_differ_and_global_state_does_not_count(name):
     assert epoch_of(MADE[name](seed=1)) != first
     assert len(MADE[name](batches=2)) == 2
     assert epoch_of(MADE[name](batches=2)) == first[:2]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_an_order_is_drawn_once_for_all_batches_of_a_pass(name, monkeypatch):
+    drawn, sampler = [], MADE[name](batches=2)
+    monkeypatch.setattr(sampler, "_random", lambda *key, draw=sampler._random: drawn.append(key[0]) or draw(*key))
+    for _ in range(2):
+        list(sampler)
+    assert drawn.count(_ORDER) == 2
 
 
 CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])

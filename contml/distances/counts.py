@@ -18,7 +18,7 @@ from torch import Tensor
 
 from contml.distances._compiled import in_threads
 from contml.distances.exact import distinct, squared_distances_of
-from contml.distances.vectors import Frame, squared_lengths
+from contml.distances.vectors import Frame, rounded_inputs, squared_lengths
 
 #: Queries and gallery rows of a matrix product: a block stays in the processor's cache.
 _ROWS, _COLUMNS = 512, 2048
@@ -126,7 +126,7 @@ class _Scores:
         self.offset = (shift - half).float()  # [G]
         longest, furthest = float(half.max().mul(2).sqrt()), float((shift - half).abs().max())
         terms = (d + 3) * 2.0**-24
-        gamma = terms / (1 - terms) + _rounded_inputs(gallery.device)
+        gamma = terms / (1 - terms) + rounded_inputs(gallery.device)
 
         squared, radius = squared_lengths(self.queries), radii / frame.scale**2
         level = shift + (squared - radius) / 2
@@ -141,18 +141,6 @@ class _Scores:
         infinite = torch.full_like(level, torch.inf).float()
         self.low = torch.nextafter((level - margin).float(), -infinite)  # [Q]
         self.high = torch.nextafter((level + margin).float(), infinite)  # [Q]
-
-
-def _rounded_inputs(device: torch.device) -> float:
-    """The relative error of a product if float32 matrix products may round their inputs.
-
-    On CUDA to TF32 (ten bits), on the CPU to bfloat16 (seven).
-    """
-    if device.type == "cuda":
-        return 2.0**-9 if torch.backends.cuda.matmul.allow_tf32 else 0.0
-    products = getattr(torch.backends.mkldnn, "matmul", None)  # torch >= 2.9
-    own = getattr(products, "fp32_precision", "none")
-    return 0.0 if torch.get_float32_matmul_precision() == "highest" and own in ("none", "ieee") else 2.0**-7
 
 
 def _count_rows(

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Bytes of differences at a time: they fit in the processor's cache. Larger blocks take up to five times as long.
-_BYTES = 4 << 20
-#: The same on a CUDA device, where large blocks are faster.
-_CUDA_BYTES = 512 << 20
+from contml.distances._compiled import Floats, in_threads
+
+#: Bytes of differences at a time on a CUDA device.
+_BYTES = 512 << 20
+#: Differences of a thread, at least.
+_PER_THREAD = 1 << 18
 #: Rows compared with their neighbours at a time.
 _ROWS = 1 << 14
 
@@ -39,25 +41,39 @@ def squared_norms(x: Tensor) -> Tensor:
 def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
     """Squared distances `[P]` in float64 of the pairs `x[rows[p]]`, `y[cols[p]]` of x `[N, d]` and y `[M, d]`."""
     out = torch.empty(len(rows), dtype=torch.float64, device=x.device)
-    step = max(1, _budget(x) // (16 * max(x.shape[1], 1)))
+    if not x.is_cuda:
+        _subtract(x, y, rows, cols, out)
+        return out
+    step = max(1, _BYTES // (16 * max(x.shape[1], 1)))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         out[part] = squared_norms(x[rows[part]].double() - y[cols[part]].double())
     return out
 
 
+def _subtract(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, out: Tensor) -> None:
+    from contml.distances._ranking import subtracted  # here: it imports numba
+
+    a, b = (_as_array(vectors) for vectors in (x, y))
+    i, j, squared = (part.contiguous().numpy() for part in (rows, cols, out))
+
+    def work(start: int, step: int) -> None:
+        part = slice(len(i) * start // step, len(i) * (start + 1) // step)
+        subtracted(a, b, i[part], j[part], squared[part])
+
+    in_threads(work, len(i) * max(x.shape[1], 1) // _PER_THREAD)
+
+
+def _as_array(x: Tensor) -> Floats:
+    x = x.detach()
+    exact = x if x.dtype in (torch.float32, torch.float64) else x.double()
+    return np.ascontiguousarray(exact.numpy())
+
+
 def squared_distances_to(x: Tensor, y: Tensor, cols: Tensor) -> Tensor:
     """Squared distances `[N, C]` in float64 of each row of x `[N, d]` to rows `cols` `[N, C]` of y."""
-    out = torch.empty(cols.shape, dtype=torch.float64, device=x.device)
-    step = max(1, _budget(x) // (16 * max(x.shape[1] * cols.shape[1], 1)))
-    for start in range(0, len(x), step):
-        part = slice(start, start + step)
-        out[part] = squared_norms(y[cols[part]].double() - x[part, None].double())
-    return out
-
-
-def _budget(x: Tensor) -> int:
-    return _CUDA_BYTES if x.is_cuda else _BYTES
+    rows = torch.arange(len(x), device=x.device).repeat_interleave(cols.shape[1])
+    return squared_distances_of(x, y, rows, cols.flatten()).view(cols.shape)
 
 
 class Distinct(NamedTuple):

@@ -1,29 +1,36 @@
 """The k nearest vectors by Euclidean distance, exactly: candidates are found in float32 and ranked in float64.
 
-On the CPU candidates come from FAISS, on a GPU from matrix products. Every other vector is at least as far as the last
-candidate, except for float32 rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters,
+Numbers, vectors of one dimension, are sorted instead: the candidates of a query are those beside it.
+
+Candidates come from matrix products. Every other vector is at least as far as the last candidate, except for float32
+rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters,
 ties), the query is compared with the whole gallery.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from contml.distances._compiled import in_threads
 from contml.distances.exact import ExactDistances, squared_distances_to
+from contml.distances.search import Neighbours
 
 #: Rows that are centred and scaled in float64 at a time.
 _CHUNK = 4096
 #: Candidates beyond k: rounding may have swapped near ties at k.
 _SPARE = 32
-#: Queries ranked at a time, and the bytes that their `[queries, candidates, d]` differences may take.
-_QUERIES = 256
-_BYTES = 256 << 20
-#: Gallery rows of a matrix product: bounds the `[queries, rows]` block.
-_COLUMNS = 1 << 16
+#: Queries ranked at a time, the bytes that their candidates may take, and the bytes of one candidate.
+_QUERIES = 512
+_BYTES, _PER_CANDIDATE = 256 << 20, 96
+#: Gallery rows of a matrix product: bounds the `[queries, rows]` block. On the CPU it stays in the processor's cache.
+_COLUMNS, _CPU_COLUMNS = 1 << 16, 1 << 11
+#: Entries of a block per thread.
+_ENTRIES_PER_THREAD = 1 << 18
 
 
 class Nearest(NamedTuple):
@@ -51,32 +58,29 @@ def nearest_vectors(
         k: how many.
         self_index: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
         order: a non-decreasing function of squared distances in float64; its values are ranked, and decide ties.
-        memory: bytes for the differences to candidates.
+        memory: bytes for the candidates.
         progress: called with the number of finished queries.
     """
     order = (lambda squared: squared) if order is None else order
     q, g = queries.detach(), gallery.detach()
     own = torch.full((len(q),), -1, device=q.device) if self_index is None else self_index.to(q.device)
+    if g.shape[1] == 1:
+        return _nearest_numbers(q[:, 0].double(), g[:, 0].double(), k, own, order, memory, progress)
     frame = Frame(q, g)
     placed = frame.place(g)
     rounding = _Rounding(frame, placed)
-    search = _search_by_faiss(placed) if g.device.type == "cpu" else _search_by_products(placed)
-    del placed  # FAISS has its own copy
+    search = (_search_by_products if g.is_cuda else _search_on_cpu)(placed)
     exact_distances = ExactDistances(g)
     count = min(len(g), k + _SPARE + 1)
-    step = max(1, min(_QUERIES, memory // (24 * count * max(g.shape[1], 1))))
-    out = Nearest(
-        q.new_empty(len(q), k, dtype=torch.float64), torch.empty(len(q), k, dtype=torch.int64, device=q.device)
-    )
+    step = max(1, min(_QUERIES, memory // (_PER_CANDIDATE * count)))
+    out = _empty(len(q), k, q.device)
     for start in range(0, len(q), step):
         part = slice(start, min(start + step, len(q)))
         q32 = frame.place(q[part])
         approximate, found = search(q32, count)
         found = found.sort(dim=1).values
         d = order(squared_distances_to(q[part], g, found))
-        d.masked_fill_(found == own[part, None], torch.inf)
-        values, at = d.sort(dim=1, stable=True)
-        out.values[part], out.positions[part] = values[:, :k], found.gather(1, at[:, :k])
+        out.values[part], out.positions[part] = _first(d, found, own[part], k)
         if count < len(g):
             last = approximate.max(dim=1).values.double()
             beyond = order((last - rounding.of(q32, last)).clamp(min=0) * frame.scale**2)
@@ -86,6 +90,81 @@ def nearest_vectors(
         if progress is not None:
             progress(part.stop)
     return out
+
+
+def neighbours_by_value(
+    values: Tensor,
+    k: int,
+    rows: Tensor,
+    among: Tensor,
+    order: Callable[[Tensor], Tensor],
+    memory: int,
+    progress: Callable[[int], None] | None,
+) -> Neighbours:
+    """The k nearest of the rows `among` `[C]`, ascending, to each of `rows` `[R]`, without the row itself.
+
+    The label distances are `order` of the squared distances of values `[N, D]`, rounded to float32.
+    """
+    position = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
+    own = torch.where(among[position] == rows, position, -1)
+
+    def rounded(squared: Tensor) -> Tensor:
+        return order(squared).float().double()  # the same ties as of `pairwise`
+
+    x, y = values[rows], values[among]
+    found = nearest_vectors(x, y, k, self_index=own, order=rounded, memory=memory, progress=progress)
+    return Neighbours(found.values.float(), among[found.positions])
+
+
+def _nearest_numbers(
+    q: Tensor,
+    g: Tensor,
+    k: int,
+    own: Tensor,
+    order: Callable[[Tensor], Tensor],
+    memory: int,
+    progress: Callable[[int], None] | None,
+) -> Nearest:
+    """The result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64: sorted, the nearest are beside q."""
+    values, at = g.sort(stable=True)
+    # Of equal numbers the first k + 1 are enough: one of them may be the query itself.
+    kept = torch.arange(len(g), device=g.device) - torch.searchsorted(values, values) <= k
+    values, at = values[kept], at[kept]
+    # On each side up to k - 1 nearer numbers, the query itself, k + 1 that tie at the last place, and one farther.
+    side = 2 * k + 2
+    width = min(2 * side, len(values))
+    beside = torch.arange(width, device=g.device)
+    in_order, by_row = at.sort()
+    out = _empty(len(q), k, q.device)
+    step = max(1, min(_ENTRIES_PER_THREAD, memory // _PER_CANDIDATE) // width)
+    for start in range(0, len(q), step):
+        part = slice(start, min(start + step, len(q)))
+        x = q[part, None]
+        window = (torch.searchsorted(values, x) - side).clamp(0, len(values) - width) + beside
+        d = order((x - values[window]).square())
+        positions, by_position = at[window].sort(dim=1)
+        out.values[part], out.positions[part] = _first(d.gather(1, by_position), positions, own[part], k)
+        last = out.values[part, -1]
+        # Different numbers may tie after rounding, even beyond the window.
+        unsure = ((d[:, 0] <= last) & (window[:, 0] > 0)) | ((d[:, -1] <= last) & (window[:, -1] < len(values) - 1))
+        for row in (start + unsure.nonzero()[:, 0]).tolist():
+            d = order((q[row] - values[by_row]).square())
+            found = _first(d[None], in_order[None], own[row : row + 1], k)
+            out.values[row], out.positions[row] = found.values[0], found.positions[0]
+        if progress is not None:
+            progress(part.stop)
+    return out
+
+
+def _empty(queries: int, k: int, device: torch.device) -> Nearest:
+    values = torch.empty(queries, k, dtype=torch.float64, device=device)
+    return Nearest(values, torch.empty(queries, k, dtype=torch.int64, device=device))
+
+
+def _first(d: Tensor, positions: Tensor, own: Tensor, k: int) -> Nearest:
+    """The k nearest by values d `[Q, C]` of candidates at positions `[Q, C]`, ascending, without own `[Q]`."""
+    values, at = d.masked_fill_(positions == own[..., None], torch.inf).sort(dim=1, stable=True)
+    return Nearest(values[:, :k], positions.gather(1, at[:, :k]))
 
 
 class Frame:
@@ -116,15 +195,25 @@ def squared_lengths(x: Tensor) -> Tensor:
     return torch.cat([part.double().square().sum(1) for part in torch.split(x, _CHUNK)])
 
 
+def rounded_inputs(device: torch.device) -> float:
+    """The relative error of a product if float32 matrix products may round their inputs.
+
+    On CUDA to TF32 (ten bits), on the CPU to bfloat16 (seven).
+    """
+    if device.type == "cuda":
+        return 2.0**-9 if torch.backends.cuda.matmul.allow_tf32 else 0.0
+    products = getattr(torch.backends.mkldnn, "matmul", None)  # torch >= 2.9
+    own = getattr(products, "fp32_precision", "none")
+    return 0.0 if torch.get_float32_matmul_precision() == "highest" and own in ("none", "ieee") else 2.0**-7
+
+
 class _Rounding:
     """A bound on the rounding error of squared distances of scaled float32 vectors."""
 
     def __init__(self, frame: Frame, gallery: Tensor) -> None:
         self.dim, self.shift = gallery.shape[1], frame.shift
         self.longest = float(squared_lengths(gallery).max())
-        # In TF32, if it is allowed, products keep ten bits.
-        tf32 = gallery.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
-        self.eps = 2.0**-10 if tf32 else 2.0**-23
+        self.eps = max(2.0**-23, rounded_inputs(gallery.device) / 2)
 
     def of(self, q32: Tensor, last: Tensor) -> Tensor:
         """The bound `[Q]` for these queries and all vectors that may be nearer than `last` `[Q]`."""
@@ -136,15 +225,31 @@ class _Rounding:
         return bound
 
 
-def _search_by_faiss(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
-    import faiss
+def _search_on_cpu(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+    from contml.distances._ranking import keep_nearest, keep_smallest  # here: it imports numba
 
-    index: Any = faiss.IndexFlatL2(gallery.shape[1])
-    index.add(gallery.numpy())
+    size = gallery.square().sum(1)  # [G]
 
     def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        distances, found = index.search(queries.numpy(), count)
-        return torch.from_numpy(distances), torch.from_numpy(found)
+        rows, columns = len(queries), min(_CPU_COLUMNS, len(gallery))
+        near = np.empty((rows, 2 * count), np.float32)
+        ids = np.empty((rows, 2 * count), np.int64)
+        found, limit = np.zeros(rows, np.int64), np.full(rows, np.inf, np.float32)
+        buffer = torch.empty(rows * columns)
+
+        def work(start: int, step: int) -> None:
+            part = slice(rows * start // step, rows * (start + 1) // step)
+            keep_nearest(block[part], sizes, first, count, near[part], ids[part], found[part], limit[part])
+
+        for first in range(0, len(gallery), columns):
+            items = gallery[first : first + columns]
+            products = torch.mm(queries, items.T, out=buffer[: rows * len(items)].view(rows, -1))
+            block, sizes = products.numpy(), size[first : first + columns].numpy()
+            in_threads(work, products.numel() // _ENTRIES_PER_THREAD)
+        for row, used in enumerate(found.tolist()):
+            keep_smallest(near[row, :used], ids[row, :used], count)
+        own = queries.square().sum(1, keepdim=True)
+        return own + torch.from_numpy(near[:, :count]), torch.from_numpy(ids[:, :count])
 
     return search
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.counts import count_nearer
+from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings
 from contml.evaluation.query_gallery import QueryGallery, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of
 from contml.evaluation.ties import Ties
@@ -38,12 +39,12 @@ _LARGE = 512
 
 
 def recall_at_k(
-    embeddings: Tensor,
-    classes: Tensor,
+    embeddings: Numbers,
+    classes: Numbers,
     k: Sequence[int] = (1,),
     *,
-    gallery: Tensor | None = None,
-    gallery_classes: Tensor | None = None,
+    gallery: Numbers | None = None,
+    gallery_classes: Numbers | None = None,
     exclude_singletons: bool = False,
 ) -> dict[int, float]:
     """Recall@K: the share of queries with an item of their own class among the K nearest.
@@ -73,11 +74,11 @@ def recall_at_k(
 
 
 def mean_average_precision_at_r(
-    embeddings: Tensor,
-    classes: Tensor,
+    embeddings: Numbers,
+    classes: Numbers,
     *,
-    gallery: Tensor | None = None,
-    gallery_classes: Tensor | None = None,
+    gallery: Numbers | None = None,
+    gallery_classes: Numbers | None = None,
     exclude_singletons: bool = False,
 ) -> float:
     """MAP@R, with R the number of items of a query's class in the gallery. Arguments as for `recall_at_k`."""
@@ -86,11 +87,11 @@ def mean_average_precision_at_r(
 
 
 def r_precision(
-    embeddings: Tensor,
-    classes: Tensor,
+    embeddings: Numbers,
+    classes: Numbers,
     *,
-    gallery: Tensor | None = None,
-    gallery_classes: Tensor | None = None,
+    gallery: Numbers | None = None,
+    gallery_classes: Numbers | None = None,
     exclude_singletons: bool = False,
 ) -> float:
     """R-precision: the mean share of the R nearest that are of the query's class. Arguments as for `recall_at_k`."""
@@ -99,30 +100,31 @@ def r_precision(
 
 
 def _check(
-    queries: Tensor,
-    classes: Tensor,
-    gallery: Tensor | None,
-    gallery_classes: Tensor | None,
+    queries: Numbers,
+    classes: Numbers,
+    gallery: Numbers | None,
+    gallery_classes: Numbers | None,
     exclude_singletons: bool,
 ) -> tuple[QueryGallery, Tensor, Tensor]:
     """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
     if (gallery is None) != (gallery_classes is None):
         absent = "gallery" if gallery is None else "gallery_classes"
         raise InputError(absent, "None", hint="give both gallery and gallery_classes, or neither")
-    given = {"embeddings": (queries, classes)}
+    given = [(as_embeddings("embeddings", queries), as_class_ids("classes", classes))]
     if gallery is not None and gallery_classes is not None:
-        given["gallery"] = (gallery, gallery_classes)
-    for name, (x, ids) in given.items():
-        if x.ndim != 2 or ids.shape != x.shape[:1] or ids.is_floating_point():
-            got = f"{list(x.shape)} with classes {ids.dtype} {list(ids.shape)}"
-            raise InputError(name, got, hint="give [N, d] and one whole number per item")
-        if x.shape[1] != queries.shape[1]:
-            raise InputError(name, f"{x.shape[1]} dimensions, the queries have {queries.shape[1]}", "must be the same")
-    device = search_device(queries.device)
-    vectors = [x.detach().to(device) for x, _ in given.values()]
-    numbers = torch.unique(torch.cat([ids.cpu() for _, ids in given.values()]), return_inverse=True)[1]
-    query_class, gallery_class = numbers[: len(queries)], numbers[-len(vectors[-1]) :]
-    self_index = torch.arange(len(queries)) if gallery is None else torch.full((len(queries),), -1)
+        given.append((as_embeddings("gallery", gallery), as_class_ids("gallery_classes", gallery_classes)))
+    for name, (x, ids) in zip(("embeddings", "gallery"), given, strict=False):
+        if len(ids) != len(x):
+            raise InputError(name, f"{len(x)} {name} with {len(ids)} classes", hint="give one class per item")
+        if x.shape[1] != given[0][0].shape[1]:
+            got = f"{x.shape[1]} dimensions, the queries have {given[0][0].shape[1]}"
+            raise InputError(name, got, "must be the same")
+    device = search_device(given[0][0].device)
+    vectors = [x.to(device) for x, _ in given]
+    numbers = torch.unique(torch.cat([ids for _, ids in given]), return_inverse=True)[1]
+    count = len(vectors[0])
+    query_class, gallery_class = numbers[:count], numbers[len(numbers) - len(vectors[-1]) :]
+    self_index = torch.arange(count) if gallery is None else torch.full((count,), -1)
     data = QueryGallery(vectors[0], vectors[-1], self_index, device=device)
     if exclude_singletons:
         kept = relevant_items(query_class, gallery_class, self_index) > 0

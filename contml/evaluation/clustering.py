@@ -17,7 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.errors import InputError
+from contml._support.validation import check_at_least
 from contml.distances import distinct
+from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings
 from contml.evaluation.results import Score, score_of
 
 #: Iterations of k-means, the default of FAISS.
@@ -28,15 +31,22 @@ _ROUNDS = 64
 _ENTRIES = 1 << 24
 
 
-def cluster(embeddings: Tensor, k: int, *, seed: int = 0) -> Tensor:
+def cluster(embeddings: Numbers, k: int, *, seed: int = 0) -> Tensor:
     """Clusters `[N]`, 0 ... k - 1, of embeddings `[N, d]` by k-means; fewer than k if fewer points are distinct.
 
     The initial centres are drawn as in k-means++ (Arthur, Vassilvitskii, SODA 2007), k/64 at a time if k is large.
     FAISS runs on the CPU, torch on a CUDA device. The same seed gives the same clusters on the same machine, for any
     order of the items.
+
+    Raises:
+        InputError: k is below 1, or there is no embedding or one that is not finite.
     """
-    found = distinct(embeddings)
-    points = embeddings.detach()[found.at].float()
+    check_at_least(1, k=k)
+    x = as_embeddings("embeddings", embeddings)
+    if not len(x) or not bool(x.isfinite().all()):
+        raise InputError("embeddings", "some are not finite" if len(x) else "none", "must be finite numbers")
+    found = distinct(x)
+    points = x[found.at].float()
     weights = found.counts
     center = (points.double() * weights[:, None]).sum(0) / weights.sum()
     points = (points - center).float()
@@ -122,14 +132,21 @@ def cluster_scores(embeddings: Tensor, classes: Tensor, seed: int = 0) -> dict[s
     }
 
 
-def contingency(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sizes of the groups of x `[N]`, of y `[N]`, and of the intersections that are not empty, each in float64."""
-    x, y = (torch.unique(ids, return_inverse=True)[1].cpu() for ids in (x, y))
+def contingency(classes: Numbers, clusters: Numbers) -> tuple[Tensor, Tensor, Tensor]:
+    """Sizes of the classes `[N]`, of the clusters `[N]`, and of the intersections that are not empty, in float64.
+
+    Raises:
+        InputError: they are not whole numbers, there are none, or their numbers differ.
+    """
+    ids = as_class_ids("classes", classes), as_class_ids("clusters", clusters)
+    if len(ids[0]) != len(ids[1]) or not len(ids[0]):
+        raise InputError("clusters", f"{len(ids[1])} clusters of {len(ids[0])} classes", hint="give one per item")
+    x, y = (torch.unique(each, return_inverse=True)[1] for each in ids)
     intersections = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
     return x.bincount().double(), y.bincount().double(), intersections.double()
 
 
-def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
+def normalized_mutual_information(classes: Numbers, clusters: Numbers) -> float:
     """NMI of two integer labellings `[N]`, normalized by the mean of the entropies; 1 if each has only one group.
 
     It is the arithmetic mean, as in scikit-learn's `normalized_mutual_info_score` and pytorch-metric-learning's "NMI".
@@ -139,14 +156,14 @@ def normalized_mutual_information(classes: Tensor, clusters: Tensor) -> float:
     return 2 * (h - _entropy(intersections)) / h if h > 0 else 1.0
 
 
-def pairwise_f1(classes: Tensor, clusters: Tensor) -> float:
+def pairwise_f1(classes: Numbers, clusters: Numbers) -> float:
     """F1 of "in one cluster" as a prediction of "in one class", over all pairs of items; 1 if there is no such pair."""
     a, b, intersections = contingency(classes, clusters)
     total = _pairs(a) + _pairs(b)
     return 2 * _pairs(intersections) / total if total > 0 else 1.0
 
 
-def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
+def nmi_by_chance(classes: Numbers, clusters: Numbers) -> float:
     """The expected NMI of random clusters of the same sizes.
 
     (NMI - this) / (1 - this) is the adjusted mutual information of Vinh, Epps, Bailey: "Information Theoretic Measures
@@ -157,7 +174,7 @@ def nmi_by_chance(classes: Tensor, clusters: Tensor) -> float:
     return 2 * _expected_information(a, b) / h if h > 0 else 1.0
 
 
-def f1_by_chance(classes: Tensor, clusters: Tensor) -> float:
+def f1_by_chance(classes: Numbers, clusters: Numbers) -> float:
     """The expected pairwise F1 of random clusters of the same sizes."""
     a, b, _ = contingency(classes, clusters)
     n = float(a.sum())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError, closest, did_you_mean
+from contml.evaluation.inputs import Numbers, as_numbers
 
 
 class Metric(NamedTuple):
@@ -108,7 +109,7 @@ def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
     return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 
 
-def paired_interval(a: Tensor, b: Tensor) -> tuple[float, float]:
+def paired_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
     """Mean of a - b, and half the width of its 95 % interval: 1.96 standard errors of the differences.
 
     Args:
@@ -117,8 +118,14 @@ def paired_interval(a: Tensor, b: Tensor) -> tuple[float, float]:
 
     Returns:
         The mean and the half width; NaN in place of the half width if there is only one query.
+
+    Raises:
+        InputError: there is no value, or the numbers of values differ.
     """
-    difference = a.double() - b.double()
+    x, y = as_numbers("a", a).double(), as_numbers("b", b).double()
+    if x.ndim != 1 or x.shape != y.shape or not len(x):
+        raise InputError("b", f"{list(y.shape)} values, a has {list(x.shape)}", hint="give both for the same queries")
+    difference = x - y
     count = len(difference)
     half = 1.96 * float(difference.std()) / math.sqrt(count) if count > 1 else math.nan
     return float(difference.mean()), half

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances import ExactDistances, nearest_vectors
+from contml.distances._compiled import in_threads
 from contml.distances.vectors import Nearest
 
 #: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
 _ENTRIES = 1 << 23
+#: Entries of a block per thread.
+_ENTRIES_PER_THREAD = 1 << 18
 
 
 def search_device(device: torch.device | str) -> torch.device:
     """The device that searches data on `device`: the same if it is CUDA, else the CPU (others have no float64)."""
     return torch.device(device if torch.device(device).type == "cuda" else "cpu")
+
+
+class Best(NamedTuple):
+    """The oracle's ranking of some queries, and the expectation of a random one."""
+
+    positions: Tensor  # [q,k]
+    label_distances: Tensor  # [q,k]
+    mean_distance: Tensor  # [q] float64
+    mean_gain: Tensor  # [q] float64
 
 
 class QueryGallery:
@@ -28,7 +42,7 @@ class QueryGallery:
         gallery: embeddings `[G, d]`.
         self_index: position of each query in the gallery `[Q]`, or -1.
         groups: the groups of the queries `[Q]` and of the gallery `[G]`; None: a query excludes only itself.
-        device: where to search: FAISS on the CPU, torch on a CUDA device.
+        device: where to search, the CPU or a CUDA device.
 
     Raises:
         InputError: fewer than one query or two gallery items, or an embedding that is not finite.
@@ -67,9 +81,9 @@ class QueryGallery:
         """The gallery items that these queries must not find, bool `[q, G]`."""
         return self.query_group[part, None] == self.gallery_group
 
-    def parts(self, width: int) -> Iterator[slice]:
-        """Parts of the queries whose blocks `[part, width]` fit in memory."""
-        step = max(1, _ENTRIES // width)
+    def parts(self, width: int, entries: int | None = None) -> Iterator[slice]:
+        """Parts of the queries whose blocks `[part, width]` have at most so many entries; default: as fit in memory."""
+        step = max(1, (entries or _ENTRIES) // width)
         for start in range(0, len(self.queries), step):
             yield slice(start, min(start + step, len(self.queries)))
 
@@ -85,6 +99,26 @@ class QueryGallery:
         values.masked_fill_(self.query_group[part, None] == self.gallery_group[positions], torch.inf)
         values, order = values.sort(dim=1, stable=True)
         return Nearest(values[:, :places], positions.gather(1, order)[:, :places])
+
+    def best(self, part: slice, label_distances: Tensor, k: int) -> Best:
+        """The oracle's k first places for some queries, and the means over the items that each can find.
+
+        label_distances `[q, G]`, float32 on the CPU. Ties go to the lower position.
+        """
+        from contml.distances._ranking import summarize_rows  # here: it imports numba
+
+        d, own, groups = (x.numpy() for x in (label_distances, self.query_group[part], self.gallery_group))
+        near, positions = np.empty((len(d), k), d.dtype), np.empty((len(d), k), np.int64)
+        sums = np.empty((3, len(d)))
+
+        def work(start: int, step: int) -> None:
+            share = slice(len(d) * start // step, len(d) * (start + 1) // step)
+            room = np.empty(2 * k, d.dtype), np.empty(2 * k, np.int64)
+            summarize_rows(d[share], own[share], groups, near[share], positions[share], sums[:, share], *room)
+
+        in_threads(work, d.size // _ENTRIES_PER_THREAD)
+        count, distance, gain = torch.from_numpy(sums)
+        return Best(torch.from_numpy(positions), torch.from_numpy(near), distance / count, gain / count)
 
     def tied_beyond(self, part: slice, found: Nearest) -> Iterator[tuple[Tensor, Tensor]]:
         """Gallery items that tie with the last place of the rankings `[q, D]` of some queries, but are not in them.

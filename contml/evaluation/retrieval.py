@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances import smallest, squared_distances_of
+from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
+from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings, as_numbers, as_row_numbers, check_label_space
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
 from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k
@@ -26,6 +27,8 @@ from contml.labels.base import LabelSpace
 
 #: The largest K of the curves, except Recall's.
 LARGEST_K = 100
+#: Label distances at a time: they and their temporaries in float64 stay in the processor's cache.
+_LABEL_DISTANCES = 1 << 20
 #: Query-gallery pairs in the correlation and the density plot.
 _PAIRS = 1_000_000
 #: Ranked lists at a time: their arrays fit in the processor's cache.
@@ -33,21 +36,21 @@ _LISTS = 512
 
 
 def evaluate(
-    embeddings: Tensor,
+    embeddings: Numbers,
     labels: LabelSpace,
-    queries: Tensor | None = None,
-    gallery: Tensor | None = None,
+    queries: Numbers | None = None,
+    gallery: Numbers | None = None,
     *,
-    missing: Tensor | None = None,
+    missing: Numbers | None = None,
     exclude_singletons: bool = False,
     recall_at: Sequence[int] | None = None,
     clusters: bool = True,
-    groups: Tensor | None = None,
+    groups: Numbers | None = None,
 ) -> tuple[Evaluation, Ranking]:
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
 
     Args:
-        embeddings: `[N, d]`, one for each row of the label space.
+        embeddings: `[N, d]`, one for each row of the label space: a tensor, an array or lists, like all rows below.
         labels: the label space.
         queries: rows of the queries, `[Q]`; None, with gallery None: each row searches all other rows.
         gallery: rows that are ranked, `[G]`.
@@ -62,32 +65,36 @@ def evaluate(
             gallery. For graded labels.
 
     Raises:
-        InputError: the numbers of embeddings and labels differ, an embedding is not finite, there are fewer than one
-            query or two gallery items, or a K is below 1.
+        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist, there
+            are fewer than one query or two gallery items, or a K is below 1.
     """
     recall_ks = sorted(set(RECALL_AT if recall_at is None else recall_at))
     if not recall_ks or recall_ks[0] < 1:
         raise InputError("recall_at", str(recall_ks), "must be whole numbers from 1 on", "such as [1, 10, 100]")
-    classes = None if labels.class_ids is None else labels.class_ids.cpu()
-    embeddings = embeddings.detach().cpu()
-    for name, given in (("embeddings", embeddings), ("groups", groups)):
+    check_label_space(labels)
+    classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
+    x = as_embeddings("embeddings", embeddings).cpu()
+    group_ids = None if groups is None else as_class_ids("groups", groups)
+    for name, given in (("embeddings", x), ("groups", group_ids)):
         if given is not None and len(given) != len(labels):
             raise InputError(name, f"{len(given)} {name} for {len(labels)} labels", hint="give one per label")
     if groups is not None and classes is not None:
         raise InputError("groups", "labels are classes", "are for graded labels")
-    every_row = torch.arange(len(embeddings))
-    q, g = (every_row if rows is None else rows for rows in (queries, gallery))
-    if missing is not None:
-        q, g = (rows[~torch.isin(rows, missing)] for rows in (q, g))
-    position = torch.full((len(embeddings),), -1)
+    unread = torch.empty(0, dtype=torch.int64) if missing is None else as_row_numbers("missing", missing, len(x))
+    q, g = (
+        rows[~torch.isin(rows, unread)]
+        for name, given in (("queries", queries), ("gallery", gallery))
+        for rows in [torch.arange(len(x)) if given is None else as_row_numbers(name, given, len(x))]
+    )
+    position = torch.full((len(x),), -1)
     position[g] = torch.arange(len(g))
     if exclude_singletons and classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
-    whole = torch.equal(q, every_row) and torch.equal(g, every_row)
+    whole = len(q) == len(g) == len(x) and bool((torch.stack((q, g)) == torch.arange(len(x))).all())
     data = QueryGallery(
-        *((embeddings, embeddings) if whole else (embeddings[q], embeddings[g])),
+        *((x, x) if whole else (x[q], x[g])),
         position[q],
-        groups=None if groups is None else (groups[q], groups[g]),
+        groups=None if group_ids is None else (group_ids[q], group_ids[g]),
         device=labels.device,
     )
     k = min(LARGEST_K, data.available)
@@ -105,17 +112,17 @@ def evaluate(
         scores = ranked.scores()
         if clusters:
             members = torch.unique(torch.cat((q, g)))
-            scores |= cluster_scores(embeddings[members].to(data.device), classes[members])
+            scores |= cluster_scores(x[members].to(data.device), classes[members])
 
     curves |= _graded_curves(found)
     distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), found.pair_labels.double()
-    skipped, correlation = 0 if missing is None else len(missing), spearman(distances, pair_labels)
-    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, skipped, scores, recall_ks)
+    correlation = spearman(distances, pair_labels)
+    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, len(unread), scores, recall_ks)
     # Of the first place, Recall is the precision: 1 - label distance.
     expected = found.expected_distance
     values = expected[:, : headline_k(expected.shape[1])].mean(1) if classes is None else 1 - expected[:, 0]
     rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
-    return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), embeddings, values)
+    return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), x, values)
 
 
 class _Rankings(NamedTuple):
@@ -156,23 +163,19 @@ def _rank_graded(
     nearest = [data.nearest(part, places) for part in data.parts(places)]
     distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
     blocks: list[tuple[Tensor, ...]] = []
-    for part in data.parts(len(g)):
+    for part in data.parts(len(g), _LABEL_DISTANCES):
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
-        gain = gains(d)
-        found, excluded = Nearest(distances[part], positions[part]), data.excluded(part)
+        found, best = Nearest(distances[part], positions[part]), data.best(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
         for rows, tied in data.tied_beyond(part, found):
-            sums = tied, d[rows] * tied, gain[rows] * tied
+            sums = tied, d[rows] * tied, gains(d[rows]) * tied
             beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
         ties = Ties(found.values, beyond[0])
-        oracle = smallest(d, torch.arange(len(g)), k, excluded=excluded)
-        retrieved, retrieved_gain = (values.gather(1, found.positions) for values in (d, gain))
-        expected = ties.expected(retrieved, beyond[1])[:, :k], ties.expected(retrieved_gain, beyond[2])[:, :k]
-        possible = (~excluded).double()
-        random = [(values * possible).sum(1) / possible.sum(1) for values in (d, gain)]
+        retrieved = d.gather(1, found.positions)
+        expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
-        blocks.append((retrieved[:, :k], *expected, oracle.rows, oracle.distances, *random, pair_labels))
+        blocks.append((retrieved[:, :k], *expected, *best, pair_labels))
     return _Rankings(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
@@ -193,7 +196,8 @@ def _sample_pairs(data: QueryGallery) -> tuple[Tensor, Tensor]:
     if total <= _PAIRS:
         flat = torch.arange(total)
     else:
-        flat = torch.from_numpy(np.unique(np.random.default_rng(0).integers(0, total, _PAIRS)))
+        drawn = torch.from_numpy(np.sort(np.random.default_rng(0).integers(0, total, _PAIRS)))
+        flat = torch.unique_consecutive(drawn)
     query, item = flat // len(data.gallery), flat % len(data.gallery)
     kept = data.query_group[query] != data.gallery_group[item]
     return query[kept], item[kept]
@@ -203,7 +207,7 @@ def _sample_pairs(data: QueryGallery) -> tuple[Tensor, Tensor]:
 # functions
 
 
-def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> dict[str, float]:
+def label_distance_metrics(distances: Numbers, label_distances: Numbers, k: Sequence[int]) -> dict[str, float]:
     """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
 
     Args:
@@ -214,6 +218,7 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
     Raises:
         InputError: shapes that do not fit, a K out of range, a number that is not finite or a negative label distance.
     """
+    distances, label_distances = as_numbers("distances", distances), as_numbers("label_distances", label_distances)
     shape = list(distances.shape)
     if distances.ndim != 2 or distances.shape != label_distances.shape or not len(distances):
         got = f"{shape} and label distances {list(label_distances.shape)}"
@@ -228,12 +233,12 @@ def label_distance_metrics(distances: Tensor, label_distances: Tensor, k: Sequen
     return metrics
 
 
-def mean_label_distance_at_k(distances: Tensor, label_distances: Tensor, k: int) -> float:
+def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
     """Mean label distance@K of ranked lists, lower is better; arguments as of `label_distance_metrics`."""
     return label_distance_metrics(distances, label_distances, [k])[f"label_distance@{k}"]
 
 
-def ndcg_at_k(distances: Tensor, label_distances: Tensor, k: int) -> float:
+def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
     """nDCG@K of ranked lists, with gains 1 / (1 + label distance); arguments as of `label_distance_metrics`.
 
     torchmetrics' `retrieval_normalized_dcg` of scores `-distances` and these gains is the same number, ties included.
@@ -268,5 +273,5 @@ def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int])
 
 
 def _to_numpy(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.floating]]:
-    x = x.detach().cpu()
+    x = x.cpu()
     return np.ascontiguousarray((x if x.dtype in (torch.float32, torch.float64) else x.double()).numpy())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances.labels import haversine
+from contml.distances.search import Neighbours
+from contml.distances.vectors import neighbours_by_value
 from contml.labels.base import LabelSpace, as_numbers
 
 
@@ -47,6 +49,15 @@ class OrdinalLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
+
+    def _nearest(
+        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
+    ) -> Neighbours:
+        if type(self).distances is not OrdinalLabels.distances:
+            return super()._nearest(k, rows, among, memory, progress)
+        steps = len(self.levels) - 1
+        ranks = self.ranks[:, None].double()
+        return neighbours_by_value(ranks, k, rows, among, lambda squared: squared.sqrt() / steps, memory, progress)
 
     def _item_contents(self) -> list[bytes]:
         return [repr(self.levels[rank]).encode() for rank in self.ranks.tolist()]

@@ -12,7 +12,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
-from contml.distances.vectors import nearest_vectors
+from contml.distances.vectors import neighbours_by_value
 from contml.labels.base import LabelSpace, as_numbers
 
 
@@ -53,13 +53,5 @@ class VectorLabels(LabelSpace):
     ) -> Neighbours:
         if type(self).distances is not VectorLabels.distances:
             return super()._nearest(k, rows, among, memory, progress)
-        # FAISS on the CPU, matrix products on a GPU, certified and ranked again in float64.
-        position = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
-        own = torch.where(among[position] == rows, position, -1)
-        x, y, order = self.values[rows], self.values[among], self._rounded_as_in_pairwise
-        found = nearest_vectors(x, y, k, self_index=own, order=order, memory=memory, progress=progress)
-        return Neighbours(found.values.float(), among[found.positions])
-
-    def _rounded_as_in_pairwise(self, squared: Tensor) -> Tensor:
-        # Gives the same ties as the float32 results of `pairwise`.
-        return (squared if self.squared else squared.sqrt()).float().double()
+        order = (lambda squared: squared) if self.squared else torch.sqrt
+        return neighbours_by_value(self.values, k, rows, among, order, memory, progress)

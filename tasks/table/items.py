@@ -324,6 +324,8 @@ def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Ar
 
 
 def _drawn_queries(keys: Sequence[str], count: int, seed: int) -> Array:
+    if not count:
+        return np.empty(0, np.int64)
     order = sorted(range(len(keys)), key=lambda row: keys[row])  # several rows of an image in any order of the file
     drawn = as_rows(draw_queries(count, [keys[row].partition("\t")[0] for row in order], seed), len(keys))
     return np.sort(np.array([order[place] for place in drawn.tolist()], np.int64))

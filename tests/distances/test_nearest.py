@@ -25,6 +25,7 @@ from contml.labels import (
     ClassLabels,
     LabelSpace,
     NearestLabels,
+    OrdinalLabels,
     PoseLabels,
     PrecomputedLabels,
     SegmentationLabels,
@@ -70,7 +71,7 @@ def test_vectors_equal_streaming(values, squared, products, data):
         patch.setattr(vectors, "_SPARE", data.draw(st.sampled_from([0, 3, 32])))
         patch.setattr(vectors, "_COLUMNS", 5)
         if products:
-            patch.setattr(vectors, "_search_by_faiss", vectors._search_by_products)
+            patch.setattr(vectors, "_search_on_cpu", vectors._search_by_products)
         k = data.draw(st.integers(1, n - 1))
         assert same(nearest(space, k, memory=data.draw(st.sampled_from([1, 1 << 28]))), streamed(space, k))
         k = data.draw(st.integers(1, len(among) - 1))
@@ -94,7 +95,7 @@ def test_difficult_vectors(values, products, monkeypatch):
         "all the same": x[:1].expand(600, 3),
     }[values]
     if products:
-        monkeypatch.setattr(vectors, "_search_by_faiss", vectors._search_by_products)
+        monkeypatch.setattr(vectors, "_search_on_cpu", vectors._search_by_products)
     for squared in (True, False):
         exact = (x[:, None] - x[None]).square().sum(2)
         expected = (exact if squared else exact.sqrt()).float().fill_diagonal_(torch.inf)
@@ -109,10 +110,10 @@ def test_only_where_rounding_could_hide_a_neighbour_all_are_compared(monkeypatch
     whole = vectors._nearest_in_gallery
     monkeypatch.setattr(vectors, "_nearest_in_gallery", lambda *a: compared.append(1) or whole(*a))
     generator = torch.Generator().manual_seed(0)
-    for dim in (1, 28, 256):
+    for dim in (2, 28, 256):
         nearest(VectorLabels(torch.randn(2000, dim, generator=generator)), 10, range(200))
         assert len(compared) <= 2
-    nearest(VectorLabels(torch.randint(0, 3, (2000,), generator=generator)), 10, range(200))
+    nearest(VectorLabels(torch.randint(0, 3, (2000, 2), generator=generator)), 10, range(200))
     assert len(compared) >= 200
 
 
@@ -124,6 +125,47 @@ def test_distances_and_order_of_nearest_vectors():
     assert found.values.dtype == torch.float64
     assert nearest_vectors(x[:1], x, 2, order=lambda d: d.clamp(min=9)).positions.tolist() == [[0, 1]]
     assert nearest_vectors(x[:0], x, 2).positions.shape == (0, 2)
+
+
+NUMBERS = {
+    "ties": st.integers(0, 3),
+    "ages": st.integers(-5, 90),
+    "real": st.floats(-10, 10),
+    "offset": st.integers(0, 9).map(lambda n: 1e9 + n / 8),
+    "equal after rounding": st.integers(0, 9).map(lambda n: n * 1e-24),  # the squares are 0 in float32
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(kind=st.sampled_from([*NUMBERS, "levels"]), squared=st.booleans(), data=st.data())
+def test_numbers_are_found_by_sorting(kind, squared, data):
+    numbers = data.draw(st.lists(NUMBERS.get(kind, NUMBERS["ties"]), min_size=2, max_size=40))
+    if kind == "levels":
+        space = OrdinalLabels(numbers, levels=range(4))
+        exact = [[abs(a - b) / 3 for b in numbers] for a in numbers]
+    else:
+        space = VectorLabels(numbers, squared=squared)
+        exact = [[abs(a - b) ** 2 if squared else abs(a - b) for b in numbers] for a in numbers]
+    among = data.draw(st.none() | st.sets(st.integers(0, len(numbers) - 1), min_size=2).map(sorted))
+    columns = range(len(numbers)) if among is None else among
+    k = data.draw(st.integers(1, len(columns) - 1))
+    found = nearest(space, k, among=among, memory=data.draw(st.sampled_from([1, 5000, 1 << 28])))
+    for row, distances in enumerate(np.float32(exact)):
+        expected = sorted((float(distances[column]), column) for column in columns if column != row)[:k]
+        assert found.rows[row].tolist() == [column for _, column in expected]
+        assert found.distances[row].tolist() == [distance for distance, _ in expected]
+
+
+def test_a_search_of_numbers_needs_no_block_of_all_pairs(monkeypatch):
+    monkeypatch.setattr(VectorLabels, "pairwise", None)
+    monkeypatch.setattr(OrdinalLabels, "pairwise", None)
+    widths = []
+    kept = vectors._first
+    monkeypatch.setattr(vectors, "_first", lambda d, *rest: widths.append(d.shape[1]) or kept(d, *rest))
+    ages = torch.arange(3000) % 7
+    for space in (VectorLabels(ages), VectorLabels(torch.ones(3000)), OrdinalLabels(ages)):
+        nearest(space, 5)
+    assert max(widths) <= 24
 
 
 @pytest.mark.gpu
@@ -151,7 +193,7 @@ def test_the_results_of_a_space_with_its_own_search_are_checked(tmp_path):
 
 
 def test_progress_counts_rows():
-    for space in (VectorLabels(torch.arange(700.0)), ClassLabels(list(range(700)))):
+    for space in (VectorLabels(torch.arange(1400.0).view(700, 2)), ClassLabels(list(range(700)))):
         reported = []
         nearest(space, 2, progress=reported.append, memory=1 << 20)
         assert reported == sorted(reported)

@@ -211,8 +211,8 @@ BROKEN[3, 1] = torch.nan
     [
         (lambda: recall_at_k(X, IDS, []), "k", "[]"),
         (lambda: recall_at_k(X, IDS, [1, 0]), "k", "[1, 0]"),
-        (lambda: recall_at_k(X, IDS[:-1]), "embeddings", "[20, 12] with classes torch.int64 [19]"),
-        (lambda: recall_at_k(X, IDS.float()), "embeddings", "float32"),
+        (lambda: recall_at_k(X, IDS[:-1]), "embeddings", "20 embeddings with 19 classes"),
+        (lambda: recall_at_k(X, IDS.float()), "classes", "float32"),
         (lambda: recall_at_k(X, IDS, gallery=X), "gallery_classes", "None"),
         (lambda: recall_at_k(X, IDS, gallery_classes=IDS), "gallery", "None"),
         (lambda: recall_at_k(X, IDS, gallery=X[:, :5], gallery_classes=IDS), "gallery", "5 dimensions"),

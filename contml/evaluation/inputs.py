@@ -1,0 +1,79 @@
+"""What the functions of an evaluation accept: tensors, NumPy arrays or lists; anything else is one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.validation import as_rows
+from contml.labels.base import LabelSpace
+
+#: Numbers as a caller has them.
+Numbers: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Any]"
+
+
+def as_embeddings(name: str, values: Numbers) -> Tensor:
+    """Embeddings `[N, d]`, detached; whole numbers in float64.
+
+    Raises:
+        InputError: they have another shape, or are not real numbers.
+    """
+    x = as_numbers(name, values)
+    if x.ndim != 2:
+        raise InputError(name, f"shape {list(x.shape)}", "must be [items, dimensions]")
+    return x if x.is_floating_point() else x.double()
+
+
+def as_class_ids(name: str, values: Numbers) -> Tensor:
+    """Class ids `[N]` in int64 on the CPU, from whole numbers of any type.
+
+    Raises:
+        InputError: they have another shape, or are not whole numbers.
+    """
+    ids = as_numbers(name, values)
+    if ids.ndim != 1 or (ids.is_floating_point() and ids.numel()):
+        raise InputError(name, f"{ids.dtype} of shape {list(ids.shape)}", "must be one whole number per item")
+    return ids.cpu().long()  # torch compares no unsigned numbers of 16 bits and more
+
+
+def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
+    """Row numbers `[R]` below `length`, in int64 on the CPU.
+
+    Raises:
+        InputError: a row does not exist, or they are not whole numbers.
+    """
+    numbers = as_numbers(name, rows)
+    whole = not numbers.is_floating_point() and numbers.dtype != torch.bool
+    try:
+        return as_rows(numbers.long() if whole else numbers, length)
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed) from None
+
+
+def as_numbers(name: str, values: Numbers) -> Tensor:
+    """Real numbers as a tensor without gradient.
+
+    Raises:
+        InputError: they are not numbers in an array.
+    """
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
+        except (TypeError, ValueError):
+            allowed = "must be a tensor, a NumPy array or lists of numbers"
+            raise InputError(name, f"a {type(values).__name__}, not an array of numbers", allowed) from None
+    if values.is_complex():
+        raise InputError(name, str(values.dtype), "must be real numbers")
+    return values.detach()
+
+
+def check_label_space(labels: object) -> None:
+    """Checks that labels are a label space: numbers alone could be classes or continuous labels."""
+    if not isinstance(labels, LabelSpace):
+        hint = "give ClassLabels(classes) or VectorLabels(numbers)"
+        raise InputError("labels", f"a {type(labels).__name__}", "must be a label space", hint)

@@ -1,0 +1,55 @@
+"""The compiled loops of the exact search, against torch and against sorting all entries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from contml.distances import exact, nearest_vectors, squared_distances_of, vectors
+from contml.evaluation.query_gallery import QueryGallery
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [0, 1, 2, 3, 7, 64, 513])
+def test_subtracted_distances_have_the_bits_of_torch(dim, dtype):
+    random = torch.Generator().manual_seed(dim)
+    x, y = (torch.randn(n, dim, generator=random, dtype=torch.float64).to(dtype) for n in (50, 60))
+    rows, cols = (torch.randint(0, n, (500,), generator=random) for n in (50, 60))
+    expected = exact.squared_norms(x[rows].double() - y[cols].double())
+    assert torch.equal(squared_distances_of(x, y, rows, cols), expected)
+    assert torch.equal(squared_distances_of(x.T.contiguous().T, y, rows, cols), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("levels", [2, 30, 10**6])
+@pytest.mark.parametrize("k", [1, 9, 250])
+def test_the_oracle_equals_sorting_all_label_distances(k, levels, threads, monkeypatch):
+    random = torch.Generator().manual_seed(k + levels)
+    d = torch.randint(0, levels, (40, 700), generator=random).float()
+    groups = torch.randint(0, 90, (700,), generator=random)
+    data = QueryGallery(torch.zeros(40, 1), torch.zeros(700, 1), torch.full((40,), -1), groups=(groups[:40], groups))
+    monkeypatch.setattr("contml.evaluation.query_gallery._ENTRIES_PER_THREAD", 1000)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        best = data.best(slice(0, 40), d, k)
+    finally:
+        torch.set_num_threads(before)
+    possible = groups[:40, None] != groups
+    values, order = d.masked_fill(~possible, torch.inf).sort(dim=1, stable=True)
+    assert torch.equal(best.positions, order[:, :k])
+    assert torch.equal(best.label_distances, values[:, :k])
+    for row in range(40):
+        seen = d[row, possible[row]].double()
+        assert float(best.mean_distance[row]) == pytest.approx(float(seen.mean()), rel=1e-13)
+        assert float(best.mean_gain[row]) == pytest.approx(float((1 / (1 + seen)).mean()), rel=1e-13)
+
+
+@pytest.mark.parametrize("columns", [1, 100, 1 << 11])
+def test_blocks_find_the_candidates_of_a_sort(columns, monkeypatch):
+    monkeypatch.setattr(vectors, "_CPU_COLUMNS", columns)
+    random = torch.Generator().manual_seed(0)
+    gallery, queries = (torch.randn(n, 16, generator=random) for n in (3000, 20))
+    found = nearest_vectors(queries, gallery, 40)
+    exactly = (queries[:, None].double() - gallery.double()).square().sum(2)
+    assert torch.equal(found.positions, exactly.sort(dim=1, stable=True).indices[:, :40])

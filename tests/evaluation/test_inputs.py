@@ -1,0 +1,129 @@
+"""What the functions of an evaluation accept: tensors, arrays and lists give equal results, bad input is one error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.refusals import refuses
+
+from contml.evaluation import (
+    cluster,
+    evaluate,
+    label_distance_metrics,
+    mean_average_precision_at_r,
+    ndcg_at_k,
+    normalized_mutual_information,
+    paired_interval,
+    pairwise_f1,
+    r_precision,
+    recall_at_k,
+)
+from contml.labels import ClassLabels, VectorLabels
+from contml.sampling import ClassSampler
+
+X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+CLASSES = torch.arange(12) % 4
+AGES = VectorLabels(torch.arange(12.0))
+FORMS = {"array": lambda x: x.numpy(), "list": lambda x: x.tolist(), "read-only": lambda x: frozen(x.numpy())}
+
+
+def frozen(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def same(first, second):
+    return repr(first[0]) == repr(second[0]) and torch.equal(first[1].model, second[1].model)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_arrays_and_lists_are_tensors(form):
+    as_form, rows = FORMS[form], {"queries": torch.arange(4), "gallery": torch.arange(3, 12)}
+    given = {name: as_form(value) for name, value in rows.items()}
+    assert same(evaluate(as_form(X), AGES, **given), evaluate(X, AGES, **rows))
+    more = {"missing": torch.tensor([5]), "groups": torch.arange(12) // 2}
+    given = {name: as_form(value) for name, value in more.items()}
+    assert same(evaluate(as_form(X), AGES, **given), evaluate(X, AGES, **more))
+    for function in (recall_at_k, mean_average_precision_at_r, r_precision):
+        both = {"gallery": X + 0.1, "gallery_classes": CLASSES}
+        given = {name: as_form(value) for name, value in both.items()}
+        assert function(as_form(X), as_form(CLASSES), **given) == function(X, CLASSES, **both)
+    for function in (normalized_mutual_information, pairwise_f1):
+        assert function(as_form(CLASSES), as_form(CLASSES // 2)) == function(CLASSES, CLASSES // 2)
+    x = X.double()  # as Python's numbers are
+    assert torch.equal(cluster(as_form(x), 3), cluster(x, 3))
+    assert label_distance_metrics(as_form(X), as_form(X.abs()), [2]) == label_distance_metrics(X, X.abs(), [2])
+    assert paired_interval(as_form(X[0]), as_form(X[1])) == paired_interval(X[0], X[1])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "uint32", "uint64", "int32"])
+def test_class_ids_of_every_integer_type(dtype):
+    ids = CLASSES.to(getattr(torch, dtype))
+    assert recall_at_k(X, ids, [1, 2]) == recall_at_k(X, ids.numpy(), [1, 2]) == recall_at_k(X, CLASSES, [1, 2])
+    assert recall_at_k(X, ids, gallery=X + 1, gallery_classes=CLASSES) == recall_at_k(
+        X, CLASSES, gallery=X + 1, gallery_classes=CLASSES
+    )
+    assert pairwise_f1(ids, ids) == 1
+    assert same(evaluate(X, ClassLabels.from_ids(ids)), evaluate(X, ClassLabels.from_ids(CLASSES)))
+    assert ClassSampler(2, 2, labels=ClassLabels.from_ids(ids)).batch(0, 0) == ClassSampler(
+        2, 2, labels=ClassLabels.from_ids(CLASSES)
+    ).batch(0, 0)
+
+
+def test_large_unsigned_ids_differ():
+    ids = np.array([2**64 - 1, 2**64 - 1, 2**64 - 2, 2**64 - 2], np.uint64)
+    assert recall_at_k([[0.0], [1.0], [5.0], [6.0]], ids) == {1: 1.0}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_exact(dtype):
+    half = X.to(dtype)
+    assert same(evaluate(half, AGES), evaluate(half.double(), AGES))
+    assert recall_at_k(half, CLASSES) == recall_at_k(half.double(), CLASSES)
+    assert torch.equal(cluster(half, 3), cluster(half.double(), 3))
+
+
+NAN = X.clone()
+NAN[4, 1] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("call", "fields"),
+    [
+        (lambda: evaluate(NAN, AGES), ("embedding of query 4", "not finite")),
+        (lambda: evaluate(NAN.half().numpy(), AGES), ("embedding of query 4", "not finite")),
+        (lambda: recall_at_k(NAN, CLASSES), ("embedding of query 4", "not finite")),
+        (lambda: cluster(NAN, 2), ("embeddings", "not finite")),
+        (lambda: cluster(X[:0], 2), ("embeddings", "none")),
+        (lambda: cluster(X, 0), ("k", "0", "at least 1")),
+        (lambda: evaluate(X[:1], AGES[:1]), ("evaluation", "1 queries and 1 gallery items")),
+        (lambda: recall_at_k(X[:1], CLASSES[:1]), ("evaluation", "1 queries and 1 gallery items")),
+        (lambda: recall_at_k([], []), ("embeddings", "[0]", "[items, dimensions]")),
+        (lambda: recall_at_k(X[:0], []), ("evaluation", "0 queries")),
+        (lambda: evaluate(X, AGES, queries=[], gallery=range(12)), ("evaluation", "0 queries and 12")),
+        (lambda: evaluate(X[:, 0], AGES), ("embeddings", "[12]", "[items, dimensions]")),
+        (lambda: evaluate(X.to(torch.complex64), AGES), ("embeddings", "complex64", "real")),
+        (lambda: evaluate([["a"] * 3] * 12, AGES), ("embeddings", "list", "NumPy array")),
+        (lambda: evaluate([[1.0, 2.0], [3.0]], AGES), ("embeddings", "list", "NumPy array")),
+        (lambda: evaluate(None, AGES), ("embeddings", "NoneType", "NumPy array")),
+        (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "VectorLabels")),
+        (lambda: evaluate(X, AGES, queries=[0, 12]), ("queries", "row 12", "0 to 11")),
+        (lambda: evaluate(X, AGES, gallery=[-1, 1]), ("gallery", "row -1", "0 to 11")),
+        (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
+        (lambda: evaluate(X, AGES, queries=torch.ones(12, dtype=torch.bool)), ("queries", "bool")),
+        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "list")),
+        (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
+        (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings with 5 classes")),
+        (lambda: recall_at_k(X, CLASSES, gallery=X[:, :2], gallery_classes=CLASSES), ("gallery", "2 dimensions")),
+        (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 clusters of 12 classes")),
+        (lambda: normalized_mutual_information([], []), ("clusters", "0 clusters of 0")),
+        (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], 1), ("distances", "list")),
+        (lambda: paired_interval([], []), ("b", "[0]")),
+        (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
+    ],
+)
+def test_bad_input_is_one_error(call, fields):
+    with refuses(*fields):
+        call()

@@ -1,0 +1,26 @@
+"""Run times grow linearly with the number of items: a reduced run of `benchmarks.growth`, with a generous bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import growth
+
+
+@pytest.mark.parametrize("name", growth.GROWTH)
+def test_times_grow_linearly(name):
+    items = [10**3, 10**4, 10**5] if name != "reading a table" else [10**3, 10**4]
+    growth.GROWTH[name](1000)  # compiles machine code, imports
+    times = [growth.GROWTH[name](count) for count in items]
+    assert growth.exponent(items, times) < 1.5  # 2 is comparing all pairs
+
+
+def test_an_evaluation_costs_a_few_matrix_products():
+    growth.evaluation(300)  # compiles machine code
+    product, spent = growth.evaluation(6000)
+    assert spent < 25 * product
+
+
+def test_exponents():
+    assert growth.exponent([10, 100, 1000], [0.3, 3, 30]) == pytest.approx(1)
+    assert growth.exponent([10, 100], [1, 100]) == pytest.approx(2)
