@@ -53,8 +53,8 @@ def run(cases: list[tuple[str, int]]) -> list[tuple[str, int, object, float]]:
         process = context.Process(target=work, args=(cases[len(found) :], sender), daemon=True)
         process.start()
         sender.close()
+        answers.recv()  # EOFError: the valid files cannot be read
         try:
-            answers.recv()
             while len(found) < len(cases):
                 if not answers.poll(HANGS):
                     raise EOFError(f"hangs for {HANGS} s")

@@ -43,16 +43,18 @@ from contml.compare.plot import comparison_plot
 from contml.compare.table import as_data, comma_separated, markdown
 from contml.config import read
 from contml.data import ImageFile, Images, Split, Task
-from contml.data.identity import DataRecord
 from contml.data.features import with_features, write_features
+from contml.data.identity import DataRecord
 from contml.distances.cache import Cache
 from contml.evaluation.results import Evaluated, Selection
 from contml.experiment import running
 from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.labels.captions import load_word_vectors
+from contml.report.gallery import draw
 from contml.report.plots import metrics_plot, training_plot
-from contml.runs import Run, open_run
+from contml.report.table import summary
+from contml.runs import open_run
 from contml.sweep.trials import Training, TrialsFile, stored_sampler
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state, save_weights
 
@@ -84,7 +86,7 @@ def use(task: Task) -> None:
         split.labels[list(rows)].digests()
         list(split.names)
         list(Images(8, 8, broken="skip").test_batches(split, [0], 1))
-        split.draw(0, 16)
+        draw(split, 0, 16, {})
 
 
 def task_kind(build: Callable[[Path], Any], make: Callable[..., Task], files: tuple[str, ...], weight=2, **options) -> Kind:
@@ -325,7 +327,7 @@ def read_report(folder: Path, random: Random) -> None:
     run = open_run(folder / "one")
     evaluated = running.read_evaluation(run)
     rows = run.rows()
-    evaluated.description, evaluated.doubt, contml.report.table.summary(evaluated.evaluation)  # noqa: B018
+    evaluated.description, evaluated.doubt, contml.report.table.summary(evaluated.evaluation)
     training_plot(rows, evaluated)
     metrics_plot(evaluated.evaluation)
     run.rewind(1)
@@ -382,7 +384,7 @@ def neighbours(folder: Path) -> None:
     found = Cache(folder, "labels", 2, rows, rows).get(lambda rows, _: (torch.zeros(len(rows), 2), torch.zeros(len(rows), 2, dtype=torch.long)), None)
     assert found[0].shape == (6, 2)
     assert found[1].dtype == torch.int64
-    assert 0 <= int(found[1].min())
+    assert int(found[1].min()) >= 0
     assert int(found[1].max()) < 6
 
 
@@ -393,7 +395,7 @@ def build_trials(folder: Path) -> None:
     """The file of a sweep."""
     file = TrialsFile(folder / "trials.jsonl", SPEC)
     for n in range(4):
-        file.add(Training(n, {"loss.margin": 0.1 * n}, 0, None, 0.5, "label_distance@10", 20, 1, "run", 3.0, "" if n else "diverged"))
+        file.add(Training(n, {"loss.margin": 0.1 * n}, 0, None, 0.5 if n else None, "label_distance@10", 20, 1, "run", 3.0, "" if n else "diverged"))
 
 
 def read_trials(folder: Path, random: Random) -> None:
