@@ -64,7 +64,9 @@ def run(cases: list[tuple[str, int]]) -> list[tuple[str, int, object, float]]:
         except EOFError as error:
             process.kill()
             process.join()
-            found.append((*cases[len(found)], Outcome("failed", str(error) or f"the process died ({process.exitcode})"), 0.0))
+            found.append(
+                (*cases[len(found)], Outcome("failed", str(error) or f"the process died ({process.exitcode})"), 0.0)
+            )
     return found
 
 

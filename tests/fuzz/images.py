@@ -22,7 +22,9 @@ def changed(picture: Image.Image, random: Random) -> bytes:
     if random.random() < 0.5:
         mode = random.choice(MODES)
         if mode in ("I;16", "F"):
-            picture = Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16 if mode == "I;16" else np.float32))
+            picture = Image.fromarray(
+                np.asarray(picture.convert("L")).astype(np.uint16 if mode == "I;16" else np.float32)
+            )
         else:
             picture = picture.convert(mode)
     written = io.BytesIO()

@@ -10,7 +10,14 @@ from scipy.io import loadmat, savemat
 from scipy.sparse import csc_matrix
 
 ODD_ARRAYS = (
-    *(np.array([[np.nan]]), np.array([[np.inf]]), np.array([[-1]]), np.array([[1e300]]), np.array([[2**62]]), np.array([[0.5]])),
+    *(
+        np.array([[np.nan]]),
+        np.array([[np.inf]]),
+        np.array([[-1]]),
+        np.array([[1e300]]),
+        np.array([[2**62]]),
+        np.array([[0.5]]),
+    ),
     *(np.zeros((0, 0)), np.zeros((0, 5)), np.array([["text"]]), np.array([[""]]), np.array([["../../etc/passwd"]])),
     *(np.array([[1j]]), np.array([[True]]), np.ones((3, 14, 2)), np.arange(200.0)[None], np.array([["a\0b"]])),
     np.array([[np.array([[1]]), np.array([["x"]])]], dtype=object),

@@ -25,10 +25,58 @@ ODD_VALUES = (
 #: The same for the cells of a table and the words of a list.
 ODD_CELLS = (
     *("", " ", "0", "-1", "0.5", "1e308", "1e999", "nan", "inf", "1" * 20, "1" * 400, "1" * 5000, "x" * 200_000),
-    *('"', '""', "'", "a\0b", "\u2028", "\x0c", "\u0663", "\u00b2", "../../etc/passwd", "/", ".", "a/" * 3000, "~", "~x"),
-    *("[" * 50_000, "{" * 500, "[1,2", "[1, null]", '{"a": 1}', '[{"a": 1}]', "1 " * 20_000, "1," * 20_000, "_lat" * 9999),
-    *("9999-12-31", "0001-01-01T00:00:00+23:59", "2026-13-45", "train", "test", "val", "query", ",", ";", "\t", "#", "\n"),
-    *("1.234.567" * 4000, "e" * 40_000, "=1+1", "a" * 40_000 + "!", "\ufeff", "http://x/y.png", "id_00000001", "%s", "{0}"),
+    *(
+        '"',
+        '""',
+        "'",
+        "a\0b",
+        "\u2028",
+        "\x0c",
+        "\u0663",
+        "\u00b2",
+        "../../etc/passwd",
+        "/",
+        ".",
+        "a/" * 3000,
+        "~",
+        "~x",
+    ),
+    *(
+        "[" * 50_000,
+        "{" * 500,
+        "[1,2",
+        "[1, null]",
+        '{"a": 1}',
+        '[{"a": 1}]',
+        "1 " * 20_000,
+        "1," * 20_000,
+        "_lat" * 9999,
+    ),
+    *(
+        "9999-12-31",
+        "0001-01-01T00:00:00+23:59",
+        "2026-13-45",
+        "train",
+        "test",
+        "val",
+        "query",
+        ",",
+        ";",
+        "\t",
+        "#",
+        "\n",
+    ),
+    *(
+        "1.234.567" * 4000,
+        "e" * 40_000,
+        "=1+1",
+        "a" * 40_000 + "!",
+        "\ufeff",
+        "http://x/y.png",
+        "id_00000001",
+        "%s",
+        "{0}",
+    ),
 )
 ODD_BYTES = (b"", b"\0", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\n", b"\r", b'"', b"{", b"[", b"\x80\x04", b"9" * 500)
 
@@ -53,7 +101,11 @@ def bytes_changed(content: bytes, random: Random) -> bytes:
         case 0:
             return content[:place]
         case 1:
-            return content[:place] + bytes(b ^ 1 << random.randrange(8) for b in content[place:][:1]) + content[place + 1 :]
+            return (
+                content[:place]
+                + bytes(b ^ 1 << random.randrange(8) for b in content[place:][:1])
+                + content[place + 1 :]
+            )
         case 2:
             return content[:place] + random.choice(ODD_BYTES) + content[place:]
         case 3:
@@ -75,7 +127,11 @@ def yaml_changed(content: bytes, random: Random) -> bytes:
     """YAML with a value replaced, removed, repeated, renamed or nested; comments at its head stay."""
     text = content.decode()
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
-    odd = {"placeholder": random.choice(("&a [*a]", "!!binary x", "!!python/name:os.system ''", "*b", "? [a]: b", "0x" + "f" * 99))}
+    odd = {
+        "placeholder": random.choice(
+            ("&a [*a]", "!!binary x", "!!python/name:os.system ''", "*b", "? [a]: b", "0x" + "f" * 99)
+        )
+    }
     values = yaml.safe_load(text)
     found = _tree_changed(values, random, lambda tree: yaml.safe_dump(tree, width=10**9, sort_keys=False), odd)
     return (head + found).encode(errors="surrogatepass")
@@ -205,7 +261,14 @@ def parquet_changed(content: bytes, random: Random) -> bytes:
     count = table.num_rows
     values = random.choice(
         (
-            *([None] * count, [b"\xff"] * count, [{"a": 1}] * count, [[1, None]] * count, [[[1]]] * count, [True] * count),
+            *(
+                [None] * count,
+                [b"\xff"] * count,
+                [{"a": 1}] * count,
+                [[1, None]] * count,
+                [[[1]]] * count,
+                [True] * count,
+            ),
             *([float("nan")] * count, [2**63 - 1] * count, ["\0"] * count, [np.datetime64("2026-01-01")] * count),
         )
     )

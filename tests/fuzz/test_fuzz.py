@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from contml import InputError
 
 from .cases import CORPUS, Miniatures, outcome
@@ -64,7 +65,12 @@ def large():
 
 @pytest.mark.parametrize(
     ("read", "result", "words"),
-    [(int, "accepted", ""), (refused, "refused", "damaged"), (failed, "failed", "KeyError"), (large, "failed", "memory")],
+    [
+        (int, "accepted", ""),
+        (refused, "refused", "damaged"),
+        (failed, "failed", "KeyError"),
+        (large, "failed", "memory"),
+    ],
 )
 def test_outcomes(read, result, words):
     found = outcome(read)

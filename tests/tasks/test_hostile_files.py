@@ -31,7 +31,24 @@ from support.paths import ROOT
 from support.refusals import refuses
 
 #: The pieces of which long texts are made.
-PIECES = ("1", "1.", ",111", "lat", "lon", "_", "_id", "_class", "k", " ", ";", "2026-11-11", "(column 1", "[", "e", "img/")
+PIECES = (
+    "1",
+    "1.",
+    ",111",
+    "lat",
+    "lon",
+    "_",
+    "_id",
+    "_class",
+    "k",
+    " ",
+    ";",
+    "2026-11-11",
+    "(column 1",
+    "[",
+    "e",
+    "img/",
+)
 LENGTH = 40_000
 
 
@@ -172,7 +189,9 @@ def test_variables_that_no_reader_wants_are_left_out(tmp_path):
 
 def test_damaged_matlab_files_do_not_end_the_process(tmp_path):
     """scipy itself crashes on some of these: they are read in another process."""
-    savemat(tmp_path / "a.mat", {"a": np.array([[(1, "x", np.eye(2))]], dtype=[(n, object) for n in ("x", "name", "m")])})
+    savemat(
+        tmp_path / "a.mat", {"a": np.array([[(1, "x", np.eye(2))]], dtype=[(n, object) for n in ("x", "name", "m")])}
+    )
     code = """
 import random, sys
 from pathlib import Path
