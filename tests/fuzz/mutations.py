@@ -130,13 +130,13 @@ def yaml_changed(content: bytes, random: Random) -> bytes:
     """YAML with a value replaced, removed, repeated, renamed or nested; comments at its head stay."""
     text = content.decode()
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
-    odd = {
+    special = {
         "placeholder": random.choice(
             ("&a [*a]", "!!binary x", "!!python/name:os.system ''", "*b", "? [a]: b", "0x" + "f" * 99)
         )
     }
     values = yaml.safe_load(text)
-    found = _tree_changed(values, random, lambda tree: yaml.safe_dump(tree, width=10**9, sort_keys=False), odd)
+    found = _tree_changed(values, random, lambda tree: yaml.safe_dump(tree, width=10**9, sort_keys=False), special)
     return (head + found).encode(errors="surrogatepass")
 
 
@@ -299,13 +299,13 @@ FORMATS = {
 }
 
 
-def _tree_changed(tree, random, dump, odd=None):
-    """The text of nested lists and mappings after one change. A value of `odd` stands for itself, not for its text."""
+def _tree_changed(tree, random, dump, special=None):
+    """The text of nested lists and mappings after one change; values of `special` are inserted as they are."""
     holders = list(_holders(tree))
     if not holders:
         return random.choice(ODD_VALUES)
     holder, key = random.choice(holders)
-    value = next(iter((odd or {}).values())) if odd and random.random() < 0.2 else random.choice(ODD_VALUES)
+    value = next(iter((special or {}).values())) if special and random.random() < 0.2 else random.choice(ODD_VALUES)
     match random.randrange(8):
         case 0:
             del holder[key]
@@ -319,9 +319,11 @@ def _tree_changed(tree, random, dump, odd=None):
         case 3:
             holder[key] = random.choice(([holder[key]], {"x": holder[key]}))
         case _:
-            holder[key] = "@odd value@"
+            holder[key] = "@special value@"
     text = dump(tree)
-    return text.replace('"@odd value@"', value).replace("'@odd value@'", value).replace("@odd value@", value)
+    return (
+        text.replace('"@special value@"', value).replace("'@special value@'", value).replace("@special value@", value)
+    )
 
 
 def _holders(tree):

@@ -11,6 +11,11 @@ from contml import InputError
 from .cases import CORPUS, Miniatures, outcome
 from .kinds import KINDS
 
+#: gensim does not close its files.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 #: Kinds whose reader takes longer than a second, or compiles for long.
 SLOW = ("trained",)
 CASES = 25
