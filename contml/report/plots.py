@@ -210,7 +210,8 @@ def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
 
 def watched(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> str:
     """The split that was evaluated during the training, "val" or "test"; that of the result if there was none."""
-    return next((row["split"] for row in rows if row.get("event") == "evaluation"), evaluated.split)
+    splits = [row.get("split") for row in rows if row.get("event") == "evaluation"]
+    return next((str(split) for split in splits if str(split) in SPLIT_TITLES), evaluated.split)
 
 
 def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> None:
@@ -218,7 +219,7 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
     rows = [row for row in rows if row.get("event") == "evaluation"]
     name, k = evaluation.headline
     key = next((str(row["metric"]) for row in rows if "metric" in row), f"{name}@{k}")
-    curve, k = evaluation.curves.get(name), int(key.partition("@")[2])
+    curve, k = evaluation.curves.get(name), _k_of(key) or k
     metric = "Recall" if name == "recall" else "label distance"
     axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {metric}@{k}")
     steps, values = _series(rows, key)
@@ -229,6 +230,12 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best")
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # from 0, with room above nearly equal values
+
+
+def _k_of(metric: str) -> int | None:
+    """The K in the name of a metric; None where it has none."""
+    k = metric.partition("@")[2]
+    return int(k) if k.isdecimal() and len(k) < 10 else None
 
 
 def draw_baselines(axes: Axes, random: float, oracle: float) -> None:

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from contml._support.errors import InputError
 from contml.config import difference
 from contml.evaluation.metrics import metric_of
@@ -49,6 +51,9 @@ class Training:
     run: str = ""
     seconds: float = 0.0
     error: str = ""
+
+
+_TRAINING = TypeAdapter(Training)
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,7 @@ class TrialsFile:
         if rows:
             _check_spec(path, rows[0], spec)
         for number, row in enumerate(rows[1:], 2):
-            try:
-                training = Training(**row)
-            except TypeError:
-                raise self._broken(number) from None
+            training = self._training(number, row, spec)
             self.trainings.setdefault((training.trial, training.seed, training.fold), training)
         if len(complete) < len(content):
             os.truncate(path, len(complete))
@@ -122,10 +124,21 @@ class TrialsFile:
             file.flush()
             os.fsync(file.fileno())
 
+    def _training(self, number: int, row: Mapping[str, Any], spec: Mapping[str, Any]) -> Training:
+        """The training of a line: of the right types, with all values that the sweep tries, a result or an error."""
+        try:
+            training = _TRAINING.validate_json(json.dumps(row), strict=True)
+        except ValidationError:
+            raise self._broken(number) from None
+        finished = training.value is not None and math.isfinite(training.value)
+        if training.params.keys() != spec["space"].keys() or finished == bool(training.error) or training.trial < 0:
+            raise self._broken(number)
+        return training
+
     def _parse(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise self._broken(number)
@@ -140,7 +153,7 @@ def stored_sampler(path: Path) -> str | None:
     first, end, _ = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
     try:
         sampler = json.loads(first)["sampler"] if end else None
-    except (ValueError, KeyError, TypeError):  # `TrialsFile` refuses it
+    except (ValueError, KeyError, TypeError, RecursionError):  # `TrialsFile` refuses it
         return None
     return sampler if sampler in ("random", "tpe") else None
 

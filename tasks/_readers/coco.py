@@ -1,19 +1,25 @@
-"""COCO annotation files, read by pycocotools."""
+"""COCO annotation files."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from contml import InputError
 
-from .folders import no_such_file
+from .text import read_json
+
+#: The largest width or height of an image.
+_MOST_PIXELS = 1_000_000
 
 
-def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+#: What a field of an entry may be.
+Field: TypeAlias = Literal["id", "text", "size", "any"]
+_WORDS = {"id": "a whole number or a text", "text": "a text", "size": "a number of pixels"}
+
+
+def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[str, Field]]) -> dict[str, Any]:
     """The content of an annotation file: lists of images and of annotations, each annotation with an id of its own.
 
     Args:
@@ -25,32 +31,34 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Sequence[
     Raises:
         InputError: no such file, a file of another kind, or an annotation id appears twice.
     """
-    from pycocotools.coco import COCO  # here: no other reader needs it
-
     wanted = f"must be a {kind}_*.json of COCO"
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints how long it takes
-            index = COCO(str(path))
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_such_file(path, option) from None
-    except KeyError as error:
-        raise InputError(str(path), f"an image or an annotation has no {error}", wanted) from None
-    except (OSError, ValueError, AssertionError, TypeError, AttributeError) as error:
-        raise InputError(str(path), f"incomplete, or not an annotation file of COCO ({error})", wanted) from None
-    content: dict[str, Any] = index.dataset
+    content = read_json(path, option)
     for key, needed in fields.items():
-        if not isinstance(content.get(key), list) or not content[key]:
+        entries = content.get(key) if isinstance(content, dict) else None
+        if not isinstance(entries, list) or not entries:
             raise InputError(str(path), f"has no list '{key}'", wanted)
-        for entry in content[key]:
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise InputError(str(path), f"entry {number} of '{key}' is not an object", f"{option} {wanted}")
             if absent := [field for field in needed if field not in entry]:
-                found = f"an entry of '{key}' (id {entry.get('id')}) has no '{absent[0]}'"
+                found = f"an entry of '{key}' (id {entry.get('id')!s:.40}) has no '{absent[0]}'"
                 raise InputError(str(path), found, f"{option} {wanted}")
+            for field, form in needed.items():
+                if not _fits(entry[field], form):
+                    where = f"{path}: entry {number} of '{key}'"
+                    raise InputError(where, f"'{field}' is {entry[field]!r:.60}", f"must be {_WORDS[form]}")
     ids: set[Any] = set()
     for annotation in content["annotations"]:
         if annotation["id"] in ids:
             raise InputError(f"{path}: annotation {annotation['id']}", "this id appears twice", "ids must be unique")
         ids.add(annotation["id"])
-    return content
+    return dict(content)
+
+
+def _fits(value: Any, form: Field) -> bool:
+    if form == "size":
+        return isinstance(value, int | float) and 1 <= value <= _MOST_PIXELS
+    return form == "any" or isinstance(value, str) or (form == "id" and type(value) is int)
 
 
 def listed_images(path: Path, content: dict[str, Any]) -> dict[int, dict[str, Any]]:

@@ -81,7 +81,7 @@ class Files:
             try:
                 with os.scandir(folder or ".") as entries:
                     self._listed[folder] = frozenset(entry.name for entry in entries if entry.is_file())
-            except OSError:
+            except (OSError, ValueError):  # a name with a NUL character, or that the file system cannot encode
                 self._listed[folder] = frozenset()
         return self._listed[folder]
 
@@ -138,7 +138,7 @@ def _contents(folder: Path) -> str:
     """The names in a folder, for an error."""
     try:
         names = sorted(path.name for path in folder.iterdir())
-    except OSError:
+    except (OSError, ValueError):
         return f"{folder} is not a folder"
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return f"{folder} holds {', '.join(names[:6]) or 'nothing'}{more}"

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from contml import InputError
 from contml._support.validation import check_at_least
 
+from .images import opened
 from .mat import read_variable
-from .text import read_csv
+from .text import read_csv, whole_number
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -21,6 +22,8 @@ _LOSSY = (".jpg", ".jpeg", ".webp")
 _ORIENTATION, _ROTATED = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 #: The aspect ratios of a map and its image may differ by this factor: sizes are rounded, borders are cropped.
 _SLACK = 1.04
+#: Label maps have up to 16 bits.
+_MOST_CLASSES = 1 << 16
 #: Numbers that are rarely a class, and often mark pixels without a class.
 _USUAL_IGNORE = (255, 65535)
 
@@ -44,13 +47,14 @@ def read_image_map(path: Path) -> Array:
             str(path), f"{path.suffix} is lossy, which changes class numbers", hint="save label maps as PNG"
         )
     try:
-        with Image.open(path) as picture:
+        with opened(path) as picture:
             # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
-            packed = str(picture.tile[0].args) if picture.tile and picture.mode == "L" else ""
+            tiles = getattr(picture, "tile", ())
+            packed = str(tiles[0].args) if tiles and picture.mode == "L" else ""
             values = np.asarray(picture)
     except FileNotFoundError:
         raise InputError(str(path), "no such label map") from None
-    except (OSError, SyntaxError, ValueError) as error:
+    except OSError as error:
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
         raise InputError(str(path), f"cannot be read ({reason})", "must be a label map") from None
     # Grey saved as colour, or grey with transparency.
@@ -93,10 +97,10 @@ def as_whole(path: Path, values: Array) -> Array:
 def image_size(path: Path) -> tuple[int, int] | None:
     """Width and height of an upright image, EXIF orientation applied; None where its header cannot be read."""
     try:
-        with Image.open(path) as picture:
+        with opened(path) as picture:
             rotated = picture.getexif().get(_ORIENTATION) in _ROTATED
             return (picture.height, picture.width) if rotated else picture.size
-    except Exception:  # images.broken decides what to do with broken images
+    except OSError:  # images.broken decides what to do with broken images
         return None
 
 
@@ -129,10 +133,11 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
     text_of: dict[int, str] = {}
     for line, row in read_csv(path, "names", {column: "column"})[1]:
         first = next(iter(row.values()))
-        if not first.isdecimal() or int(first) in text_of:
-            got = f"'{first}' {'appears twice' if first.isdecimal() else 'is not a class number'}"
+        number = whole_number(first)
+        if number is None or number in text_of:
+            got = f"'{first}' {'is not a class number' if number is None else 'appears twice'}"
             raise InputError(f"{path}:{line}", got, "the first column must have each class number once")
-        text_of[int(first)] = row[column]
+        text_of[number] = row[column]
     texts = list(dict.fromkeys(text_of.values()))
     members = [text.split("+") for text in groups] if groups else [[text] for text in texts]
     class_of: dict[str, int] = {}
@@ -169,11 +174,11 @@ def to_classes(
         if numbers := used - set(groups.class_of):
             raise unknown(min(numbers), f"must be in {groups.source}")
         ignored = groups.classes  # ignored pixels get the first number after the classes
-        table = np.full(max(used) + 1, ignored, np.min_scalar_type(ignored))
-        for number in used:
-            table[number] = ignored if groups.class_of[number] < 0 else groups.class_of[number]
-        labelled = maps != ignore if ignore is not None else np.ones(maps.shape, bool)
-        return np.where(labelled, table[np.where(labelled, maps, 0)], ignored).astype(table.dtype), ignored, ignored
+        known = np.array(sorted(used))
+        class_of = np.array([ignored if groups.class_of[n] < 0 else groups.class_of[n] for n in sorted(used)])
+        places = np.searchsorted(known, maps).clip(max=len(known) - 1)
+        class_maps = np.where(known[places] == maps, class_of[places], ignored)
+        return class_maps.astype(np.min_scalar_type(ignored)), ignored, ignored
     if classes is None:
         highest = max(used)
         if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
@@ -182,6 +187,8 @@ def to_classes(
             )
         classes = highest + 1
     check_at_least(1, classes=classes)
+    if classes > _MOST_CLASSES:
+        raise InputError("classes", f"{classes:,}", f"must be at most {_MOST_CLASSES:,}", f"see {paths[0]}")
     if numbers := {number for number in used if not 0 <= number < classes}:
         raise unknown(min(numbers), f"must be 0 to {classes - 1} with classes={classes}")
     return maps, classes, ignore

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from contml import InputError
+from contml._support.errors import one_line
 
 from .folders import no_such_file
+from .mat_check import unpacked
 
 
-def read_mat(path: Path, option: str = "") -> dict[str, Any]:
+def read_mat(path: Path, option: str = "") -> dict[str, np.ndarray[Any, Any]]:
     """The variables of a MATLAB file; `option` is the task's option that names the file.
 
     Raises:
-        InputError: no such file, or scipy cannot read it.
+        InputError: no such file, damaged, or larger than any published file by far.
     """
-    try:
-        from scipy.io import loadmat
+    from scipy.io import loadmat
+    from scipy.io.matlab import matfile_version
 
-        found: dict[str, Any] = loadmat(str(path), appendmat=False)
+    try:
+        content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise no_such_file(path, option) from None
-    except NotImplementedError:
-        raise InputError(str(path), "a MATLAB 7.3 (HDF5) file", hint="save it with '-v7'") from None
+    try:
+        version, _ = matfile_version(io.BytesIO(content))  # type: ignore[arg-type]
+        if version == 2:
+            raise InputError(str(path), "a MATLAB 7.3 (HDF5) file", hint="save it with '-v7'")
+        stream = io.BytesIO(unpacked(content) if version == 1 else content)
+        found: dict[str, Any] = loadmat(stream)  # type: ignore[arg-type]
+    except InputError:
+        raise
     except Exception as error:  # scipy raises errors of many types on damaged files
-        raise InputError(str(path), f"not a readable MATLAB file ({' '.join(str(error).split())[:120]})") from None
-    return {name: value for name, value in found.items() if not name.startswith("__")}
+        raise InputError(str(path), f"not a readable MATLAB file ({one_line(error)[:120]})") from None
+    return {name: v for name, v in found.items() if not name.startswith("__") and isinstance(v, np.ndarray)}
 
 
 def read_variable(path: Path, name: str, option: str = "") -> Any:

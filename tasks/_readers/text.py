@@ -19,7 +19,7 @@ def read_text(path: Path, option: str = "", encoding: str = "utf-8") -> str:
     """The text of a file without its byte-order mark. `option` is the task's option that names the file."""
     try:
         content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name that no file can have
         raise no_such_file(path, option) from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})") from None
@@ -55,6 +55,11 @@ def read_names(path: Path, option: str = "") -> list[str]:
     return list(first)
 
 
+def whole_number(text: str) -> int | None:
+    """A whole number of up to 18 digits, 0 or more; None for another text."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
+
+
 def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
     """Record the line of a name; refuse a name that appears on an earlier line."""
     if name in lines:
@@ -67,8 +72,10 @@ def read_json(path: Path, option: str = "", encoding: str = "utf-8") -> Any:
     text = read_text(path, option, encoding)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except ValueError as error:  # also a number of more than 4,300 digits
         raise InputError(str(path), f"incomplete, or not JSON ({error})") from None
+    except RecursionError:
+        raise InputError(str(path), "lists or objects nested too deeply") from None
 
 
 def refuse_object(cell: str, where: str, use: str) -> None:

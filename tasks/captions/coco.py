@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from contml import InputError
 from contml.data import Task
 
-from .._readers.coco import listed_images, read_coco, refuse_unlisted
+from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import Parts
 from .karpathy import Entry, read_karpathy
 from .split import Options, Record, make_task
+
+_FIELDS: dict[str, dict[str, Field]] = {
+    "images": {"id": "id", "file_name": "text"},
+    "annotations": {"id": "id", "image_id": "id", "caption": "text"},
+}
 
 
 def coco(
@@ -76,15 +80,12 @@ def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
 
 def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[Record]:
     """The listed images, with their captions in the order of the captions' ids."""
-    fields = {"images": ("id", "file_name"), "annotations": ("id", "image_id", "caption")}
-    content = read_coco(path, option, "captions", fields)
+    content = read_coco(path, option, "captions", _FIELDS)
     listed, on_disk = listed_images(path, content), Files()
     if missing == "refuse":
         refuse_unlisted(path, content["annotations"], listed)
     captions: dict[int, list[str]] = {}
-    for note in sorted(content["annotations"], key=lambda note: note["id"]):
-        if not isinstance(note["caption"], str):
-            raise InputError(f"{path}: annotation {note['id']}", f"caption is {note['caption']!r}", "must be a text")
+    for note in sorted(content["annotations"], key=lambda note: (isinstance(note["id"], str), note["id"])):
         captions.setdefault(note["image_id"], []).append(note["caption"].strip())
     return [
         Record.of(on_disk, images, image["file_name"], captions.get(number, [])) for number, image in listed.items()

@@ -10,7 +10,7 @@ from contml.data import Task
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts
-from .._readers.text import add_once, read_lines, read_names
+from .._readers.text import add_once, read_lines, read_names, whole_number
 from .karpathy import read_karpathy
 from .split import Options, Record, make_task
 
@@ -90,7 +90,8 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
         key, tab, caption = line.partition("\t")
         # A name may contain '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
         name, mark, place = key.strip().rpartition("#")
-        if not (tab and mark and name and place.isdecimal()):
+        order = whole_number(place)
+        if not (tab and mark and name) or order is None:
             if number == 1 and "#" not in line and line.lower().startswith("image"):
                 hint = f"read it by the task captions/files: captions={path.name}, delimiter, image, caption, lists"
                 raise InputError(f"{path}:1", f"a header ({line[:60]!r}), so the file is a table", hint=hint)
@@ -99,7 +100,7 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
         add_once(lines, key.strip(), path, number)
         captions.setdefault(name, {})
         if caption.strip():
-            captions[name][int(place)] = caption.strip()
+            captions[name][order] = caption.strip()
     return {name: [texts[place] for place in sorted(texts)] for name, texts in captions.items()}
 
 

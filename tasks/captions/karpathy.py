@@ -49,12 +49,15 @@ def _entry(where: str, image: Any) -> tuple[str, Entry]:
     form = "must be {filename, split, sentences: [{raw}]}"
     try:
         split, filename = image["split"], image["filename"]
-        captions = [str(sentence["raw"]).strip() for sentence in image["sentences"]]
-        cocoid = image.get("cocoid")
-        entry = Entry(filename, image.get("filepath", ""), None if cocoid is None else int(cocoid), captions)
+        captions = [sentence["raw"].strip() for sentence in image["sentences"]]
+        entry = Entry(filename, image.get("filepath", ""), image.get("cocoid"), captions)
+        if not (isinstance(filename, str) and isinstance(entry.folder, str) and isinstance(split, str)):
+            raise TypeError
+        if entry.cocoid is not None and type(entry.cocoid) is not int:
+            raise TypeError
     except KeyError as error:
         raise InputError(where, f"has no {error}", form) from None
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, AttributeError):
         raise InputError(where, "has another form", form) from None
     if split not in _SPLITS:
         raise InputError(where, f"split is {split!r}", f"must be one of {', '.join(_SPLITS)}")

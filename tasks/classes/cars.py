@@ -90,7 +90,7 @@ def _items(
     items: list[Item] = []
     record_of: dict[Path, int] = {}
     for row, record in enumerate(records, start=1):
-        name = record[file_field].ravel()
+        name = np.ravel(record[file_field])
         if name.size != 1 or not isinstance(name[0], str) or not name[0].strip():
             raise InputError(f"{path}: record {row}: {file_field}", str(name.tolist()), "must be a file name")
         # The file stores each number in the smallest type that holds it: sums in uint8 would overflow.
@@ -110,12 +110,15 @@ def _items(
 
 def _whole(path: Path, row: int, field: str, value: Any) -> int:
     numbers = np.asarray(value).ravel()
-    if numbers.size != 1 or numbers.dtype.kind not in "uif" or float(numbers[0]) != int(numbers[0]):
-        raise InputError(f"{path}: record {row}: {field}", str(numbers.tolist()), "must be a whole number")
+    if numbers.size != 1 or numbers.dtype.kind not in "uif" or not float(numbers[0]).is_integer():
+        raise InputError(f"{path}: record {row}: {field}", f"{numbers.tolist()!s:.60}", "must be a whole number")
     return int(numbers[0])
 
 
 def _class_names(path: Path, content: dict[str, Any]) -> dict[Label, str]:
     if "class_names" not in content:
         raise InputError(str(path), f"has no cell array 'class_names' (it has {', '.join(content) or 'nothing'})")
-    return {number: str(np.ravel(cell)[0]) for number, cell in enumerate(content["class_names"].ravel(), start=1)}
+    cells = [np.ravel(cell) for cell in content["class_names"].ravel()]
+    if empty := next((number for number, cell in enumerate(cells, start=1) if cell.size != 1), None):
+        raise InputError(f"{path}: class_names({empty})", f"{cells[empty - 1].tolist()!s:.60}", "must be a name")
+    return {number: str(cell[0]) for number, cell in enumerate(cells, start=1)}

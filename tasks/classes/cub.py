@@ -10,7 +10,7 @@ from contml import InputError
 from contml.data import Task
 
 from .._readers.folders import folder_with
-from .reading import Box, Item, Label, Published, published_task, read_rows, split_by_class, whole_number
+from .reading import Box, Item, Label, Published, number_from_one, published_task, read_rows, split_by_class
 
 #: The splits of metric learning: the first hundred species for training, the others for testing.
 PUBLISHED = {"train": Published(5864, 100, range(1, 101)), "test": Published(5924, 100, range(101, 201))}
@@ -33,11 +33,11 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
     source, label_file, class_file = (folder / name for name in ("images.txt", "image_class_labels.txt", "classes.txt"))
     names = {image: text for image, (_, text) in _by_image(source, "image_name").items()}
     lines = _by_image(label_file, "class_id")
-    labels = {image: whole_number(label_file, line, "class_id", text) for image, (line, text) in lines.items()}
+    labels = {image: number_from_one(label_file, line, "class_id", text) for image, (line, text) in lines.items()}
     _check_same_images(label_file, names, labels)
     boxes = _boxes(folder / "bounding_boxes.txt", names) if crop_boxes else {}
     rows = read_rows(class_file, ["class_id", "class_name"])
-    classes = {whole_number(class_file, line, "class_id", number): name for line, (number, name) in rows}
+    classes = {number_from_one(class_file, line, "class_id", number): name for line, (number, name) in rows}
     items = []
     for image, name in names.items():
         label = labels[image]
@@ -55,7 +55,7 @@ def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:
     """The line and the text of each image id, from a list of image ids and one other column."""
     found: dict[int, tuple[int, str]] = {}
     for line, (image, text) in read_rows(path, ["image_id", column]):
-        number = whole_number(path, line, "image_id", image)
+        number = number_from_one(path, line, "image_id", image)
         if number in found:
             raise InputError(f"{path}:{line}", f"image_id {number} appears twice, first in line {found[number][0]}")
         found[number] = line, text

@@ -12,7 +12,7 @@ from contml.data import Task
 
 from .._readers.folders import Missing, folder_with
 from .._readers.splits import refuse_shared
-from .._readers.text import add_once
+from .._readers.text import add_once, read_lines
 from .reading import Item, Label, Published, published_task, read_rows
 
 #: The published list is the split of metric learning; queries and gallery show the same garments.
@@ -60,8 +60,7 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
         if not name.startswith("img/"):
             raise InputError(f"{path}:{line}: image_name", f"'{name}'", "must begin with img/")
         listed[status].append(Item(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
-    with path.open(encoding="utf-8-sig") as file:
-        count = int(file.readline())
+    count = int(read_lines(path)[0][1])
     if missing == "refuse" and count != len(lines):
         found = f"lists {len(lines):,} images, but {count:,} according to its first line"
         raise InputError(str(path), found, hint="get the list again")

@@ -12,7 +12,7 @@ from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.text import read_lines
+from .._readers.text import read_lines, whole_number
 
 #: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"
@@ -52,7 +52,7 @@ def read_rows(
     lines = dict(read_lines(path))
     for number, words in enumerate(head, start=1):
         found = lines.pop(number, "").split()
-        if ["N" if "N" in words and field.isdecimal() else field for field in found] != list(words):
+        if ["N" if "N" in words and whole_number(field) is not None else field for field in found] != list(words):
             wanted = " ".join("a number" if word == "N" else word for word in words)
             raise InputError(f"{path}:{number}", f"'{' '.join(found)[:80]}'", f"line {number} must be {wanted}")
     for number, line in lines.items():
@@ -63,11 +63,12 @@ def read_rows(
         yield number, fields
 
 
-def whole_number(path: Path, line: int, name: str, text: str) -> int:
+def number_from_one(path: Path, line: int, name: str, text: str) -> int:
     """A field as a whole number, 1 or more."""
-    if not text.isdecimal() or int(text) < 1:
+    number = whole_number(text)
+    if not number:
         raise InputError(f"{path}:{line}: {name}", f"'{text}'", "must be a whole number, 1 or more")
-    return int(text)
+    return number
 
 
 def split_by_class(items: Sequence[Item], last: int) -> dict[str, list[Item]]:

@@ -10,7 +10,7 @@ from contml.data import Task
 from .._readers.folders import folder_with
 from .._readers.splits import refuse_shared
 from .._readers.text import add_once
-from .reading import Item, Label, Published, check_counts, items_on_disk, make_task, read_rows, whole_number
+from .reading import Item, Label, Published, check_counts, items_on_disk, make_task, number_from_one, read_rows
 
 #: The published lists are the splits of metric learning.
 PUBLISHED = {"train": Published(59551, 11318, range(1, 11319)), "test": Published(60502, 11316, range(11319, 22635))}
@@ -46,7 +46,7 @@ def _read(folder: Path, path: Path) -> list[Item]:
     lines: dict[str, int] = {}
     for line, (_, product, _, name) in read_rows(path, _COLUMNS, head=[_COLUMNS]):
         add_once(lines, name, path, line)
-        items.append(Item(folder / name, whole_number(path, line, "class_id", product)))
+        items.append(Item(folder / name, number_from_one(path, line, "class_id", product)))
     return items
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +13,17 @@ import numpy as np
 from contml import InputError
 from contml.data import Task
 
-from .._readers.coco import listed_images, read_coco, refuse_unlisted
+from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
 from .people import Options, Person, exclude_unusable, kept, make_crop_split
 
+_FIELDS: dict[str, dict[str, Field]] = {
+    "images": {"id": "id", "file_name": "text", "width": "size", "height": "size"},
+    "annotations": {"id": "id", "image_id": "id"},
+    "categories": {},
+}
 #: A joint may lie outside its image by this share of the image's size: annotators click beyond borders.
 _SLACK = 0.05
 
@@ -122,8 +128,7 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
         InputError: no such file, a file of another kind, an id that appears twice or refers to nothing, or a joint far
             outside its image.
     """
-    fields = {"images": ("id", "file_name", "width", "height"), "annotations": ("id", "image_id"), "categories": ()}
-    content = read_coco(path, option, "person_keypoints", fields)
+    content = read_coco(path, option, "person_keypoints", _FIELDS)
     body = _body(path, option, content["categories"])
     listed, on_disk = listed_images(path, content), Files()
     annotations = [annotation for annotation in content["annotations"] if not annotation.get("iscrowd")]
@@ -143,14 +148,7 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
 
 
 def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
-    bodies = {
-        (
-            tuple(str(name) for name in category["keypoints"]),
-            tuple((int(a) - 1, int(b) - 1) for a, b in category.get("skeleton", [])),  # COCO counts from 1
-        )
-        for category in categories
-        if category.get("keypoints")
-    }
+    bodies = {_names_and_limbs(path, category) for category in categories if category.get("keypoints")}
     if not bodies:
         raise InputError(str(path), "no category has keypoints", f"{option} must be a person_keypoints_*.json")
     if len(bodies) > 1:
@@ -163,6 +161,19 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     return Body(names, skeleton)
 
 
+def _names_and_limbs(path: Path, category: dict[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    names, limbs = category["keypoints"], category.get("skeleton") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(str(path), f"the keypoints of a category are {names!r:.60}", "must be a list of names")
+    try:
+        if not all(type(joint) is int for limb in limbs for joint in limb):
+            raise TypeError
+        return tuple(names), tuple((a - 1, b - 1) for a, b in limbs)  # COCO counts from 1
+    except (TypeError, ValueError):
+        got = f"the skeleton of a category is {limbs!r:.60}"
+        raise InputError(str(path), got, "must be a list of pairs of keypoints, counted from 1") from None
+
+
 def _person(
     where: str, annotation: dict[str, Any], body: Body, images: Sequence[Path], on_disk: Files, image: dict[str, Any]
 ) -> Person | None:
@@ -171,7 +182,7 @@ def _person(
     given = annotation["keypoints"]
     try:
         values = np.asarray(given, np.float64).reshape(len(body.names), 3)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         values = np.full((1, 3), np.nan)
     # v is 0 for not labelled, 1 for labelled but hidden, 2 for labelled and visible.
     if not np.isfinite(values).all() or not np.isin(values[:, 2], (0, 1, 2)).all():
@@ -200,6 +211,8 @@ def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float]
         return None
     try:
         x, y, width, height = (float(value) for value in annotation["bbox"])
-    except (TypeError, ValueError):
+        if not all(map(math.isfinite, (x, y, width, height))):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
         raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", "must be x, y, width, height") from None
     return (x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)) if max(width, height) > 0 else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +10,8 @@ import numpy as np
 from contml import InputError
 from contml.data import ImageFile, Split, Task
 
-from .._readers.folders import Files, data_folder, image_folders, no_such_file, refuse_absent
+from .._readers.arrays import read_arrays
+from .._readers.folders import Files, data_folder, image_folders, refuse_absent
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import read_json
 from .bodies import LSP, Body
@@ -83,19 +83,15 @@ class _Table(NamedTuple):
 def _read(path: Path) -> _Table:
     try:
         if path.suffix == ".npz":
-            # Opened here: numpy leaves a file open that is cut short.
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                values: dict[str, Any] = dict(file)
+            values: dict[str, Any] = read_arrays(path, "joints")
         elif path.suffix == ".json":
             values = _columns(path, read_json(path, "joints"))
         else:
             raise InputError("joints", str(path), "must be a .npz or .json file")
         table = _table(path, values)
-    except FileNotFoundError:
-        raise no_such_file(path, "joints") from None
     except InputError:
         raise
-    except (TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         allowed = f"must be a {path.suffix} file with the same form for all items"
         raise InputError(str(path), " ".join(str(error).split()), allowed) from None
     _check(path, table)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 
 from contml import InputError
 from contml.data import Task
 
 from .._readers.folders import data_folder
+from .._readers.images import opened
 from .._readers.mat import read_variable
 from .bodies import LSP
 from .people import Options, Person, exclude_unusable, kept, make_crop_split
@@ -125,7 +125,7 @@ def _check_scale(path: Path, people: list[Person]) -> None:
     shares = []
     for person in people[:: max(1, len(people) // _SAMPLE)]:
         try:
-            with Image.open(person.file) as picture:
+            with opened(person.file) as picture:
                 size = picture.size
         except OSError:  # images.broken decides about broken images
             continue

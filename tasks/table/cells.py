@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 
 from .._readers.folders import IMAGE_SUFFIXES, Files
+from .._readers.images import opened
 from .._readers.text import as_value
 
 #: Words for a missing number.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
-_POINT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_COMMA = re.compile(r"[-+]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
+# A digit can be matched in one way only, as it is in all patterns: else a long cell takes quadratic time.
+_POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
@@ -140,11 +141,11 @@ def looks_like_maps(paths: Sequence[str]) -> bool:
     """Whether files may hold label maps: one channel, lossless, few values."""
     for path in paths:
         try:
-            with Image.open(path) as picture:
+            with opened(path) as picture:
                 if picture.mode not in _MAP_MODES or picture.format in ("JPEG", "WEBP"):
                     return False
                 if len(np.unique(np.asarray(picture))) > _FEW_VALUES:
                     return False
-        except (OSError, SyntaxError, ValueError):
+        except OSError:
             return False
     return bool(paths)

@@ -1,0 +1,182 @@
+"""Whether a MATLAB 5 file is whole and small enough, checked before scipy reads it.
+
+scipy ends the process on some damaged files, and reads whatever compressed data unpack to. A variable is an element
+
+    kind (uint32), bytes (uint32), data; or, if it has up to 4 bytes, bytes and kind in one uint32, data in the next
+
+of kind 14, a matrix: flags, dimensions and name as elements, then numbers or characters as an element, or the matrices
+of a cell array or of the fields of a struct array, one after another.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+
+#: Bytes that the variables of a file may unpack to, and that they may take in memory. The largest published file, that
+#: of MPII Human Pose, unpacks to about 130 MB, which take 320 MB.
+MOST_BYTES, MOST_MEMORY = 512 << 20, 1 << 30
+#: Memory of a matrix beside its numbers.
+_PER_MATRIX = 128
+#: Published files nest matrices eight deep; scipy reads them by recursion.
+_MOST_LEVELS = 100
+_HEAD, _MATRIX, _COMPRESSED = 128, 14, 15
+_CELL, _STRUCT, _OBJECT, _CHARACTERS = 1, 2, 3, 4
+#: Kinds of elements that hold numbers, and characters.
+_NUMBERS, _TEXT = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13), (1, 2, 3, 4, 5, 6, 7, 16, 17, 18)
+#: Classes of matrices of numbers.
+_NUMERIC = range(6, 16)
+_COMPLEX = 1 << 11
+
+
+def unpacked(content: bytes) -> bytes:
+    """The file without compression, and without variables of other classes: sparse matrices, functions, objects.
+
+    Raises:
+        ValueError: it is damaged, too large, or too deeply nested.
+    """
+    order = "<" if content[126:128] == b"IM" else ">"
+    parts, total, memory = [content[:_HEAD]], 0, 0
+    for variable in _variables(content, order):
+        total += len(variable)
+        if total > MOST_BYTES:
+            raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20:,} MB")
+        walk = _Walk(variable, order, memory)
+        if walk.is_supported():
+            parts.append(variable)
+        memory = walk.memory
+    return b"".join(parts)
+
+
+def _variables(content: bytes, order: str) -> Iterator[bytes]:
+    """The elements of the file, unpacked one after another."""
+    place = _HEAD
+    while place < len(content):
+        kind, size = _words(content, place, order)
+        end = place + 8 + size
+        if end > len(content):
+            raise ValueError("it is cut short")
+        if kind == _COMPRESSED:
+            packed = zlib.decompressobj()
+            yield packed.decompress(content[place + 8 : end], MOST_BYTES + 1)
+        else:
+            yield content[place:end]
+        place = end
+
+
+def _words(content: bytes, place: int, order: str) -> tuple[int, int]:
+    try:
+        first, second = struct.unpack_from(f"{order}II", content, place)
+    except struct.error:
+        raise ValueError("it is cut short") from None
+    return first, second
+
+
+class _Walk:
+    """Goes over the elements of a variable in the order in which scipy reads them."""
+
+    def __init__(self, content: bytes, order: str, memory: int) -> None:
+        self.content, self.order, self.place, self.memory = content, order, 0, memory
+        self._number = struct.Struct(f"{order}14I")
+
+    def is_supported(self) -> bool:
+        """Check the variable; False if it is of a class that no reader wants."""
+        left = [1]  # matrices to read at each level
+        while left:
+            left[-1] -= self._single_numbers(left[-1])
+            if not left[-1]:
+                left.pop()
+                continue
+            left[-1] -= 1
+            inner = self._matrix()
+            if inner is None:
+                if len(left) == 1:
+                    return False
+                raise ValueError("it holds a sparse matrix, a function or an object")
+            if self.memory > MOST_MEMORY:
+                raise ValueError(f"it takes more than {MOST_MEMORY >> 20:,} MB of memory")
+            if inner:
+                left.append(inner)
+            if len(left) > _MOST_LEVELS:
+                raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
+        return True
+
+    def _single_numbers(self, most: int) -> int:
+        """Go over up to `most` matrices of one number, and return how many; fast, since MPII has two millions."""
+        place, last, unpack = self.place, len(self.content) - self._number.size - 8, self._number.unpack_from
+        count = 0
+        while count < most and place <= last:
+            kind, size, _, _, flags, _, dims, dim_bytes, _, _, name, name_bytes, data, data_bytes = unpack(
+                self.content, place
+            )
+            if kind != _MATRIX or not size or dims != 5 or dim_bytes != 8 or name != 1 or name_bytes:
+                break
+            if flags & _COMPLEX or flags & 0xFF not in _NUMERIC or data & 0xFFFF not in _NUMBERS:
+                break
+            if not (data >> 16 <= 4 if data >> 16 else data_bytes <= 8):
+                break
+            place += 56 if data >> 16 or not data_bytes else 64
+            count += 1
+        self.place, self.memory = place, self.memory + count * (_PER_MATRIX + 8)
+        return count
+
+    def _matrix(self) -> int | None:
+        """Go over a matrix up to its inner ones; their number, or None for a class that is not supported."""
+        kind, size = _words(self.content, self.place, self.order)
+        self.place += 8
+        self.memory += _PER_MATRIX
+        if kind != _MATRIX:
+            raise ValueError(f"an element of kind {kind} in place of a matrix")
+        if not size:
+            return 0
+        flags, _ = _words(self.content, self.place + 8, self.order)
+        self.place += 16
+        matrix_class = flags & 0xFF
+        if matrix_class not in (_CELL, _STRUCT, _OBJECT, _CHARACTERS, *_NUMERIC):
+            return None
+        start, size = self._element((5, 6))
+        if size % 4 or not 8 <= size <= 128:
+            raise ValueError("wrong dimensions")
+        dims: tuple[int, ...] = struct.unpack_from(f"{self.order}{size // 4}i", self.content, start)
+        items = math.prod(dims)
+        if min(dims) < 0:
+            raise ValueError("wrong dimensions")
+        self._element((1, 2, 16))  # the name
+        if matrix_class in _NUMERIC:
+            for _ in range(2 if flags & _COMPLEX else 1):
+                self.memory += self._element(_NUMBERS)[1]
+            return 0
+        fields = 1
+        if matrix_class == _CHARACTERS:
+            self._element(_TEXT)
+            self.memory += 4 * items
+            return 0
+        if matrix_class != _CELL:
+            fields = self._fields(matrix_class)
+        self.memory += 8 * items * fields
+        return items * fields
+
+    def _fields(self, matrix_class: int) -> int:
+        """The number of fields of a struct array."""
+        if matrix_class == _OBJECT:
+            self._element((1, 2, 16))  # the name of the class
+        start, size = self._element((5, 6))
+        length = struct.unpack_from(f"{self.order}i", self.content, start)[0] if size == 4 else 0
+        if length < 1:
+            raise ValueError("wrong length of the names of fields")
+        return self._element((1, 2, 16))[1] // length
+
+    def _element(self, kinds: tuple[int, ...]) -> tuple[int, int]:
+        """Where the data of the next element are, and how many bytes they have."""
+        kind, size = _words(self.content, self.place, self.order)
+        start, end = self.place + 8, self.place + 8 + size + -size % 8
+        if kind >> 16:  # a small element
+            start, end, kind, size = self.place + 4, self.place + 8, kind & 0xFFFF, kind >> 16
+            if size > 4:
+                raise ValueError("a small element of more than 4 bytes")
+        if kind not in kinds or start + size > len(self.content):
+            raise ValueError(f"an element of kind {kind} and {size} bytes at byte {self.place}")
+        self.place = end
+        return start, size
