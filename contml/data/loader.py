@@ -8,7 +8,9 @@ resized image, so that a cache of resized images gives the same batches, bit for
 
 from __future__ import annotations
 
+import os
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -222,6 +224,9 @@ class _Loader:
                 generator=torch.Generator(),  # otherwise every epoch would draw from the global generator
             )
 
+        # The workers ignore SIGTERM, by which Python ends them: without this, the process would wait for them forever.
+        self._end = weakref.finalize(self, _end_workers, self._loader, os.getpid())
+
     def read(self, requests: Iterable[Request]) -> Iterator[Result | InputError]:
         self._requests.pending = requests
         with warnings.catch_warnings():
@@ -231,10 +236,7 @@ class _Loader:
         yield from results
 
     def close(self) -> None:
-        # The garbage collector could run this in a worker forked later, which then hangs for seconds.
-        if self._loader._iterator is not None:
-            self._loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
-            self._loader._iterator = None
+        self._end()
 
 
 class _Requests(data.Sampler[Request]):
@@ -244,6 +246,13 @@ class _Requests(data.Sampler[Request]):
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self.pending)
+
+
+def _end_workers(loader: data.DataLoader[Result | InputError], process: int) -> None:
+    # In a worker forked later, the garbage collector may call this: it would wait for seconds.
+    if loader._iterator is not None and os.getpid() == process:
+        loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
+        loader._iterator = None
 
 
 def _unchanged(result: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from contml._support.errors import InputError
@@ -212,12 +214,30 @@ class Evaluated:
         return {**values, **self.evaluation.to_dict()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Evaluated:
-        """The inverse of `to_dict`."""
-        rest = dict(values)
-        own = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
-        selection = rest.pop("selection", None)
-        return cls(Evaluation.from_dict(rest), **own, selection=None if selection is None else Selection(**selection))
+    def from_dict(cls, values: Any) -> Evaluated:
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: a value is missing, of another type, or of an unknown metric.
+        """
+        try:
+            rest = dict(values)
+            own = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
+            selection = rest.pop("selection", None)
+            selected = None if selection is None else Selection(**selection)
+            found = cls(Evaluation.from_dict(rest), **own, selection=selected)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"a value is missing or of another type: {error}") from None
+        TypeAdapter(cls).validate_json(json.dumps(asdict(found)), strict=True)
+        evaluation = found.evaluation
+        names = {*evaluation.curves, *([selected.metric.partition("@")[0]] if selected else [])}
+        if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
+            raise ValueError("an unknown metric")
+        if len({len(v) for c in evaluation.curves.values() for v in (c.model, c.random, c.oracle)}) > 1:
+            raise ValueError("curves of different lengths")
+        if min(evaluation.recall_at, default=1) < 1:
+            raise ValueError("a K below 1")
+        return found
 
 
 @dataclass(frozen=True)

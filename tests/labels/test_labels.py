@@ -674,10 +674,11 @@ def test_a_label_space_of_label_spaces():
 # labels made of a bare tensor
 
 
-def test_integer_class_ids_are_taken_as_they_are():
+def test_integer_class_ids_keep_their_values():
     ids = torch.tensor([7, -3, 7, 1000], dtype=torch.int32)
     labels = ClassLabels.from_ids(ids)
-    assert labels.class_ids is ids
+    assert labels.class_ids.tolist() == ids.tolist()
+    assert labels.class_ids.dtype == torch.int64
     assert (labels.kind, labels.unit, labels.names, len(labels)) == ("classes", "another class", [], 4)
     assert torch.equal(labels.pairwise().double(), class_distances(ids))
     assert labels.pairwise([1], [3, 1]).tolist() == [[1, 0]]
