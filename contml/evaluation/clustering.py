@@ -13,6 +13,9 @@ the result does not depend on the order of the items.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -29,6 +32,9 @@ ITERATIONS = 25
 _ROUNDS = 64
 #: Entries of a `[points, centres]` block.
 _ENTRIES = 1 << 24
+#: The most restarts of k-means; fewer if that takes more than _DISTANCES distances per iteration. The clusters of one
+#: run may all change when an embedding is rounded in another way; means over many runs change little.
+_RESTARTS, _DISTANCES = 100, 10**7
 
 
 def cluster(embeddings: Numbers, k: int, *, seed: int = 0) -> Tensor:
@@ -122,13 +128,18 @@ def _kmeans_torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
     return _assign(points, centres)[0]
 
 
-def cluster_scores(embeddings: Tensor, classes: Tensor, seed: int = 0) -> dict[str, Score]:
-    """NMI and pairwise F1 of k-means clusters, as many as there are classes."""
-    clusters = cluster(embeddings, len(torch.unique(classes)), seed=seed).cpu()
-    both = classes.cpu(), clusters
+def cluster_scores(embeddings: Tensor, classes: Tensor) -> dict[str, Score]:
+    """NMI and pairwise F1 of k-means clusters, as many as there are classes: means over restarts with other seeds."""
+    k = len(torch.unique(classes))
+    restarts = min(_RESTARTS, max(1, _DISTANCES // (k * len(classes))))
+    runs = [(classes.cpu(), cluster(embeddings, k, seed=seed).cpu()) for seed in range(restarts)]
+
+    def mean(metric: Callable[[Tensor, Tensor], float]) -> float:
+        return math.fsum(metric(*run) for run in runs) / restarts
+
     return {
-        "nmi": score_of("nmi", normalized_mutual_information(*both), nmi_by_chance(*both)),
-        "f1": score_of("f1", pairwise_f1(*both), f1_by_chance(*both)),
+        "nmi": score_of("nmi", mean(normalized_mutual_information), mean(nmi_by_chance)),
+        "f1": score_of("f1", mean(pairwise_f1), mean(f1_by_chance)),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 import re
 import zlib
 from collections import Counter
@@ -61,8 +60,7 @@ class CaptionLabels(LabelSpace):
     Args:
         captions: the captions of each image.
         vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec binary or
-            text, GloVe text (each plain or .gz), or KeyedVectors saved by gensim, which are memory-mapped (such a
-            file is a pickle: open only your own). None: gensim trains Word2Vec on these captions.
+            text, GloVe text (each plain or .gz). None: gensim trains Word2Vec on these captions.
         normalize: scale word vectors to unit length, as gensim's `wmdistance` does by default.
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
         dim: dimension of trained vectors.
@@ -158,10 +156,10 @@ class CaptionLabels(LabelSpace):
 
 
 def load_word_vectors(path: Path | str) -> Any:
-    """Read word vectors as gensim's KeyedVectors: word2vec binary or text, GloVe text, or KeyedVectors saved by gensim.
+    """Read word vectors as gensim's KeyedVectors: word2vec binary or text, or GloVe text, each plain or .gz.
 
-    The first bytes of the file decide its format. Files saved by gensim are memory-mapped; they are pickles, so open
-    only your own.
+    The first bytes of the file decide its format. A file saved by gensim is refused: it is a pickle, which
+    can run code.
 
     Raises:
         InputError: the file does not exist, has another format, or is incomplete.
@@ -184,22 +182,19 @@ def load_word_vectors(path: Path | str) -> Any:
         raise InputError(str(path), f"damaged or cut short, read as gzip ({error})") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error})") from None
+    if head[:1] == b"\x80":
+        hint = "convert it: KeyedVectors.load(FILE).save_word2vec_format('vectors.bin', binary=True)"
+        raise InputError(str(path), "a pickle saved by gensim, which can run code", "must be word2vec or GloVe", hint)
     file_format = _format(head)
     if file_format is None:
-        formats = "give word2vec binary or text, GloVe text, or KeyedVectors saved by gensim"
-        raise InputError(str(path), "no word vectors", hint=formats)
+        raise InputError(str(path), "no word vectors", hint="give word2vec binary or text, or GloVe text")
     try:
-        if file_format == "gensim":
-            loaded = KeyedVectors.load(str(path), mmap="r")
-            vectors = getattr(loaded, "wv", loaded)  # a whole Word2Vec model holds its vectors
-            if not isinstance(vectors, KeyedVectors):
-                raise ValueError(f"it contains a {type(loaded).__name__}")
-            return vectors
         if file_format != "binary" and not ends_in_newline:  # a truncated last number would still be a number
             raise ValueError("its last line has no end")
-        if file_format in ("binary", "text") and path.suffix != ".gz":  # a number takes at least two bytes
+        if file_format in ("binary", "text"):
             count, dim = map(int, head.split(maxsplit=2)[:2])
-            if 2 * count * dim > path.stat().st_size:  # checked before gensim allocates memory for them
+            size = path.stat().st_size * (_GZIP if path.suffix == ".gz" else 1)
+            if 2 * count * dim > size:  # a number takes two bytes; checked before gensim allocates memory for them
                 raise ValueError(f"its header declares {count} vectors of {dim} numbers")
         return KeyedVectors.load_word2vec_format(
             str(path), binary=file_format == "binary", no_header=file_format == "glove", unicode_errors="replace"
@@ -225,18 +220,15 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
     return model.wv
 
 
-#: Exceptions of gensim, gzip and pickle for a damaged file; a wrong header may request too much memory.
-_DAMAGED = (
-    *(ValueError, EOFError, OSError, AttributeError, ImportError, IndexError, MemoryError),
-    *(pickle.UnpicklingError, zlib.error),
-)
-_FORMATS = {"gensim": "saved by gensim", "binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
+#: Exceptions of gensim and gzip for a damaged file; a wrong header may request too much memory.
+_DAMAGED = (ValueError, EOFError, OSError, AttributeError, IndexError, MemoryError, zlib.error)
+#: The largest factor by which gzip makes data smaller.
+_GZIP = 1032
+_FORMATS = {"binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
 
 
 def _format(head: bytes) -> str | None:
     """The format of a file that begins with `head`; None if it is not supported."""
-    if head[:1] == b"\x80":  # a pickle of protocol 2 or later
-        return "gensim"
     first, _, rest = head.partition(b"\n")
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields):

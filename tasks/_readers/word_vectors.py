@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,11 +28,8 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
         seed: seed of that training.
 
     Raises:
-        InputError: the file cannot be read or is a pickle, or fewer than half of the words have a vector in it.
+        InputError: the file cannot be read, or fewer than half of the words have a vector in it.
     """
-    if path is not None and _is_pickle(path):
-        hint = "convert it: KeyedVectors.load(FILE).save_word2vec_format('vectors.bin', binary=True)"
-        raise InputError(str(path), "a pickle saved by gensim, which can run code", "must be word2vec or GloVe", hint)
     train_words, test_words = ([tokens(text) for texts in images for text in texts] for images in (train, test))
     counts = Counter(word for words in (*train_words, *test_words) for word in words)
     source = (
@@ -48,15 +43,6 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
         found = f"has vectors for {known:,} of the {total:,} words of the captions (none for '{unknown}')"
         raise InputError(str(path), found, hint="give vectors of the captions' language, in lower case")
     return vectors
-
-
-def _is_pickle(path: Path) -> bool:
-    """Whether a file, or what is packed in it, begins like a pickle: a config must not choose code to run."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(1) == b"\x80"
-    except (OSError, EOFError, zlib.error):
-        return False  # `load_word_vectors` reports it
 
 
 def _drawn_order(captions: list[list[str]], seed: int) -> list[list[str]]:
