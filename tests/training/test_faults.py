@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.interruptions import kills, signals
 from support.miniature import assert_equal, small_trainer, squares, weights
 from support.processes import script_environment, start_two
 from support.refusals import refuses
@@ -23,26 +23,6 @@ from contml._support.signals import StopRequest
 from contml.losses import LogRatioLoss
 from contml.runs import create
 from contml.training import Interrupted
-
-#: A process that trains, and goes on after every signal; arguments: run folder, number of epochs.
-SIGNALLED = """
-import signal, sys
-from pathlib import Path
-from support.miniature import *
-from contml.runs import Run
-from contml.training import Interrupted
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, lambda *_: None)  # between two trainings
-while True:
-    trainer = small_trainer(Run(Path(sys.argv[1])), epochs=int(sys.argv[2]))
-    trainer.resume()
-    print("ready", flush=True)
-    try:
-        trainer.fit()
-        break
-    except Interrupted as stop:
-        print(trainer.done, flush=True)
-"""
 
 
 class NotANumber(torch.autograd.Function):
@@ -174,6 +154,7 @@ def sends_at(trainer, step, number, times=1):
 GROUP = """
 import sys
 from pathlib import Path
+from support.interruptions import kills, signals
 from support.miniature import *
 from contml.runs import Run
 from contml.training import Interrupted
@@ -214,41 +195,20 @@ def test_a_signal_to_the_process_group_saves(tmp_path, number):
 # -- two processes -----------------------------------------------------------------------------------------------------
 
 
-def interrupt(folder, times, seed, epochs):
-    """Trains in two processes; stops them with `times` signals at random moments. Returns the final weights."""
-    choice, stops = random.Random(seed), 0
-    processes = start_two(SIGNALLED, str(folder), str(epochs))
-    try:
-        for line in processes[0].stdout:
-            if line != "ready\n":
-                stops += 1
-            elif stops < times:
-                time.sleep(choice.uniform(0, 0.1))
-                receivers = choice.choice([processes, processes[:1], processes[1:]])
-                for process in receivers:
-                    process.send_signal(choice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
-        for process in processes:
-            _, errors = process.communicate(timeout=60)
-            assert process.returncode == 0, errors
-    finally:
-        for process in processes:
-            process.kill()
-    assert stops == times
-    return load_file(folder / "checkpoints/last.safetensors")
+@pytest.mark.slow
+def test_signals_to_two_processes(tmp_path):
+    signals(tmp_path, 12)
 
 
 @pytest.mark.slow
-def test_signals_to_two_processes(tmp_path):
-    expected = interrupt(create(tmp_path, "whole").folder, 0, 0, epochs=30)
-    run = create(tmp_path, "stopped")
-    assert_equal(interrupt(run.folder, 12, 0, epochs=30), expected)
-    steps = [row["step"] for row in run.rows() if row["event"] == "train"]
-    assert steps == list(range(1, 151))
+def test_kills(tmp_path):
+    kills(tmp_path, 3)
 
 
 DURING = """
 import os, signal, sys
 import torch.distributed as dist
+from support.interruptions import kills, signals
 from support.miniature import *
 from contml.training import Interrupted
 trainer, reduce, calls = small_trainer(), dist.all_reduce, 0
@@ -279,6 +239,7 @@ def test_a_signal_while_the_processes_agree_stops_both_after_the_same_step(rank)
 
 FAILS = """
 import os, sys
+from support.interruptions import kills, signals
 from support.miniature import *
 from contml import InputError
 split = squares(broken=(3,) if sys.argv[1] == "image" and os.environ["RANK"] == "1" else ())
