@@ -491,7 +491,7 @@ def test_bfloat16():
     assert trainer.training_step.means.isfinite().all()
 
 
-def shared_training():
+def shared_training(**options):
     """Gradients of the first step on a batch that two processes can share, and all weights after 15 steps.
 
     In float64: the hinges of the loss magnify how float32 rounds a product of six rows or of twelve. After 15 steps in
@@ -500,7 +500,7 @@ def shared_training():
     split = class_squares()
     trainer = Trainer(
         model_of().double(),
-        hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3).double(),
+        hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3, **options).double(),
         split,
         ClassSampler(4, 3, batches=5, labels=split.labels, seed=3),
         augmented(resize=16, crop=14, scale_jitter=1, shift=1),
@@ -517,12 +517,13 @@ def shared_training():
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(tmp_path):
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_two_processes_equal_one(tmp_path, chunk_size):
     _, gradients, alone = shared_training()
     script = (
         "import os; from test_hdml import *\n"
         "from safetensors.torch import save_file\n"
-        f"rank, gradients, weights = shared_training(); os.chdir('{tmp_path}')\n"
+        f"rank, gradients, weights = shared_training(chunk_size={chunk_size}); os.chdir('{tmp_path}')\n"
         "save_file(gradients, f'gradients{rank}'); save_file(weights, f'weights{rank}')\n"
     )
     run_two(script, seconds=300)
