@@ -237,7 +237,7 @@ def safetensors_changed(content: bytes, random: Random) -> bytes:
             before = tensors[name].numpy()
             other = matlab.changed_array(before, random)
             with np.errstate(all="ignore"):
-                other = other.astype(before.dtype) if random.random() < 0.5 else np.ascontiguousarray(other)
+                other = np.asarray(np.real(other), before.dtype) if random.random() < 0.5 else np.asarray(other)
             tensors[name] = torch.from_numpy(other.copy())
             return _with_values(tensors, values, random)
         case _:
