@@ -52,7 +52,7 @@ def further_option(part: Constructor) -> Option | None:
     """The type of options with arbitrary names, as in `**metrics: float`; None if the constructor takes none."""
     parameters = inspect.signature(part, eval_str=True).parameters.values()
     further = [p for p in parameters if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any)]
-    return Option(further[0].name, further[0].annotation, required=False) if further else None
+    return Option(further[0].name, further[0].annotation) if further else None
 
 
 def data_arguments(part: Constructor) -> dict[str, bool]:

@@ -25,7 +25,7 @@ from contml.data.split import Task
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
 #: Further errors of a damaged file: of an archive, and of the header of an array.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
+_DAMAGED = (NotImplementedError, zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
 #: How many times larger than the file its content may be.
 _RATIO = 100
 #: The suffixes of a file of features.
@@ -79,7 +79,7 @@ def read_features(path: Path) -> Features:
         raise InputError(file, "no such file", hint="'contml features' writes one") from None
     except ImportError:
         raise InputError(file, "Parquet needs pyarrow", hint='pip install "contml[table]"') from None
-    except (KeyError, ValueError, OSError, EOFError, MemoryError, NotImplementedError, *_DAMAGED) as error:
+    except (LookupError, ValueError, ArithmeticError, OSError, EOFError, MemoryError, *_DAMAGED) as error:
         raise InputError(file, f"not a file of features ({one_line(error)})") from None
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
         raise InputError(file, f"features of {values.dtype} {list(values.shape)}", "must be numbers [items, features]")
@@ -157,5 +157,6 @@ def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
 
 
 def _below_shared_folder(names: Sequence[str]) -> list[str]:
-    folder = os.path.commonpath([str(Path(name).parent) for name in names]) if names else ""
+    alike = len({Path(name).is_absolute() for name in names}) == 1  # all absolute, or all relative
+    folder = os.path.commonpath([str(Path(name).parent) for name in names]) if alike else ""
     return [name[len(folder) :].lstrip("/") if folder and name.startswith(folder) else name for name in names]

@@ -45,7 +45,7 @@ class Cache:
 
     def __init__(self, folder: Path, labels: str, k: int, rows: Tensor, among: Tensor) -> None:
         self.key = fingerprint(_VERSION, labels, k, rows, among)
-        self.folder, self.rows, self.k = folder, rows, k
+        self.folder, self.rows, self.k, self.among = folder, rows, k, among
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
         """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts and saved."""
@@ -79,7 +79,7 @@ class Cache:
         return found
 
     def _load(self, path: Path, count: int) -> _Found | None:
-        """What a file holds; None if there is no such file, it is damaged, or from another search."""
+        """What a file holds; None if there is no such file, it is damaged, or not the result of this search."""
         try:
             tensors, values = load_tensors(path)
         except (FileNotFoundError, InputError):
@@ -89,7 +89,9 @@ class Cache:
         expected = {"distances": (torch.float32, shape), "rows": (torch.int64, shape)}
         if kinds != expected or values.get("search") != [self.key, path.name]:
             return None
-        return tensors["distances"].to(self.rows.device), tensors["rows"].to(self.rows.device)
+        distances, rows = tensors["distances"].to(self.rows.device), tensors["rows"].to(self.rows.device)
+        possible = (distances >= 0).all() and ((rows >= self.among.min()) & (rows <= self.among.max())).all()
+        return (distances, rows) if possible else None
 
 
 def fingerprint(*parts: object) -> str:

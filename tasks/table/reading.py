@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from contml import InputError
-from contml._support.errors import closest
+from contml._support.errors import closest, one_line
 
 from .._readers.folders import no_such_file
 from .._readers.text import csv_rows, read_text, text_lines
@@ -144,7 +144,7 @@ def _read_parquet(path: Path) -> Table:
         read = pyarrow.parquet.ParquetFile(path).read()
     except FileNotFoundError:
         raise no_such_file(path, "data") from None
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise InputError(str(path), f"not readable as Parquet ({' '.join(str(error).split())[:160]})") from None
     columns: dict[str, list[str]] = {}
     opaque: dict[str, str] = {}
@@ -153,9 +153,14 @@ def _read_parquet(path: Path) -> Table:
         kind = column.type.value_type if types.is_dictionary(column.type) else column.type
         if types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             opaque[name] = "bytes or structures (save images to files and give their paths)"
+            continue
+        try:
+            values = column.to_pylist()
+        except (ValueError, OverflowError) as error:  # text that is not UTF-8; dates out of the range of Python
+            opaque[name] = f"values that cannot be read ({one_line(error)})"
         else:
             shared: dict[str, str] = {}
-            columns[name] = [_text(value, shared) for value in column.to_pylist()]
+            columns[name] = [_text(value, shared) for value in values]
     return Table(path, "Parquet", columns, opaque=opaque)
 
 

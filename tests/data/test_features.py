@@ -56,6 +56,16 @@ def test_a_damaged_file_is_one_error(tmp_path, monkeypatch, ending):
             assert error.subject == str(path)  # noqa: PT017
 
 
+def test_dates_beyond_python_are_no_features(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    dates = pyarrow.array([2**30], pyarrow.date32())
+    pyarrow.parquet.write_table(pyarrow.table({"name": ["a"], "features": dates}), tmp_path / "f.parquet")
+    with refuses("f.parquet", got="not a file of features"):
+        read_features(tmp_path / "f.parquet")
+
+
 def test_a_small_file_of_features_does_not_fill_the_memory(tmp_path):
     path = tmp_path / "f.npz"
     np.savez_compressed(path, names=np.array(["a"]), features=np.zeros((1, 10_000_000)))
@@ -79,6 +89,7 @@ def test_names_are_compared_below_their_shared_folder(tmp_path):
     ("names", "values", "got"),
     [
         (["/data/a/1.jpg"], np.ones((1, 2)), "/data/a/1.jpg (5 of 5 items are missing)"),
+        (["/data/a/1.jpg", "a/1.jpg"], np.ones((2, 2)), "/data/a/2.jpg (4 of 5 items are missing)"),
         (["a", "b", "a"], np.ones((3, 2)), "features[0] and features[2] have the same name, a"),
         (["a"], np.ones((2, 2)), "1 names for 2 vectors"),
         (["a", "b"], np.array([[1, np.nan], [1, 1]]), "features of a are not finite"),

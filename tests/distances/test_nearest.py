@@ -18,6 +18,7 @@ from support.strategies import label_vectors
 
 from contml._support import progress
 from contml._support.progress import progress_bar
+from contml._support.tensors import load_tensors, save_tensors
 from contml.distances import nearest_vectors, vectors
 from contml.distances.cache import fingerprint
 from contml.labels import (
@@ -448,6 +449,17 @@ def test_a_damaged_file_is_computed_again(tmp_path, monkeypatch, part):
         path.write_bytes(damaged)
         assert same(nearest(line(), 3, cache=tmp_path), expected)
         shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("rows", 35), ("rows", -1), ("rows", 30), ("distances", float("nan"))])
+def test_a_file_with_right_checksums_and_impossible_neighbours_is_computed_again(tmp_path, name, value):
+    among = range(30)
+    expected = nearest(line(), 3, among=among, cache=tmp_path)
+    (path,) = tmp_path.iterdir()
+    tensors, values = load_tensors(path)
+    tensors[name][1, 1] = value
+    save_tensors(path, tensors, **values)
+    assert same(nearest(line(), 3, among=among, cache=tmp_path), expected)
 
 
 def test_a_file_of_another_search_is_computed_again(tmp_path):

@@ -83,17 +83,21 @@ def main() -> int:
         return show(options.kind, options.case, options.save)
     counts: Counter[tuple[str, str]] = Counter()
     failures: dict[tuple[str, str], list[int]] = {}
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, list[tuple[float, int]]] = {}
+    memory: dict[str, int] = {}
     for kind, seed, found, taken in run(drawn(options.cases, options.seed, options.kind)):
         counts[kind, found.result] += 1
-        seconds[kind] += taken
+        seconds.setdefault(kind, []).append((taken, seed))
+        memory[kind] = max(memory.get(kind, 0), found.memory)
         if found.result == "failed":
             failures.setdefault((kind, found.words), []).append(seed)
     results = ("accepted", "refused", "failed")
-    print(f"{'kind':<20}{''.join(f'{result:>10}' for result in results)}{'ms a case':>12}")
-    for kind in sorted(seconds):
-        row = [counts[kind, result] for result in results]
-        print(f"{kind:<20}{''.join(f'{count:>10,}' for count in row)}{1000 * seconds[kind] / sum(row):>12.0f}")
+    heads = "".join(f"{result:>10}" for result in results)
+    print(f"{'kind':<20}{heads}{'ms a case':>12}{'slowest s':>12}{'its --case':>14}{'most MB':>10}")
+    for kind, each in sorted(seconds.items()):
+        row = "".join(f"{counts[kind, result]:>10,}" for result in results)
+        mean, (slowest, seed) = 1000 * sum(taken for taken, _ in each) / len(each), max(each)
+        print(f"{kind:<20}{row}{mean:>12.0f}{slowest:>12.2f}{seed:>14}{memory[kind] / 2**20:>10,.0f}")
     for (kind, words), seeds in sorted(failures.items()):
         print(f"{kind}: {words}: {len(seeds)} cases, --kind {kind} --case {seeds[0]}")
     return bool(failures)

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,11 +31,12 @@ class TooLongError(BaseException):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`result` is "accepted", "refused" or "failed"; `words` is the message, or what went wrong."""
+    """`result` is "accepted", "refused" or "failed"; `words` is the message, or what went wrong; `memory` in bytes."""
 
     result: str
     words: str = ""
     details: str = ""
+    memory: int = 0
 
 
 class Miniatures:
@@ -118,8 +119,8 @@ def outcome(read: Any) -> Outcome:
         where = f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}"
         return Outcome("failed", f"{type(error).__name__} in {where}: {str(error)[:100]!r}", traceback.format_exc())
     if used > BYTES:
-        return Outcome("failed", f"{used / 2**20:,.0f} MB of memory ({found.result})")
-    return found
+        return Outcome("failed", f"{used / 2**20:,.0f} MB of memory ({found.result})", memory=used)
+    return replace(found, memory=used)
 
 
 @contextmanager

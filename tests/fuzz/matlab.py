@@ -60,8 +60,13 @@ def changed_array(array, random: Random):
             array = array.astype(float)
             array.flat[random.randrange(array.size)] = random.choice((np.nan, np.inf, -1, 1e300, 0.5, 2**62, 99))
             return array
+        case 3 if array.dtype.kind == "U" and array.size:
+            array = array.astype("U40")
+            array.flat[random.randrange(array.size)] = random.choice(("", "/", "/a/b.png", "../x", "a\0b", "\ud800"))
+            return array
         case 4 if array.dtype.kind in "buif":
-            return array.astype(random.choice((np.uint8, np.float32, np.int64, bool, str, complex)))
+            with np.errstate(invalid="ignore"):
+                return array.astype(random.choice((np.uint8, np.float32, np.int64, bool, str, complex)))
         case 5:
             return array.reshape(-1)
         case 6:

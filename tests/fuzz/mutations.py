@@ -10,8 +10,12 @@ import struct
 from random import Random
 
 import numpy as np
+import safetensors.torch
+import torch
 import yaml
 from PIL import Image
+
+from contml._support import tensors as files
 
 from . import images, matlab
 
@@ -219,16 +223,39 @@ def words_changed(content: bytes, random: Random) -> bytes:
 
 
 def safetensors_changed(content: bytes, random: Random) -> bytes:
-    """A safetensors file whose header, or whose JSON values of contml in it, are changed."""
+    """A safetensors file whose header, tensors, or JSON values of contml are changed; half with right checksums."""
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
-    values = header.get("__metadata__", {})
-    if "contml" in values and random.random() < 0.7:
-        values["contml"] = json_changed(values["contml"].encode(), random).decode(errors="surrogatepass")
-        text = json.dumps(header).encode()
-    else:
-        text = json_changed(content[8 : 8 + length], random)
-    return struct.pack("<Q", len(text)) + text + content[8 + length :]
+    values = json.loads(header["__metadata__"]["contml"])
+    match random.randrange(4):
+        case 0:
+            text = json_changed(content[8 : 8 + length], random)
+            return struct.pack("<Q", len(text)) + text + content[8 + length :]
+        case 1:
+            tensors = safetensors.torch.load(content)
+            name = random.choice(list(tensors))
+            before = tensors[name].numpy()
+            other = matlab.changed_array(before, random)
+            with np.errstate(all="ignore"):
+                other = np.asarray(np.real(other), before.dtype) if random.random() < 0.5 else np.asarray(other)
+            tensors[name] = torch.from_numpy(other.copy())
+            return _with_values(tensors, values, random)
+        case _:
+            changed = json_changed(json.dumps(values).encode(), random).decode(errors="surrogatepass")
+            try:
+                return _with_values(safetensors.torch.load(content), json.loads(changed), random)
+            except (ValueError, RecursionError, TypeError):  # not JSON: no checksum of it is right
+                header["__metadata__"]["contml"] = changed
+                text = json.dumps(header).encode()
+                return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+
+def _with_values(tensors, values, random):
+    """A file of tensors and values, like those of contml; in half of the cases its checksums are right."""
+    if random.random() < 0.5:
+        values.pop(files._CHECKSUMS, None)
+        values[files._CHECKSUMS] = {"values": files._crc32_of_values(values), "tensors": files._crc32(tensors)}
+    return safetensors.torch.save(tensors, {"contml": json.dumps(values)})
 
 
 def arrays_changed(content: bytes, random: Random) -> bytes:
@@ -275,8 +302,11 @@ def parquet_changed(content: bytes, random: Random) -> bytes:
             *([float("nan")] * count, [2**63 - 1] * count, ["\0"] * count, [np.datetime64("2026-01-01")] * count),
         )
     )
+    far = random.choice(("timestamp[ms]", "timestamp[ns]", "date32", "duration[us]", "time64[ns]"))
+    value = random.choice((0, 1, -(2**30), 2**30))
+    column = pyarrow.array([value] * count, far) if random.random() < 0.3 else pyarrow.array(values)
     names = random.choice(ODD_CELLS[:9]) if random.random() < 0.2 else table.column_names[place]
-    table = table.set_column(place, names, pyarrow.array(values)).slice(random.choice((0, 0, 1, count)))
+    table = table.set_column(place, names, column).slice(random.choice((0, 0, 1, count)))
     written = io.BytesIO()
     pyarrow.parquet.write_table(table, written)
     return written.getvalue()

@@ -456,6 +456,38 @@ def test_parquet_is_the_same_as_csv(folder, rows):
         file(str(folder / "none.parquet"))
 
 
+@parquet
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("timestamp[ms]", 2**62), ("timestamp[ns]", 2**62), ("date32", 2**30), ("duration[s]", 2**62), ("time64[ns]", 1)],
+)
+def test_values_beyond_python_are_refused_only_where_they_are_used(folder, rows, kind, value):
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {name: [row[name] for row in rows] for name in ("image", "reading")}
+    columns["far"] = pyarrow.array([value] * len(rows), pyarrow.type_for_alias(kind))
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "far.parquet")
+    file(str(folder / "far.parquet"), {"reading": "number"})
+    with refuses("far.parquet: column far (labels)", "cannot be read"):
+        file(str(folder / "far.parquet"), {"far": "class"})
+
+
+@parquet
+@pytest.mark.parametrize(("text", "reason"), [("cell", "utf-8"), ("far", "not readable as Parquet")])
+def test_parquet_text_that_is_not_utf8_is_refused(folder, rows, text, reason):
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {"image": [row["image"] for row in rows], "reading": ["cell"] * len(rows), "far": [1] * len(rows)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "odd.parquet", compression="none")
+    content = (folder / "odd.parquet").read_bytes()
+    assert text.encode() in content
+    (folder / "odd.parquet").write_bytes(content.replace(text.encode(), b"\xff" * len(text)))
+    with refuses("odd.parquet", reason):
+        file(str(folder / "odd.parquet"), {"reading": "class"})
+
+
 def test_parquet_without_pyarrow_names_what_to_install(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with refuses("any.parquet", "pyarrow", hint="pip install 'contml[table]'"):
