@@ -231,7 +231,7 @@ def _format(head: bytes) -> str | None:
     """The format of a file that begins with `head`; None if it is not supported."""
     first, _, rest = head.partition(b"\n")
     fields = first.split()
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
+    if len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields):
         dim = int(fields[1])
         line = rest.partition(b"\n")[0].split()
         return "text" if len(line) == dim + 1 and all(_is_number(field) for field in line[1:]) else "binary"

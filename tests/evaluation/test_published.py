@@ -76,7 +76,7 @@ def test_a_source_and_a_metric_are_needed():
     [
         ("published.recall@2=true", ("published.recall@2", "true", "number")),
         ("published.recall@2=null", ("published.recall@2", "null", "number")),
-        ("published.recall@2=1" + "0" * 400, ("published.recall@2", "10000", "number")),
+        ("published.recall@2=1" + "0" * 400, ("published.recall@2", "inf", "0 to 1")),
         ("published.recall@2=high", ("published.recall@2", "high", "number")),
         ("published.source=' '", ("published", "source", "empty")),
         ("published={recall@1: 0.7}", ("published.source", "missing")),
