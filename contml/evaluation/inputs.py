@@ -1,4 +1,4 @@
-"""What the functions of an evaluation accept: tensors, NumPy arrays or lists; anything else is one clear error."""
+"""Input of the evaluation functions: tensors, NumPy arrays or lists. Anything else raises an InputError."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_class_ids(name: str, values: Numbers) -> Tensor:
     ids = as_numbers(name, values)
     if ids.ndim != 1 or (ids.is_floating_point() and ids.numel()):
         raise InputError(name, f"{ids.dtype} of shape {list(ids.shape)}", "must be one whole number per item")
-    return ids.cpu().long()  # torch compares no unsigned numbers of 16 bits and more
+    return ids.cpu().long()  # torch cannot compare uint16, uint32 and uint64
 
 
 def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
