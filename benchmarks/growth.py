@@ -9,7 +9,7 @@ of log time over log items, by least squares: 1 is linear growth.
 
 Evaluation ranks all items for each item, with ages as labels and 512 dimensions, and is divided by the float32 product
 of the embeddings with themselves, in blocks of 512 x 2,048. Times are processor seconds of one thread, the best of a
-few calls where they are short: other work on the machine does not count.
+few calls if they are short, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tasks._readers.folders import Files
 from tasks.table.file import file
 
 DIM, BATCH, BATCHES = 512, 150, 20
-#: A short measurement is repeated up to so many times, while they take less than so many seconds together.
+#: A measurement is repeated up to so many times, until all of them together take so many seconds.
 _REPEATS, _SPAN = 3, 2.0
 
 

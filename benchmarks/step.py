@@ -37,8 +37,8 @@ def inputs(batch: int, size: int) -> tuple[EmbeddingModel, Tensor, VectorLabels]
     return model, images, VectorLabels(torch.rand(batch, 3))
 
 
-def slow(groups: Any) -> torch.optim.Optimizer:
-    """SGD with momentum, whose small steps keep the weights finite on gradients that mean nothing."""
+def tiny_steps(groups: Any) -> torch.optim.Optimizer:
+    """SGD with momentum and a tiny learning rate, so that random gradients do not make the weights infinite."""
     return torch.optim.SGD(groups, lr=1e-9, momentum=0.9)
 
 
@@ -48,12 +48,12 @@ def times(batch: int, size: int, rounds: int) -> dict[str, float]:
     split = Split(list(images.permute(0, 2, 3, 1).numpy()), [str(n) for n in range(batch)], labels)
     sampler = UniformSampler(batch, labels=labels)
     trainer = Trainer(
-        model, EmbeddingStep(loss=LOSSES[LOSS]()), split, sampler, Images(size, size), optimizer=slow, quiet=True
+        model, EmbeddingStep(loss=LOSSES[LOSS]()), split, sampler, Images(size, size), optimizer=tiny_steps, quiet=True
     )
     device = trainer.device
     images = images.to(device)
     gradient = torch.randn(batch, DIM, device=device) / batch
-    rows = Batch(images, torch.arange(batch), step=0, skipped=0, positions=torch.arange(batch))
+    data = Batch(images, torch.arange(batch), step=0, skipped=0, positions=torch.arange(batch))
 
     def network() -> None:
         trainer.optimizer.zero_grad()
@@ -64,7 +64,7 @@ def times(batch: int, size: int, rounds: int) -> dict[str, float]:
         trainer.optimizer.step()
 
     def step() -> None:
-        trainer.train_step(rows)
+        trainer.train_step(data)
         trainer._check_finite()
 
     trainer.model.train()

@@ -3,7 +3,7 @@
 It contains config.yaml, data.json.gz (the names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
 evaluation.json, embeddings/, report.html and its pictures. One process trains it at a time: that process holds the lock
 of the folder. Others may read it meanwhile, since every file but metrics.jsonl is replaced as a whole, and a last line
-of metrics.jsonl that is not finished is left out.
+of metrics.jsonl that is cut short is ignored.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lets no other process train this run. The lock ends with the block or with the process, however it dies.
+        """Locks the folder, so that no other process trains this run; also freed if this process is killed.
 
         Raises:
             InputError: another process trains it, or the folder cannot be written.
         """
         try:
-            # Worker processes that are forked meanwhile do not hold it.
+            # filelock closes it in forked worker processes: they would keep it after this process is killed.
             lock = FileLock(self.folder / ".lock", timeout=0).acquire()
         except Timeout:
             got, hint = "another process is training this run", "wait for it, or stop it"

@@ -178,7 +178,7 @@ class ClassSampler(BatchSampler):
         if ids is None:
             hint = "use ClassLabels, or the dense or the uniform sampler"
             raise InputError("ClassSampler", f"{labels.kind} labels", "needs classes", hint)
-        ids = ids.long()  # torch sorts no unsigned numbers of 16 bits and more
+        ids = ids.long()  # torch cannot sort uint16, uint32 and uint64
         sizes = torch.unique(ids, return_counts=True)[1]
         by_class = ids.argsort(stable=True).cpu().numpy()
         self.members = np.split(by_class, sizes.cumsum(0)[:-1].cpu().numpy())  # the rows of each class, ascending

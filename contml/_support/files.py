@@ -17,7 +17,7 @@ from contml._support.errors import InputError, one_line
 
 #: Names of temporary files: 16 random digits, and the suffix of the file.
 _TEMPORARY = re.compile(r"\.contml-[0-9a-f]{16}(\.[^/]*)?")
-#: Seconds without a change after which the process that wrote a temporary file is taken to be dead.
+#: A temporary file that did not change for so many seconds is taken for one of a process that has ended.
 _STALE = 3600.0
 
 
@@ -35,8 +35,8 @@ def atomic(path: Path) -> Iterator[Path]:
     Raises:
         InputError: the file cannot be written, as on a full disk; an older file stays as it is.
     """
-    # A random name that did not exist: nobody else writes to it, and no link leads elsewhere. `tempfile` would make
-    # files that other users cannot read. The suffix stays, since some libraries choose the format by it.
+    # A new file with a random name: no other process writes to it, and it is not a link to another file. Other users
+    # can read it, unlike those of `tempfile`. The suffix is kept, since some libraries choose the format by it.
     temporary = path.with_name(f".contml-{secrets.token_hex(8)}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is no regular file (a pipe would never end), is larger than `limit` bytes, or cannot be read.
+        InputError: it is not a regular file (a pipe may never end), larger than `limit` bytes, or cannot be read.
     """
     try:
         found = path.stat()

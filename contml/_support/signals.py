@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-#: Seconds after which a second SIGINT stops at once. Launchers of several processes repeat the first.
-_IMPATIENT = 1.0
+#: A second SIGINT stops at once if it comes more than so many seconds after the first: launchers of several processes
+#: may send the first one twice.
+_REPEATED = 1.0
 
 
 class StopRequest:
@@ -32,13 +33,13 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take note of signals in this block. A second SIGINT, at least a second later, is a KeyboardInterrupt."""
+        """Record the signals in this block. A second SIGINT, more than a second later, is a KeyboardInterrupt."""
         self.name = ""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        previous_handlers = {number: signal.signal(number, self._request) for number in heeded}
+        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        previous_handlers = {number: signal.signal(number, self._request) for number in handled}
         try:
             yield
         finally:
@@ -49,7 +50,7 @@ class StopRequest:
         now = time.monotonic()
         if not self.name:
             self.name, self._time = signal.Signals(number).name, now
-        elif number == signal.SIGINT and now - self._time > _IMPATIENT:
+        elif number == signal.SIGINT and now - self._time > _REPEATED:
             raise KeyboardInterrupt
 
 

@@ -60,7 +60,7 @@ def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tens
         return index.reshape(0).long()
     if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
         raise InputError("rows", f"{index.dtype} of shape {list(index.shape)}", "must be a list of integers")
-    index = index.long()  # torch has no minimum of uint16, uint32 and uint64
+    index = index.long()  # torch.min does not support uint16, uint32 and uint64
     low, high = int(index.min()), int(index.max())
     if low < 0 or high >= length:
         raise InputError("rows", f"row {low if low < 0 else high}", f"must be 0 to {length - 1}")

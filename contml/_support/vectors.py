@@ -16,17 +16,17 @@ def full_precision(x: Tensor) -> Tensor:
 def normalize(x: Tensor) -> Tensor:
     """Rows of x `[N, d]` on the unit sphere, in float32 (float64 for float64); gradients are right at every norm.
 
-    A zero row stays zero and gets no gradient. So does a row of a norm below 1e-34 (1e-270 in float64): its gradient,
-    which is divided by the norm, could overflow.
+    A zero row stays zero and gets no gradient. A row with a norm below 1e-34 (1e-270 in float64) becomes zero and gets
+    no gradient either: the gradient is divided by the norm and could overflow.
     """
     x = full_precision(x)
     # The squares of very large or small rows would overflow or underflow: these rows are multiplied by a power of 2
-    # first. That is exact, and so is the factor 1 of all other rows.
-    _, bits = math.frexp(torch.finfo(x.dtype).max)  # 128 or 1024
-    limit = 2.0 ** (bits * 3 // 8)
+    # first, which is exact. The factor of all other rows is 1.
+    _, exponent = math.frexp(torch.finfo(x.dtype).max)  # 128 or 1024
+    limit = 2.0 ** (exponent * 3 // 8)
     norm = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True)  # [N,1]
-    scale = torch.ones_like(norm).masked_fill_(norm > limit, 2.0 ** -(bits * 5 // 8))
-    x = x * scale.masked_fill_(norm < 1 / limit, 2.0 ** (bits // 2))
+    scale = torch.ones_like(norm).masked_fill_(norm > limit, 2.0 ** -(exponent * 5 // 8))
+    x = x * scale.masked_fill_(norm < 1 / limit, 2.0 ** (exponent // 2))
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     positive = norm >= 0.5 / limit
     unit: Tensor = x * (positive / torch.where(positive, norm, 1))

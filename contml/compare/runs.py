@@ -102,7 +102,7 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
     for path in files:
         try:
             found = Evaluated.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, OSError):
             checkpoint = path.stem.partition("-")[2]
             command = f"contml evaluate {run.folder}{f' --checkpoint {checkpoint}' if checkpoint else ''}"
             reason = "cannot be read, or does not name split and checkpoint; write it again with"

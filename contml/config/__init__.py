@@ -185,7 +185,7 @@ def _choose(
     if found is not None:
         return name, found
     if section.contract is not None and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name):
-        return name, import_own(document, written, name, section.contract)
+        return name, import_user_code(document, written, name, section.contract)
     raise _unknown(document, written, table, name)
 
 
@@ -217,10 +217,10 @@ def check_name(document: Document, key: str, table: Collection[str]) -> None:
         raise _unknown(document, written, table, name)
 
 
-def import_own(document: Document, key: Key, name: str, contract: type) -> Constructor:
+def import_user_code(document: Document, key: Key, name: str, contract: type) -> Constructor:
     """Import the user's own code `module:Name` that a config names at `key`; it is not called.
 
-    The working directory is searched too, as the last one, so that it hides no other module.
+    The working directory is searched last, so that it hides no other module.
 
     Raises:
         InputError: the config may not import code, the import fails, or the object does not fit the contract: it must
@@ -244,15 +244,16 @@ def import_own(document: Document, key: Key, name: str, contract: type) -> Const
 
 
 def _fits(found: object, contract: type) -> bool:
-    """Whether this is a class of the contract, or a function annotated to return one."""
+    """Whether this is a class that fits the contract, or a function annotated to return one."""
     kind = inspect.signature(found, eval_str=True).return_annotation if inspect.isfunction(found) else found
     kind = get_origin(kind) or kind
     if not isinstance(kind, type):
         return False
     if not getattr(contract, "_is_protocol", False) or kind is contract:
         return issubclass(kind, contract)
-    methods = {name for name, value in vars(contract).items() if inspect.isfunction(value)} - {"__init__"}
-    return all(callable(getattr(kind, name, None)) for name in methods - {"__subclasshook__"})
+    # `issubclass` refuses protocols that have attributes, so the methods are compared.
+    methods = {name for name, value in vars(contract).items() if inspect.isfunction(value)}
+    return all(callable(getattr(kind, name, None)) for name in methods - {"__init__", "__subclasshook__"})
 
 
 def _checked(document: Document, key: Key, option: Option, value: Any) -> Any:

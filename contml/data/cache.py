@@ -156,7 +156,7 @@ class Cache:
     def _load(self) -> tuple[Index, int]:
         """Returns the index, and the number of images in the file of pixels, including replaced ones.
 
-        Damaged lines are left out, and those of pixels that are gone.
+        Omits damaged lines, and lines whose pixels are missing from the file.
         """
         for path in (self.index, self.pixels):
             if path.exists() and not path.is_file():

@@ -24,7 +24,7 @@ from contml.data.split import Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
-#: Further errors of a damaged file: of an archive, and of the header of an array.
+#: Errors of a damaged archive, and of a damaged header of an array.
 _DAMAGED = (NotImplementedError, zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
 #: How many times larger than the file its content may be.
 _RATIO = 100

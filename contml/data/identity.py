@@ -77,7 +77,7 @@ class DataRecord:
         if counts[0] != counts[1] or self.queries.keys() - self.names.keys():
             raise ValueError("its splits differ")
         if any(not 0 <= row < counts[0][split] for split, rows in self.queries.items() for row in rows):
-            raise ValueError("a query is no item")
+            raise ValueError("a query is not an item of its split")
         return self
 
     def changes(self, now: DataRecord) -> list[str]:
@@ -120,7 +120,7 @@ _KINDS = {"names": str, "labels": str, "queries": int}
 
 def _checked(part: Any, kind: type) -> dict[str, list[Any]]:
     if not isinstance(part, dict) or not all(isinstance(items, list) for items in part.values()):
-        raise ValueError("a part is no mapping of lists")
+        raise ValueError("a part is not a mapping of lists")
     if not all(type(item) is kind for items in part.values() for item in items):
         raise ValueError(f"an item is not of type {kind.__name__}")
     return part

@@ -224,7 +224,7 @@ class _Loader:
                 generator=torch.Generator(),  # otherwise every epoch would draw from the global generator
             )
 
-        # The workers ignore SIGTERM, by which Python ends them: without this, the process would wait for them forever.
+        # The workers ignore SIGTERM, with which Python ends them at exit: without this, it would wait for them forever.
         self._end = weakref.finalize(self, _end_workers, self._loader, os.getpid())
 
     def read(self, requests: Iterable[Request]) -> Iterator[Result | InputError]:
@@ -249,7 +249,7 @@ class _Requests(data.Sampler[Request]):
 
 
 def _end_workers(loader: data.DataLoader[Result | InputError], process: int) -> None:
-    # In a worker forked later, the garbage collector may call this: it would wait for seconds.
+    # The garbage collector may call this in a worker that was forked later. There it would wait for seconds.
     if loader._iterator is not None and os.getpid() == process:
         loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
         loader._iterator = None

@@ -1,4 +1,4 @@
-"""Loops of the exact search on the CPU: squared distances by subtraction, and the nearest of a block. By numba."""
+"""Loops of the exact search on the CPU, compiled by numba: squared distances by subtraction, and smallest entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from contml.distances._compiled import Floats, Ints, compiled
 
-#: Columns that are compared at once: only where one is near enough, each is looked at.
+#: Columns that are compared at once. They are read one by one only if one of them is among the smallest so far.
 _TOGETHER = 64
 
 
@@ -33,16 +33,16 @@ def subtracted(x: Floats, y: Floats, rows: Ints, cols: Ints, out: Floats) -> Non
 
 @compiled
 def keep_nearest(
-    products: Floats, size: Floats, first: int, count: int, near: Floats, ids: Ints, found: Ints, limit: Floats
+    products: Floats, size: Floats, first: int, count: int, near: Floats, ids: Ints, used: Ints, limit: Floats
 ) -> None:
-    """Add the columns of a block `[Q, C]` of products whose `size - 2 products` is below `limit` to the nearest so far.
+    """Add the columns of a block of products `[Q, C]` to the nearest so far, if `size - 2 products` is below `limit`.
 
     size `[C]`: squared norms of the columns, whose ids are first, first + 1, ...; near, ids `[Q, at least 2 count]`:
-    values and ids of which `found` `[Q]` are used; limit `[Q]`: the count-th smallest value so far.
+    values and ids, of which the first `used` `[Q]` are filled; limit `[Q]`: the count-th smallest value so far.
     """
     columns, room = products.shape[1], near.shape[1]
     for i in range(len(products)):
-        n, most = found[i], limit[i]
+        n, most = used[i], limit[i]
         for start in range(0, columns, _TOGETHER):
             row, squared = products[i, start : start + _TOGETHER], size[start : start + _TOGETHER]
             hits = np.int32(0)
@@ -58,7 +58,7 @@ def keep_nearest(
                     if n == room:
                         most = keep_smallest(near[i], ids[i], count)
                         n = count
-        found[i], limit[i] = n, most
+        used[i], limit[i] = n, most
 
 
 @compiled

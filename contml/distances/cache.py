@@ -4,7 +4,7 @@
     folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
 
 Files are written to a temporary name and moved, so an interrupted search leaves complete files only. They have
-checksums: what a damaged file held is computed again.
+checksums: the content of a damaged file is computed again.
 """
 
 from __future__ import annotations

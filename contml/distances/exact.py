@@ -19,7 +19,7 @@ from contml.distances._compiled import Floats, in_threads
 
 #: Bytes of differences at a time on a CUDA device.
 _BYTES = 512 << 20
-#: Differences of a thread, at least.
+#: The least number of differences per thread.
 _PER_THREAD = 1 << 18
 #: Rows compared with their neighbours at a time.
 _ROWS = 1 << 14

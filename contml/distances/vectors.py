@@ -1,10 +1,10 @@
 """The k nearest vectors by Euclidean distance, exactly: candidates are found in float32 and ranked in float64.
 
-Numbers, vectors of one dimension, are sorted instead: the candidates of a query are those beside it.
-
 Candidates come from matrix products. Every other vector is at least as far as the last candidate, except for float32
-rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters,
-ties), the query is compared with the whole gallery.
+rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters, ties), the query is compared
+with the whole gallery.
+
+Vectors of one dimension are sorted instead: the candidates of a query are the numbers next to it.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ def _nearest_numbers(
     memory: int,
     progress: Callable[[int], None] | None,
 ) -> Nearest:
-    """The result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64: sorted, the nearest are beside q."""
+    """The result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64, by sorting."""
     values, at = g.sort(stable=True)
     # Of equal numbers the first k + 1 are enough: one of them may be the query itself.
     kept = torch.arange(len(g), device=g.device) - torch.searchsorted(values, values) <= k
     values, at = values[kept], at[kept]
-    # On each side up to k - 1 nearer numbers, the query itself, k + 1 that tie at the last place, and one farther.
+    # On each side: up to k - 1 nearer numbers, the query itself, k + 1 that tie at the last place, and one beyond.
     side = 2 * k + 2
     width = min(2 * side, len(values))
     beside = torch.arange(width, device=g.device)
@@ -234,20 +234,20 @@ def _search_on_cpu(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Ten
         rows, columns = len(queries), min(_CPU_COLUMNS, len(gallery))
         near = np.empty((rows, 2 * count), np.float32)
         ids = np.empty((rows, 2 * count), np.int64)
-        found, limit = np.zeros(rows, np.int64), np.full(rows, np.inf, np.float32)
+        used, limit = np.zeros(rows, np.int64), np.full(rows, np.inf, np.float32)
         buffer = torch.empty(rows * columns)
 
         def work(start: int, step: int) -> None:
             part = slice(rows * start // step, rows * (start + 1) // step)
-            keep_nearest(block[part], sizes, first, count, near[part], ids[part], found[part], limit[part])
+            keep_nearest(block[part], sizes, first, count, near[part], ids[part], used[part], limit[part])
 
         for first in range(0, len(gallery), columns):
             items = gallery[first : first + columns]
             products = torch.mm(queries, items.T, out=buffer[: rows * len(items)].view(rows, -1))
             block, sizes = products.numpy(), size[first : first + columns].numpy()
             in_threads(work, products.numel() // _ENTRIES_PER_THREAD)
-        for row, used in enumerate(found.tolist()):
-            keep_smallest(near[row, :used], ids[row, :used], count)
+        for row, filled in enumerate(used.tolist()):
+            keep_smallest(near[row, :filled], ids[row, :filled], count)
         own = queries.square().sum(1, keepdim=True)
         return own + torch.from_numpy(near[:, :count]), torch.from_numpy(ids[:, :count])
 

@@ -115,7 +115,7 @@ def _check(
         given.append((as_embeddings("gallery", gallery), as_class_ids("gallery_classes", gallery_classes)))
     for name, (x, ids) in zip(("embeddings", "gallery"), given, strict=False):
         if len(ids) != len(x):
-            raise InputError(name, f"{len(x)} {name} with {len(ids)} classes", hint="give one class per item")
+            raise InputError(name, f"{len(x)} embeddings with {len(ids)} classes", hint="give one class per item")
         if x.shape[1] != given[0][0].shape[1]:
             got = f"{x.shape[1]} dimensions, the queries have {given[0][0].shape[1]}"
             raise InputError(name, got, "must be the same")

@@ -33,7 +33,7 @@ _ROUNDS = 64
 #: Entries of a `[points, centres]` block.
 _ENTRIES = 1 << 24
 #: The most restarts of k-means; fewer if that takes more than _DISTANCES distances per iteration. The clusters of one
-#: run may all change when an embedding is rounded in another way; means over many runs change little.
+#: run may all change when an embedding is rounded differently; means over many runs change little.
 _RESTARTS, _DISTANCES = 100, 10**7
 
 
@@ -147,11 +147,11 @@ def contingency(classes: Numbers, clusters: Numbers) -> tuple[Tensor, Tensor, Te
     """Sizes of the classes `[N]`, of the clusters `[N]`, and of the intersections that are not empty, in float64.
 
     Raises:
-        InputError: they are not whole numbers, there are none, or their numbers differ.
+        InputError: they are not whole numbers, there are none, or not as many of one as of the other.
     """
     ids = as_class_ids("classes", classes), as_class_ids("clusters", clusters)
     if len(ids[0]) != len(ids[1]) or not len(ids[0]):
-        raise InputError("clusters", f"{len(ids[1])} clusters of {len(ids[0])} classes", hint="give one per item")
+        raise InputError("clusters", f"{len(ids[1])} clusters for {len(ids[0])} classes", hint="give one per item")
     x, y = (torch.unique(each, return_inverse=True)[1] for each in ids)
     intersections = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
     return x.bincount().double(), y.bincount().double(), intersections.double()

@@ -1,4 +1,4 @@
-"""What the functions of an evaluation accept: tensors, NumPy arrays or lists; anything else is one clear error."""
+"""Input of the evaluation functions: tensors, NumPy arrays or lists. Anything else raises an InputError."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_class_ids(name: str, values: Numbers) -> Tensor:
     ids = as_numbers(name, values)
     if ids.ndim != 1 or (ids.is_floating_point() and ids.numel()):
         raise InputError(name, f"{ids.dtype} of shape {list(ids.shape)}", "must be one whole number per item")
-    return ids.cpu().long()  # torch compares no unsigned numbers of 16 bits and more
+    return ids.cpu().long()  # torch cannot compare uint16, uint32 and uint64
 
 
 def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
@@ -62,8 +62,12 @@ def as_numbers(name: str, values: Numbers) -> Tensor:
         InputError: they are not numbers in an array.
     """
     if not isinstance(values, Tensor):
+        if isinstance(values, list | tuple) and any(isinstance(value, Tensor) for value in values):
+            values = [value.tolist() if isinstance(value, Tensor) else value for value in values]
         try:
-            values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
+            array = np.asarray(values)
+            native = array.astype(array.dtype.newbyteorder("="), copy=False)
+            values = torch.from_numpy(np.require(native, requirements=["C", "W"]))
         except (TypeError, ValueError):
             allowed = "must be a tensor, a NumPy array or lists of numbers"
             raise InputError(name, f"a {type(values).__name__}, not an array of numbers", allowed) from None

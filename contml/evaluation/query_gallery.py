@@ -25,7 +25,7 @@ def search_device(device: torch.device | str) -> torch.device:
     return torch.device(device if torch.device(device).type == "cuda" else "cpu")
 
 
-class Best(NamedTuple):
+class Baselines(NamedTuple):
     """The oracle's ranking of some queries, and the expectation of a random one."""
 
     positions: Tensor  # [q,k]
@@ -82,7 +82,7 @@ class QueryGallery:
         return self.query_group[part, None] == self.gallery_group
 
     def parts(self, width: int, entries: int | None = None) -> Iterator[slice]:
-        """Parts of the queries whose blocks `[part, width]` have at most so many entries; default: as fit in memory."""
+        """Parts of queries whose blocks `[part, width]` hold at most `entries` entries. Default: what fits memory."""
         step = max(1, (entries or _ENTRIES) // width)
         for start in range(0, len(self.queries), step):
             yield slice(start, min(start + step, len(self.queries)))
@@ -100,8 +100,8 @@ class QueryGallery:
         values, order = values.sort(dim=1, stable=True)
         return Nearest(values[:, :places], positions.gather(1, order)[:, :places])
 
-    def best(self, part: slice, label_distances: Tensor, k: int) -> Best:
-        """The oracle's k first places for some queries, and the means over the items that each can find.
+    def baselines(self, part: slice, label_distances: Tensor, k: int) -> Baselines:
+        """The oracle's k first places for some queries, and the means over all items that each query can find.
 
         label_distances `[q, G]`, float32 on the CPU. Ties go to the lower position.
         """
@@ -118,7 +118,7 @@ class QueryGallery:
 
         in_threads(work, d.size // _ENTRIES_PER_THREAD)
         count, distance, gain = torch.from_numpy(sums)
-        return Best(torch.from_numpy(positions), torch.from_numpy(near), distance / count, gain / count)
+        return Baselines(torch.from_numpy(positions), torch.from_numpy(near), distance / count, gain / count)
 
     def tied_beyond(self, part: slice, found: Nearest) -> Iterator[tuple[Tensor, Tensor]]:
         """Gallery items that tie with the last place of the rankings `[q, D]` of some queries, but are not in them.

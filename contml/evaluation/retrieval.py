@@ -165,7 +165,7 @@ def _rank_graded(
     blocks: list[tuple[Tensor, ...]] = []
     for part in data.parts(len(g), _LABEL_DISTANCES):
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
-        found, best = Nearest(distances[part], positions[part]), data.best(part, d, k)
+        found, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
         for rows, tied in data.tied_beyond(part, found):
             sums = tied, d[rows] * tied, gains(d[rows]) * tied
@@ -175,7 +175,7 @@ def _rank_graded(
         expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
-        blocks.append((retrieved[:, :k], *expected, *best, pair_labels))
+        blocks.append((retrieved[:, :k], *expected, *baselines, pair_labels))
     return _Rankings(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from contml.config import Config, Document, Part, data_arguments, import_own, resolved, validate
+from contml.config import Config, Document, Part, data_arguments, import_user_code, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images
 from contml.data.carve import with_validation
@@ -84,7 +84,8 @@ class Experiment:
         part = self.config.parts["model"]
         backbone = str(part.options["backbone"])
         if ":" in backbone and not backbone.startswith("timm:"):
-            import_own(self.document, ("model", "backbone"), backbone, nn.Module)  # checked before the model calls it
+            # Checked here, before the model calls it.
+            import_user_code(self.document, ("model", "backbone"), backbone, nn.Module)
         torch.manual_seed(self.config.values["seed"])
         options = part.options if weights else {**part.options, "weights": "none"}
         model: EmbeddingModel = replace(part, options=options).build(feature_dim=task.train.feature_dim)

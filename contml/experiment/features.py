@@ -90,8 +90,9 @@ def _kept(path: Path, count: int) -> Floats | None:
         features = load_tensors(path)[0].get("features")
     except (FileNotFoundError, InputError):
         return None
-    fits = features is not None and features.dtype == torch.float32 and features.ndim == 2 and len(features) == count
-    return features.numpy() if fits and features is not None else None
+    if features is None or features.dtype != torch.float32 or features.ndim != 2 or len(features) != count:
+        return None
+    return features.numpy()
 
 
 def _key(experiment: Experiment, splits: Mapping[str, Split]) -> str:

@@ -107,7 +107,7 @@ def resume(
         trainer = experiment.build_trainer(task, run, weights=not state.exists())
         try:
             trainer.resume()
-        except InputError:
+        except (InputError, torch.OutOfMemoryError):
             raise
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
             hint = "restore it, or start a new run"

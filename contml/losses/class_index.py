@@ -30,7 +30,7 @@ class ClassIndex(nn.Module):
         super().__init__()
         check_at_least(1, num_classes=num_classes)
         ids = torch.arange(num_classes) if class_ids is None else torch.as_tensor(class_ids)
-        different = len(set(ids.flatten().tolist()))  # torch.unique has no uint16, uint32 and uint64
+        different = len(set(ids.flatten().tolist()))  # torch.unique does not support uint16, uint32 and uint64
         if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or different != num_classes:
             got = f"{ids.dtype} {list(ids.shape)} with {different} different values"
             raise InputError("class_ids", got, f"must be {num_classes} distinct whole numbers, one per class")

@@ -172,7 +172,7 @@ class PairLoss(nn.Module):
         total = (values / torch.where(counts > 0, counts, 1)).sum()
         penalty = self.penalty(comparison)
         total = total if penalty is None else total + penalty
-        # A pair that is left out would hide its NaN.
+        # A NaN in a pair that does not count would be lost.
         checked = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
         return total + nan_unless_finite(checked).to(total)
 
@@ -214,7 +214,7 @@ class PairLoss(nn.Module):
 
     @property
     def compared_by(self) -> Distance:
-        """What gives the scores from the vectors of a comparison: the cosine of unit vectors is their dot product."""
+        """The distance that gives the scores of a comparison: the cosine of unit vectors is their dot product."""
         return "dot" if self.distance == "cosine" else self.distance
 
     def rows_of_a_block(self, comparison: Comparison) -> int:

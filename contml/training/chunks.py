@@ -5,7 +5,7 @@
     3. In the backward pass, embed each chunk again with its graph, and let the gradients of its embeddings flow back.
 
 Gao, Zhang, Han, Callan: "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021. The
-second pass is that of `torch.utils.checkpoint`: it repeats the random numbers of the first, and here also its buffers.
+second pass is that of `torch.utils.checkpoint`: it repeats the random numbers of the first, and here also the buffers.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def embed_in_chunks(model: nn.Module, size: int | None) -> Iterator[None]:
         yield
     finally:
         del bare.forward
-        if own is not None:  # such as that of a precision
+        if own is not None:  # such as the wrapper of mixed precision
             bare.forward = own
 
 
 def _same_buffers(model: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of the two passes of a chunk: the second starts with the buffers of the first and leaves no trace."""
+    """Contexts of the two passes of a chunk: the second starts with the same buffers, and restores them."""
     buffers = list(model.buffers())
     start: list[Tensor] = []
 

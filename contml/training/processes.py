@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
 
 #: Words of the errors that PyTorch's backends raise when another process is gone.
-_LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
+_LOST = ("connection closed", "connection reset", "broken pipe", "remote process exited", "socket timeout")
 
 
 def world() -> tuple[int, int]:
@@ -30,7 +30,7 @@ def any_process(*flags: bool, device: torch.device) -> list[bool]:
     return [bool(value) for value in values]
 
 
-def other_process(what: str) -> InputError:
+def other_process_error(what: str) -> InputError:
     """The error of a process that cannot go on because of another one."""
     hint = "see its message; --resume continues from the last checkpoint"
     return InputError("training", f"another process {what}", hint=hint)
@@ -43,7 +43,7 @@ def connected() -> Iterator[None]:
         yield
     except RuntimeError as error:
         if world()[1] > 1 and any(word in str(error).lower() for word in _LOST):
-            raise other_process("ended") from None
+            raise other_process_error(f"ended ({one_line(error)})") from None
         raise
 
 

@@ -29,7 +29,7 @@ from contml.runs import Run
 from contml.training.checkpoint import load_state, load_weights, save_state, save_weights
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
-from contml.training.processes import any_process, connected, gather_rows, other_process, world
+from contml.training.processes import any_process, connected, gather_rows, other_process_error, world
 from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups
 from contml.training.step import TrainingStep
@@ -315,7 +315,7 @@ class Trainer:
         if error is not None:
             raise error
         if failed:
-            raise other_process("failed")
+            raise other_process_error("failed")
 
     def _save_together(self) -> None:
         """Save, and stop if a process has received a signal."""

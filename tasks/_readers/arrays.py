@@ -13,7 +13,7 @@ from contml._support.errors import one_line
 
 from .folders import no_such_file
 
-#: Bytes that the arrays of a file may unpack to: the joints of a million people have 300 MB.
+#: Bytes that the arrays of a file may unpack to: the joints of a million people take 300 MB.
 MOST_BYTES = 1 << 29
 
 

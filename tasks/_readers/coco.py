@@ -8,11 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from contml import InputError
 
+from .images import MOST_PIXELS
 from .text import read_json
-
-#: The largest width or height of an image.
-_MOST_PIXELS = 1_000_000
-
 
 #: What a field of an entry may be.
 Field: TypeAlias = Literal["id", "text", "size", "any"]
@@ -26,7 +23,7 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
         path: the file.
         option: the task's option that names the file.
         kind: the kind of annotation file: "captions" for captions_*.json.
-        fields: the lists that the file must have, and the fields that their entries must have.
+        fields: the lists that the file must have, and the fields of their entries with what each may be.
 
     Raises:
         InputError: no such file, a file of another kind, or an annotation id appears twice.
@@ -57,7 +54,7 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
 
 def _fits(value: Any, form: Field) -> bool:
     if form == "size":
-        return isinstance(value, int | float) and 1 <= value <= _MOST_PIXELS
+        return isinstance(value, int | float) and 1 <= value <= MOST_PIXELS
     return form == "any" or isinstance(value, str) or (form == "id" and type(value) is int)
 
 

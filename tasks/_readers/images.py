@@ -1,4 +1,4 @@
-"""Image files that may be broken, or declare more pixels than fit in memory."""
+"""Opens image files, which may be broken or declare more pixels than fit in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from PIL import Image
 from contml import InputError
 from contml._support.errors import one_line
 
+#: The largest width or height of an image that annotations may declare.
+MOST_PIXELS = 1_000_000
+
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[Image.Image]:
-    """An image file. All errors of opening and decoding it are OSErrors, also more than 89 million pixels.
+    """An image file. Every error of opening or decoding it is raised as an OSError.
 
-    That is Pillow's limit (`PIL.Image.MAX_IMAGE_PIXELS`); photographs have up to 50 million.
+    So is an image of more than 89 million pixels, Pillow's limit (`PIL.Image.MAX_IMAGE_PIXELS`).
     """
     try:
         with warnings.catch_warnings():

@@ -20,7 +20,7 @@ def read_mat(path: Path, option: str = "") -> dict[str, np.ndarray[Any, Any]]:
     """The variables of a MATLAB file; `option` is the task's option that names the file.
 
     Raises:
-        InputError: no such file, damaged, or larger than any published file by far.
+        InputError: no such file, damaged, or much larger than any published file.
     """
     from scipy.io import loadmat
     from scipy.io.matlab import matfile_version

@@ -1,6 +1,6 @@
-"""Whether a MATLAB 5 file is whole and small enough, checked before scipy reads it.
+"""Checks that a MATLAB 5 file is complete and small enough, before scipy reads it.
 
-scipy ends the process on some damaged files, and reads whatever compressed data unpack to. A variable is an element
+On some damaged files scipy crashes the process, and it unpacks compressed data of any size. A variable is an element
 
     kind (uint32), bytes (uint32), data; or, if it has up to 4 bytes, bytes and kind in one uint32, data in the next
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 #: Bytes that the variables of a file may unpack to, and that they may take in memory. The largest published file, that
 #: of MPII Human Pose, unpacks to about 130 MB, which take 320 MB.
 MOST_BYTES, MOST_MEMORY = 512 << 20, 1 << 30
-#: Memory of a matrix beside its numbers.
+#: Bytes of memory that a matrix takes besides its numbers.
 _PER_MATRIX = 128
 #: Published files nest matrices eight deep; scipy reads them by recursion.
 _MOST_LEVELS = 100
@@ -82,7 +82,7 @@ class _Walk:
         self._number = struct.Struct(f"{order}14I")
 
     def is_supported(self) -> bool:
-        """Check the variable; False if it is of a class that no reader wants."""
+        """Check the variable; False if it is of a class that no reader uses."""
         left = [1]  # matrices to read at each level
         while left:
             left[-1] -= self._single_numbers(left[-1])
@@ -104,7 +104,7 @@ class _Walk:
         return True
 
     def _single_numbers(self, most: int) -> int:
-        """Go over up to `most` matrices of one number, and return how many; fast, since MPII has two millions."""
+        """Go over up to `most` matrices of one number, and return how many. Fast: MPII has two million of them."""
         place, last, unpack = self.place, len(self.content) - self._number.size - 8, self._number.unpack_from
         count = 0
         while count < most and place <= last:

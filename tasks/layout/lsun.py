@@ -15,6 +15,7 @@ from contml.data import ImageFile, Split, Task, check_queries
 from contml.data.renderers.label_maps import shrink
 
 from .._readers.folders import Files, Missing, data_folder, refuse_absent
+from .._readers.images import MOST_PIXELS
 from .._readers.label_maps import Array, as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
 from .split import make_split
@@ -30,8 +31,6 @@ class _Part(NamedTuple):
 
 
 _TRAINING, _VALIDATION = _Part("training", "train", 4000), _Part("validation", "val", 394)
-#: The largest width or height of an image.
-_MOST_PIXELS = 1_000_000
 #: Surface ids are 1 to 5; 0 is unknown.
 _CLASSES, _UNKNOWN = 6, 0
 #: An annotation is excluded if its map and its corner points agree on less than this share of the picture.
@@ -215,7 +214,7 @@ def _record(path: Path, row: int, record: Any, need_points: bool) -> _Record:
         raise InputError(where, got, f"must be {count} points x, y for type {kind}")
     resolution = np.asarray(record["resolution"]).ravel()
     is_pair = resolution.shape == (2,) and resolution.dtype.kind in "uif"
-    if not is_pair or not ((resolution >= 1) & (resolution <= _MOST_PIXELS)).all():
+    if not is_pair or not ((resolution >= 1) & (resolution <= MOST_PIXELS)).all():
         raise InputError(where, f"'resolution' is {resolution.tolist()}", "must be height and width")
     height, width = (int(length) for length in resolution)
     return _Record(name, kind, _Corners(kind, points.astype(np.float64), (height, width)))

@@ -17,7 +17,7 @@ from .._readers.text import as_value
 
 #: Words for a missing number.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
-# A digit can be matched in one way only, as it is in all patterns: else a long cell takes quadratic time.
+# In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BETWEEN = re.compile(r"[\s;,|]+")

@@ -49,7 +49,7 @@ _CLASS_NAMES = re.compile(
     r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item)(?:[\W_]?id)?", re.I
 )
 _ROW_NUMBER_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
-# "lon" after the first "lat": to look after each would take quadratic time.
+# "lon" is searched after the first "lat" only: after each "lat", it would take quadratic time.
 _GEO_NAMES = re.compile(r".*(?:place|coord|gps|location|position).*|(?:(?!lat).)*+lat.*lon.*", re.I)
 _IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I)
 _MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I)

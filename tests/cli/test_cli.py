@@ -13,7 +13,7 @@ import pytest
 import yaml
 from support.miniature import TINY
 from support.pose_sets import pose_files
-from support.processes import heed_ctrl_c
+from support.processes import restore_ctrl_c
 
 OWN = [
     "task=pose/files",
@@ -324,7 +324,7 @@ def test_ctrl_c_saves_and_reports_how_to_continue(tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_ctrl_c,
+        preexec_fn=restore_ctrl_c,
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list(tmp_path.glob("runs/*/*/*/checkpoints/state.safetensors")):

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
 from support.miniature import augmented
-from support.processes import heed_ctrl_c, script_environment
+from support.processes import restore_ctrl_c, script_environment
 from support.refusals import refuses
 
 from contml import VectorLabels
@@ -453,7 +453,7 @@ def test_ctrl_c_prints_no_tracebacks(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=heed_ctrl_c,
+        preexec_fn=restore_ctrl_c,
         env=script_environment(),
     )
     assert process.stdout

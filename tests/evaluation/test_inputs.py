@@ -117,8 +117,8 @@ NAN[4, 1] = torch.nan
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
         (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings with 5 classes")),
         (lambda: recall_at_k(X, CLASSES, gallery=X[:, :2], gallery_classes=CLASSES), ("gallery", "2 dimensions")),
-        (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 clusters of 12 classes")),
-        (lambda: normalized_mutual_information([], []), ("clusters", "0 clusters of 0")),
+        (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 clusters for 12 classes")),
+        (lambda: normalized_mutual_information([], []), ("clusters", "0 clusters for 0")),
         (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], 1), ("distances", "list")),
         (lambda: paired_interval([], []), ("b", "[0]")),
         (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
@@ -127,3 +127,10 @@ NAN[4, 1] = torch.nan
 def test_bad_input_is_one_error(call, fields):
     with refuses(*fields):
         call()
+
+
+def test_lists_of_tensors_and_other_byte_orders():
+    g = torch.eye(3, requires_grad=True)
+    expected = recall_at_k(g.detach(), [0, 0, 1])
+    assert recall_at_k([g[0], g[1], g[2]], [0, 0, 1]) == expected
+    assert recall_at_k(np.eye(3, dtype=">f4"), [0, 0, 1]) == expected

@@ -288,3 +288,8 @@ def test_an_option_that_is_not_finite_is_refused(part, option, bad):
     data = {key: DATA[key] for key in data_arguments(part) if key in DATA}
     with refuses(option, got=str(bad), allowed="must be"):
         part(**data, **{option: bad})
+
+
+def test_large_half_precision_is_finite():
+    embeddings = torch.full((4, 3), 40_000.0, dtype=torch.float16)
+    assert LOSSES["contrastive"]()(embeddings, torch.tensor([0, 0, 1, 1])).isfinite()

@@ -17,8 +17,8 @@ def script_environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
-def heed_ctrl_c() -> None:
-    """In a new process: SIGINT has its default action, also if this one was started in the background, ignoring it."""
+def restore_ctrl_c() -> None:
+    """Sets the default action of SIGINT in a new process: a shell may have started this one with SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -21,7 +21,6 @@ from contml.training.chunks import embed_in_chunks
 
 ITEMS, CHUNKS = 16, 8
 GRADED = [name for name, loss in LOSSES.items() if loss.requires in ("any", "graded")]
-MEMORY = [name for name in LOSSES if name not in ("cross_entropy",)]
 
 
 def images(seed=0):

@@ -154,7 +154,6 @@ def sends_at(trainer, step, number, times=1):
 GROUP = """
 import sys
 from pathlib import Path
-from support.interruptions import kills, signals
 from support.miniature import *
 from contml.runs import Run
 from contml.training import Interrupted
@@ -208,7 +207,6 @@ def test_kills(tmp_path):
 DURING = """
 import os, signal, sys
 import torch.distributed as dist
-from support.interruptions import kills, signals
 from support.miniature import *
 from contml.training import Interrupted
 trainer, reduce, calls = small_trainer(), dist.all_reduce, 0
@@ -239,7 +237,6 @@ def test_a_signal_while_the_processes_agree_stops_both_after_the_same_step(rank)
 
 FAILS = """
 import os, sys
-from support.interruptions import kills, signals
 from support.miniature import *
 from contml import InputError
 split = squares(broken=(3,) if sys.argv[1] == "image" and os.environ["RANK"] == "1" else ())
