@@ -162,7 +162,9 @@ def _rank_graded(
     places = min(k + 1, len(g))
     nearest = [data.nearest(part, places) for part in data.parts(places)]
     distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
-    blocks: list[tuple[Tensor, ...]] = []
+    # Results are written in place: small ones kept between the blocks would fragment the memory of these.
+    by_query: list[Tensor] = []  # each [Q,...]
+    pair_labels = torch.empty(len(pairs[0]))
     for part in data.parts(len(g), _LABEL_DISTANCES):
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
         found, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
@@ -174,9 +176,12 @@ def _rank_graded(
         retrieved = d.gather(1, found.positions)
         expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
-        pair_labels = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
-        blocks.append((retrieved[:, :k], *expected, *baselines, pair_labels))
-    return _Rankings(positions[:, :k], *(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+        pair_labels[low:high] = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
+        block = (retrieved[:, :k], *expected, *baselines)
+        by_query = by_query or [x.new_empty(len(q), *x.shape[1:]) for x in block]
+        for whole, values in zip(by_query, block, strict=True):
+            whole[part] = values
+    return _Rankings._make([positions[:, :k], *by_query, pair_labels])
 
 
 def _graded_curves(found: _Rankings) -> dict[str, Curve]:
