@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.refusals import refuses
 
 from contml._support.text import number, percent
 from contml.data import Pixels, Split
