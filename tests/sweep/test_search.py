@@ -253,8 +253,11 @@ def test_a_file_of_another_sweep_is_refused(trainings, tries, overrides, options
 
 def test_changed_data_are_refused(trainings, monkeypatch):
     run([MARGINS])
-    task = sweeps.task()
-    monkeypatch.setattr(sweeps, "task", lambda own_val=False: contml.data.Task(sweeps.squares(99), task.test))
+
+    def changed(own_val: bool = False) -> contml.data.Task:
+        return contml.data.Task(sweeps.squares(99), sweeps.squares(12, seed=1))
+
+    monkeypatch.setattr(sweeps, "task", changed)
     with refuses("runs/own/sweep/trials.jsonl", "data: "):
         run([MARGINS])
 
