@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from contml._support.errors import InputError
-from contml._support.files import read_bytes, remove_temporaries, unwritable, write
+from contml._support.files import append_line, locked, read_bytes, remove_temporaries, write
 
 #: Keys of a config that say where files are and how they are read, not what they hold: another value is the same run.
 PLACES = frozenset(
@@ -86,16 +82,7 @@ class Run:
         Raises:
             InputError: another process trains it, or the folder cannot be written.
         """
-        try:
-            # filelock closes it in forked worker processes: they would keep it after this process is killed.
-            lock = FileLock(self.folder / ".lock", timeout=0).acquire()
-        except Timeout:
-            got, hint = "another process is training this run", "wait for it, or stop it"
-            raise InputError(str(self.folder), got, hint=hint) from None
-        except (OSError, NotImplementedError) as error:
-            got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
-            raise InputError(str(self.folder), got, hint="copy it to a folder that can be written") from None
-        with lock:
+        with locked(self.folder, "another process is training this run", "wait for it, or stop it"):
             if self.checkpoints.is_dir():
                 remove_temporaries(self.checkpoints)  # only the process that holds the lock writes there
             yield
@@ -104,19 +91,14 @@ class Run:
         """Appends a row to the metrics.
 
         Raises:
-            InputError: it cannot be written, as on a full disk; the rows before it stay.
+            InputError: a value is not a number, or the file cannot be written, as on a full disk; the rows before it
+                stay.
         """
         # JSON has no NaN and no infinity: they become null.
-        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        try:
-            with self.metrics.open("a+b") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-                if file.read(1) not in (b"", b"\n"):  # a crash cut the last line short
-                    file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
-                file.write(json.dumps(plain).encode() + b"\n")
-        except OSError as error:
-            raise unwritable(self.metrics, error) from None
+        plain = {k: None if isinstance(v, float) and not _fits(k, v) else v for k, v in row.items()}
+        if invalid := [key for key, value in plain.items() if not _fits(key, value)]:
+            raise InputError(f"metric {invalid[0]}", repr(plain[invalid[0]]), "must be a number")
+        append_line(self.metrics, json.dumps(plain).encode())
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of the metrics, without a last line that a crash cut short.

@@ -12,7 +12,7 @@ import torch
 from contml._support.errors import InputError
 from contml._support.options import options_of
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
 from contml.labels.base import LabelSpace
 
 #: Separate streams of random numbers for the order of an epoch and for filling a batch.
@@ -124,7 +124,7 @@ class DenseSampler(BatchSampler):
         quiet: bool = True,
     ) -> None:
         super().__init__(len(labels), batch_size, seed)
-        check_at_least(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
+        check_whole(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
         needed = anchors_per_batch * (1 + neighbours)
         if needed > batch_size:
             allowed = f"must be at least {needed}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
@@ -172,7 +172,7 @@ class ClassSampler(BatchSampler):
     def __init__(
         self, classes: int = 30, instances: int = 5, batches: int | None = None, *, labels: LabelSpace, seed: int = 0
     ) -> None:
-        check_at_least(1, classes=classes, instances=instances)
+        check_whole(1, classes=classes, instances=instances)
         super().__init__(len(labels), classes * instances, seed)
         ids = labels.class_ids
         if ids is None:
@@ -204,7 +204,7 @@ class ClassSampler(BatchSampler):
 
 def _checked_batches(batches: int | None) -> int | None:
     if batches is not None:
-        check_at_least(1, batches=batches)
+        check_whole(1, batches=batches)
     return batches
 
 

@@ -101,6 +101,16 @@ def test_any_step_of_writing_may_fail(tmp_path, monkeypatch, call):
     assert [*tmp_path.iterdir()] == [path]
 
 
+def test_an_error_of_another_file_names_that_file(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write(tmp_path / "a.txt", lambda _: (tmp_path / "absent.txt").read_bytes())
+    assert caught.value.filename == str(tmp_path / "absent.txt")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with refuses(str(tmp_path / "file/a.txt"), "cannot be written"):
+        write(tmp_path / "file/a.txt", Path.touch)
+
+
 def test_names_of_temporary_files_are_not_predictable(tmp_path):
     names = set()
     for _ in range(20):
@@ -195,8 +205,8 @@ def test_damaged_tensors_are_refused(tmp_path, monkeypatch):
         else:  # a change of the white space of the header
             assert found == values
             assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
-    for path in (tmp_path, Path("/dev/zero")):
-        with refuses(str(path), got="not a regular file"):
+    for path, got in ((tmp_path, "a folder"), (Path("/dev/zero"), "not a regular file")):
+        with refuses(str(path), got=got, allowed="must be a file"):
             load_tensors(path)
 
 
@@ -221,6 +231,9 @@ def test_a_damaged_record_of_the_data_is_refused(tmp_path, monkeypatch):
         "null",
         "{}",
         '{"names": [], "labels": [], "queries": []}',
+        '{"names": {}, "labels": {}, "queries": {}}',
+        '{"names": {"test": ["a"]}, "labels": {"test": ["1"]}, "queries": {}}',
+        '{"names": {"train": ["a"], "b": []}, "labels": {"train": ["1"], "b": []}, "queries": {}}',
         '{"names": {"train": "ab"}, "labels": {"train": "ab"}, "queries": {}}',
         '{"names": {"train": [1]}, "labels": {"train": ["1"]}, "queries": {}}',
         '{"names": {"train": ["a"]}, "labels": {"train": []}, "queries": {}}',

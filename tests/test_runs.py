@@ -110,6 +110,15 @@ def test_a_last_line_cut_short_is_left_out(tmp_path, cut):
     assert [row["step"] for row in run.rows()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("value", ["text", [1.0], 10**400])
+def test_a_value_that_is_no_number_is_refused_before_it_is_written(tmp_path, value):
+    run = create(tmp_path, "pose/small")
+    run.log({"step": 1, "loss": 1e300})  # read as null, like an infinite one
+    with refuses("metric loss", allowed="number"):
+        run.log({"step": 2, "loss": value})
+    assert run.rows() == [{"step": 1, "loss": None}]
+
+
 def test_a_row_logged_after_a_cut_line_is_kept(tmp_path):
     run = logged(tmp_path)
     run.metrics.write_bytes(run.metrics.read_bytes()[:-10])

@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from contml._support.errors import InputError, one_line
 
 #: Names of temporary files: 16 random digits, and the suffix of the file.
 _TEMPORARY = re.compile(r"\.contml-[0-9a-f]{16}(\.[^/]*)?")
-#: A temporary file that did not change for so many seconds is taken for one of a process that has ended.
+#: Seconds without a change after which the process that wrote a temporary file is assumed to have ended.
 _STALE = 3600.0
 
 
@@ -47,6 +49,8 @@ def atomic(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
+        if error.filename is not None and Path(error.filename) not in (temporary, *path.parents):
+            raise  # the block read or wrote another file
         raise unwritable(path, error) from None
     finally:
         with suppress(OSError):
@@ -70,6 +74,46 @@ def remove_temporaries(folder: Path, age: float = 0.0) -> None:
             with suppress(OSError):  # another process removed it, or it belongs to another user
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime >= age:
                     Path(entry.path).unlink()
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Appends a line to a file of lines, after it removed a last line that a crash cut short.
+
+    Raises:
+        InputError: it cannot be written, as on a full disk; the lines before it stay.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            if file.read(1) not in (b"", b"\n"):
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+@contextmanager
+def locked(folder: Path, busy: str, hint: str) -> Iterator[None]:
+    """Holds the lock of a folder; it is also freed if this process is killed.
+
+    Raises:
+        InputError: another process holds it, which `busy` says, with `hint`; or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # filelock closes it in forked worker processes: they would keep it after this process is killed.
+        lock = FileLock(folder / ".lock", timeout=0).acquire()
+    except Timeout:
+        raise InputError(str(folder), busy, hint=hint) from None
+    except (OSError, NotImplementedError) as error:
+        got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
+        raise InputError(str(folder), got, hint="copy it to a folder that can be written") from None
+    with lock:
+        yield
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

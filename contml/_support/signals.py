@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-#: A second SIGINT stops at once if it comes more than so many seconds after the first: launchers of several processes
-#: may send the first one twice.
+#: Seconds after the first SIGINT from which a second one stops at once: launchers of several processes may send the
+#: first one twice.
 _REPEATED = 1.0
 
 

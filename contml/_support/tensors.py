@@ -64,14 +64,16 @@ def load_values(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    if path.exists() and not path.is_file():
+        raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
     try:
-        if path.exists() and not path.is_file():
-            raise OSError("not a regular file")
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InputError(str(path), f"damaged or cut short ({one_line(error)})") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,6 +35,13 @@ def check_at_least(least: float, **numbers: float) -> None:
     for name, value in numbers.items():
         if not least <= value < math.inf:
             raise InputError(name, str(value), f"must be {_finite(value)}at least {least}")
+
+
+def check_whole(least: int, **numbers: object) -> None:
+    """Checks that each number is a whole number of at least `least`."""
+    for name, value in numbers.items():
+        if not isinstance(value, Integral) or value < least:
+            raise InputError(name, str(value), f"must be a whole number of at least {least}")
 
 
 def _finite(value: float) -> str:

@@ -60,7 +60,7 @@ DecodedImages = Annotated[
 AcceptChanges = Annotated[
     bool,
     typer.Option(
-        help="Evaluate data that changed since the run began: its items that are left, with their labels of today."
+        help="Evaluate data that changed since the run began: its items that are left, with their current labels."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

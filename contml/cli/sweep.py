@@ -85,7 +85,7 @@ def sweep(
             on_line=lambda line: echo(line, err=True),
         )
     except KeyboardInterrupt:
-        echo("contml: stopped; the same command goes on with this sweep", err=True)
+        echo("contml: stopped; the same command continues this sweep", err=True)
         raise typer.Exit(130) from None
     if as_json:
         echo(json.dumps(found.as_data()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,14 +94,14 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
         return
     # A folder that holds only the result does not record how many epochs are done.
     if (run.metrics.exists() or not files) and done < total and not stopped:
-        yield f"not finished, {round(done, 1):g} of {total} epochs; go on with: contml train --resume {run.folder}"
+        yield f"not finished, {round(done, 1):g} of {total} epochs; continue with: contml train --resume {run.folder}"
         return
     if not files:
         yield f"finished, but not evaluated; run: contml evaluate {run.folder}"
     for path in files:
         try:
-            found = Evaluated.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecursionError, OSError):
+            found = Evaluated.read(path)
+        except InputError:
             checkpoint = path.stem.partition("-")[2]
             command = f"contml evaluate {run.folder}{f' --checkpoint {checkpoint}' if checkpoint else ''}"
             reason = "cannot be read, or does not name split and checkpoint; write it again with"

@@ -249,7 +249,9 @@ def _fits(found: object, contract: type) -> bool:
     kind = get_origin(kind) or kind
     if not isinstance(kind, type):
         return False
-    if not getattr(contract, "_is_protocol", False) or kind is contract:
+    if kind is contract:
+        return True
+    if not getattr(contract, "_is_protocol", False):
         return issubclass(kind, contract)
     # `issubclass` refuses protocols that have attributes, so the methods are compared.
     methods = {name for name, value in vars(contract).items() if inspect.isfunction(value)}

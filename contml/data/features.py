@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import tokenize
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from contml._support.arrays import read_arrays
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic
 from contml.data.sources import Vector
@@ -24,10 +24,10 @@ from contml.data.split import Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
-#: Errors of a damaged archive, and of a damaged header of an array.
-_DAMAGED = (NotImplementedError, zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
-#: How many times larger than the file its content may be.
-_RATIO = 100
+#: Errors of a damaged header of an array, and of Parquet types that numpy cannot hold.
+_DAMAGED = (NotImplementedError, SyntaxError, tokenize.TokenError)
+#: A .npz file may unpack to this many times its size, and 1 MB more.
+_UNPACKED = 100
 #: The suffixes of a file of features.
 FORMATS = (".npz", ".npy", ".parquet")
 
@@ -43,10 +43,12 @@ def check_format(path: Path) -> None:
     """Checks the suffix of a file of features.
 
     Raises:
-        InputError: it is not one of `FORMATS`.
+        InputError: it is not one of `FORMATS`, or needs pyarrow, which is not installed.
     """
     if path.suffix not in FORMATS:
         raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {', '.join(FORMATS)}")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(str(path), "Parquet needs pyarrow", hint='pip install "contml[table]"')
 
 
 def write_features(path: Path, names: Sequence[str], splits: Sequence[str], values: Floats) -> None:
@@ -75,10 +77,10 @@ def read_features(path: Path) -> Features:
     file = str(path)
     try:
         names, values = _read(path)
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(file, "no such file", hint="'contml features' writes one") from None
-    except ImportError:
-        raise InputError(file, "Parquet needs pyarrow", hint='pip install "contml[table]"') from None
     except (LookupError, ValueError, ArithmeticError, OSError, EOFError, MemoryError, *_DAMAGED) as error:
         raise InputError(file, f"not a file of features ({one_line(error)})") from None
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
@@ -96,22 +98,12 @@ def _read(path: Path) -> tuple[list[str] | None, np.ndarray[Any, Any]]:
     if path.suffix == ".npy":
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
-        _check_unpacked_size(path)
-        with np.load(path, allow_pickle=False) as found:
-            return [str(name) for name in found["names"]], found["features"]
+        found = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
+        return [str(name) for name in found["names"]], found["features"]
     from pyarrow import parquet
 
     table = parquet.read_table(path)
     return [str(name) for name in table["name"].to_pylist()], np.array(table["features"].to_pylist())
-
-
-def _check_unpacked_size(path: Path) -> None:
-    """Refuses a small file that would fill the memory."""
-    size, limit = path.stat().st_size, 1 << 20
-    with zipfile.ZipFile(path) as archive:
-        unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > limit + _RATIO * size:
-        raise ValueError(f"{size:,} bytes would be unpacked to {unpacked:,}")
 
 
 def with_features(task: Task, path: Path) -> Task:

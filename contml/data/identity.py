@@ -73,6 +73,8 @@ class DataRecord:
             raise InputError(str(path), got, hint="copy it from a backup") from None
 
     def _consistent(self) -> DataRecord:
+        if "train" not in self.names or self.names.keys() - SPLIT_TITLES.keys():
+            raise ValueError("its splits are not train, val and test")
         counts = [{split: len(items) for split, items in part.items()} for part in (self.names, self.labels)]
         if counts[0] != counts[1] or self.queries.keys() - self.names.keys():
             raise ValueError("its splits differ")
@@ -109,7 +111,7 @@ class DataRecord:
         return found
 
     def rows(self, split: str, now: DataRecord) -> list[int]:
-        """The rows of today's split that hold the saved items, in the saved order, without items that are gone."""
+        """The rows of the current split that hold the saved items, in the saved order, without items that are gone."""
         row_of = {name: row for row, name in enumerate(now.names.get(split, ()))}
         return [row_of[name] for name in self.names.get(split, ()) if name in row_of]
 

@@ -21,7 +21,7 @@ from torch.utils import data
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
 from contml._support.signals import ignore_in_worker
-from contml._support.validation import as_rows, check_at_least, check_choice
+from contml._support.validation import as_rows, check_at_least, check_choice, check_whole
 from contml.contracts import Rows, Sampler
 from contml.data.batch import Batch, Decoder, Flip, Request, Result
 from contml.data.cache import CHUNK, Cache, CachedImages, CacheReport
@@ -98,7 +98,7 @@ class Images:
 
     def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
         """Yields centre crops of these rows of a split, in order; `step` is the number of the batch."""
-        check_at_least(1, batch_size=batch_size)
+        check_whole(1, batch_size=batch_size)
         wanted: list[int] = as_rows(rows, len(split)).tolist()
         chunks = (wanted[first : first + batch_size] for first in range(0, len(wanted), batch_size))
         requests = (Request(step, chunk, 0, None) for step, chunk in enumerate(chunks))
@@ -141,15 +141,16 @@ class Images:
                 raise _broken_error(*broken[0])  # now, not in the middle of an epoch
         return self._cached[id(split)][1]
 
-    def check(self, split: Split) -> None:
-        """Decodes every image of a split that will be needed at the end of a training, if broken images are errors.
+    def check(self, split: Split, rows: range) -> None:
+        """Decodes the images of some rows that will be needed at the end of a training, if broken images are errors.
 
         Raises:
             InputError: an image is broken.
         """
-        needed = self.broken == "fail" and self.cache is None and split.stamp(0) is not None
-        if needed and (broken := self.fill(split).broken):
-            raise _broken_error(*broken[0])
+        if self.broken == "fail" and self.cache is None and rows and split.stamp(0) is not None:
+            broken = self.fill(split.subset(rows)).broken
+            if broken:
+                raise _broken_error(*broken[0])
 
     def close(self) -> None:
         """Ends the worker processes; a later batch starts new ones."""

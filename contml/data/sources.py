@@ -7,6 +7,7 @@ without decoding them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,13 +56,19 @@ class ImageSource(Protocol):
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Image.Image]:
-    """Opens an image file; errors of decoding become an OSError."""
+def opened(file: Path) -> Iterator[Image.Image]:
+    """Opens an image file. Every error of opening or decoding it is raised as an OSError.
+
+    So is an image of more than 89 million pixels, Pillow's limit (`PIL.Image.MAX_IMAGE_PIXELS`).
+    """
     try:
-        with Image.open(file) as picture:
-            yield picture
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns about unusual metadata
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as picture:
+                yield picture
     except FileNotFoundError:
-        raise OSError("no such file") from None
+        raise FileNotFoundError("no such file") from None
     except (InputError, MemoryError, OSError):
         raise
     except Exception as error:  # on broken files, Pillow's decoders raise nearly any exception
@@ -132,7 +139,7 @@ class BoxCrop:
         Raises:
             OSError: the image cannot be decoded, or the box lies outside of it.
         """
-        with _opened(self.file) as picture:
+        with opened(self.file) as picture:
             left, top = (max(0, round(edge)) for edge in self.box[:2])
             right, bottom = (min(length, round(edge)) for edge, length in zip(self.box[2:], picture.size, strict=True))
             if right <= left or bottom <= top:
@@ -178,8 +185,7 @@ class SquareCrop:
             InputError: the square lies outside the image, or the image does not have the annotated size.
         """
         left, top, size = self.square
-        with _opened(self.file) as opened:
-            picture: Image.Image = opened
+        with opened(self.file) as picture:
             # Joints are usually given in the file's own pixels, whatever its EXIF orientation.
             if self.image_size not in (None, picture.size):
                 picture = ImageOps.exif_transpose(picture)

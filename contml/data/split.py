@@ -15,7 +15,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data.sources import ImageItem, ImageSource, Stamp, Vector
+from contml.data.sources import ImageItem, ImageSource, Stamp, Vector, opened
 from contml.labels.base import LabelSpace
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
@@ -103,7 +103,7 @@ class Split:
             source = source.picture
         item = source.read()
         if isinstance(item, Path):
-            with Image.open(item) as file:
+            with opened(item) as file:
                 return ImageOps.exif_transpose(file).convert("RGB")
         return (Image.fromarray(item) if isinstance(item, np.ndarray) else item).convert("RGB")
 

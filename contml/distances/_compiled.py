@@ -15,6 +15,8 @@ import torch
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
+#: Entries of a block per thread: for fewer, starting a thread takes longer than its work.
+_ENTRIES_PER_THREAD = 1 << 18
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -35,6 +37,14 @@ def inlined(function: _Function) -> _Function:
     import numba
 
     return cast(_Function, numba.njit(cache=True, nogil=True, inline="always")(function))
+
+
+def rows_in_threads(work: Callable[[slice], None], rows: int, entries: int) -> None:
+    """Run `work` on parts of so many rows in threads: as many as their number of entries is worth."""
+    in_threads(
+        lambda start, step: work(slice(rows * start // step, rows * (start + 1) // step)),
+        entries // _ENTRIES_PER_THREAD,
+    )
 
 
 def in_threads(work: Callable[[int, int], None], parts: int) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances._compiled import in_threads
-from contml.distances.exact import distinct, squared_distances_of
+from contml.distances._compiled import rows_in_threads
+from contml.distances.exact import as_floats, distinct, squared_distances_of
 from contml.distances.vectors import Frame, rounded_inputs, squared_lengths
 
 #: Queries and gallery rows of a matrix product: a block stays in the processor's cache.
@@ -26,8 +26,6 @@ _ROWS, _COLUMNS = 512, 2048
 _CUDA_ROWS, _CUDA_COLUMNS = 4096, 1 << 15
 #: A gallery with a smaller share of distinct vectors is searched without its copies.
 _DISTINCT = 0.9
-#: Entries of a block per thread.
-_ENTRIES_PER_THREAD = 1 << 18
 
 
 class Counts(NamedTuple):
@@ -48,12 +46,13 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
         radii: squared Euclidean distances `[Q]` in float64, such as `nearest_vectors` returns.
         self_index: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
     """
-    q, g = queries.detach(), gallery.detach()
+    q = as_floats(queries)
+    g = q if _same_tensor(queries, gallery) else as_floats(gallery)
     nearer = torch.zeros(len(q), dtype=torch.int64, device=q.device)
     counts = Counts(nearer, torch.zeros_like(nearer))
     if not len(q) or not len(g):
         return counts
-    found = distinct(g)
+    everything, found = g, distinct(g)
     # A few copies count as separate items. With many, too many pairs would tie and have to be recomputed.
     copies = found.counts if len(found.counts) < _DISTINCT * len(g) else found.counts[:0]  # [U] or [0]
     g = g if not len(copies) else g[found.at]
@@ -80,7 +79,7 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
                 _decide(counts, q, g, radii, query_rows, gallery_rows, copies)
     if self_index is not None:
         own = (self_index >= 0).nonzero()[:, 0]
-        d = squared_distances_of(q, gallery.detach(), own, self_index[own])
+        d = squared_distances_of(q, everything, own, self_index[own])
         counts.nearer[own] -= (d < radii[own]).long()
         counts.tied[own] -= (d == radii[own]).long()
     return counts
@@ -159,11 +158,10 @@ def _count_rows(
     products, own, lowest, highest, weight, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
     unsure = np.zeros(len(products), dtype=np.int64)
 
-    def work(start: int, step: int) -> None:
-        share = _rows_of_thread(len(products), start, step)
+    def work(share: slice) -> None:
         count_above(products[share], own, lowest[share], highest[share], weight, sums[share], unsure[share])
 
-    in_threads(work, -(-products.size // _ENTRIES_PER_THREAD))
+    rows_in_threads(work, len(products), products.size)
     found = np.empty((2, int(unsure.sum())), dtype=np.int64)
     if found.size:
         unsure_entries(products, own, lowest, highest, unsure, found[0], found[1])
@@ -180,12 +178,12 @@ def _count_columns(
     products, own, lowest, highest = (x.numpy() for x in (block, *levels))
     counted: list[np.ndarray[Any, np.dtype[np.int32]]] = []
 
-    def work(start: int, step: int) -> None:
-        share, sums = _rows_of_thread(len(products), start, step), np.zeros((2, products.shape[1]), dtype=np.int32)
+    def work(share: slice) -> None:
+        sums = np.zeros((2, products.shape[1]), dtype=np.int32)
         count_columns(products[share], own[share], lowest, highest, sums[0], sums[1])
         counted.append(sums)
 
-    in_threads(work, -(-products.size // _ENTRIES_PER_THREAD))
+    rows_in_threads(work, len(products), products.size)
     sure, maybe = sum(counted[1:], counted[0])
     nearer[block_columns] += torch.from_numpy(sure)
     unsure = (maybe - sure).astype(np.int64)
@@ -193,7 +191,3 @@ def _count_columns(
     if found.size:
         unsure_entries(products.T, own, lowest, highest, unsure, found[1], found[0])
     return torch.from_numpy(found[0]), torch.from_numpy(found[1])
-
-
-def _rows_of_thread(rows: int, start: int, step: int) -> slice:
-    return slice(rows * start // step, rows * (start + 1) // step)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from contml._support.vectors import full_precision as full_precision, normalize as normalize
+from contml.distances.unit_vectors import full_precision, normalize
 
 Distance: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean"]
 

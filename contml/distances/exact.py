@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances._compiled import Floats, in_threads
+from contml.distances._compiled import rows_in_threads
 
 #: Bytes of differences at a time on a CUDA device.
 _BYTES = 512 << 20
-#: The least number of differences per thread.
-_PER_THREAD = 1 << 18
 #: Rows compared with their neighbours at a time.
 _ROWS = 1 << 14
 
@@ -54,20 +52,21 @@ def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Te
 def _subtract(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, out: Tensor) -> None:
     from contml.distances._ranking import subtracted  # here: it imports numba
 
-    a, b = (_as_array(vectors) for vectors in (x, y))
+    a, b = (as_floats(vectors).numpy() for vectors in (x, y))
     i, j, squared = (part.contiguous().numpy() for part in (rows, cols, out))
 
-    def work(start: int, step: int) -> None:
-        part = slice(len(i) * start // step, len(i) * (start + 1) // step)
+    def work(part: slice) -> None:
         subtracted(a, b, i[part], j[part], squared[part])
 
-    in_threads(work, len(i) * max(x.shape[1], 1) // _PER_THREAD)
+    rows_in_threads(work, len(i), len(i) * max(x.shape[1], 1))
 
 
-def _as_array(x: Tensor) -> Floats:
+def as_floats(x: Tensor) -> Tensor:
+    """The same numbers without gradient, contiguous, in float32 or float64, as compiled loops read them."""
     x = x.detach()
-    exact = x if x.dtype in (torch.float32, torch.float64) else x.double()
-    return np.ascontiguousarray(exact.numpy())
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    x = x.float() if half else x if x.dtype in (torch.float32, torch.float64) else x.double()
+    return x.contiguous()
 
 
 def squared_distances_to(x: Tensor, y: Tensor, cols: Tensor) -> Tensor:

@@ -52,17 +52,6 @@ def stream_nearest(
     return _unpack(keys)
 
 
-def smallest(distances: Tensor, ids: Tensor, k: int, *, excluded: Tensor | None = None) -> Neighbours:
-    """The k smallest of each row of distances `[R, C]`, smallest first, ties by the lower id; columns have ids `[C]`.
-
-    `excluded` `[R, C]` marks entries that do not count; each row needs k others.
-    """
-    key = _keys(distances, ids)
-    if excluded is not None:
-        key.masked_fill_(excluded, _LAST)
-    return _unpack(key.topk(k, dim=1, largest=False).values)
-
-
 def checked(distances: Tensor) -> Tensor:
     """Check that label distances `[R, C]` are finite numbers >= 0; returns them."""
     if distances.numel() and not all(0 <= float(edge) < float("inf") for edge in torch.aminmax(distances)):

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances._compiled import in_threads
-from contml.distances.exact import ExactDistances, squared_distances_to
+from contml.distances._compiled import rows_in_threads
+from contml.distances.exact import ExactDistances, as_floats, squared_distances_to
 from contml.distances.search import Neighbours
 
 #: Rows that are centred and scaled in float64 at a time.
@@ -29,8 +29,8 @@ _QUERIES = 512
 _BYTES, _PER_CANDIDATE = 256 << 20, 96
 #: Gallery rows of a matrix product: bounds the `[queries, rows]` block. On the CPU it stays in the processor's cache.
 _COLUMNS, _CPU_COLUMNS = 1 << 16, 1 << 11
-#: Entries of a block per thread.
-_ENTRIES_PER_THREAD = 1 << 18
+#: Entries of a block of numbers beside their queries.
+_ENTRIES = 1 << 18
 
 
 class Nearest(NamedTuple):
@@ -62,7 +62,7 @@ def nearest_vectors(
         progress: called with the number of finished queries.
     """
     order = (lambda squared: squared) if order is None else order
-    q, g = queries.detach(), gallery.detach()
+    q, g = as_floats(queries), as_floats(gallery)  # once: a part of the queries at a time reads the whole gallery
     own = torch.full((len(q),), -1, device=q.device) if self_index is None else self_index.to(q.device)
     if g.shape[1] == 1:
         return _nearest_numbers(q[:, 0].double(), g[:, 0].double(), k, own, order, memory, progress)
@@ -136,7 +136,7 @@ def _nearest_numbers(
     beside = torch.arange(width, device=g.device)
     in_order, by_row = at.sort()
     out = _empty(len(q), k, q.device)
-    step = max(1, min(_ENTRIES_PER_THREAD, memory // _PER_CANDIDATE) // width)
+    step = max(1, min(_ENTRIES, memory // _PER_CANDIDATE) // width)
     for start in range(0, len(q), step):
         part = slice(start, min(start + step, len(q)))
         x = q[part, None]
@@ -237,15 +237,14 @@ def _search_on_cpu(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Ten
         used, limit = np.zeros(rows, np.int64), np.full(rows, np.inf, np.float32)
         buffer = torch.empty(rows * columns)
 
-        def work(start: int, step: int) -> None:
-            part = slice(rows * start // step, rows * (start + 1) // step)
+        def work(part: slice) -> None:
             keep_nearest(block[part], sizes, first, count, near[part], ids[part], used[part], limit[part])
 
         for first in range(0, len(gallery), columns):
             items = gallery[first : first + columns]
             products = torch.mm(queries, items.T, out=buffer[: rows * len(items)].view(rows, -1))
             block, sizes = products.numpy(), size[first : first + columns].numpy()
-            in_threads(work, products.numel() // _ENTRIES_PER_THREAD)
+            rows_in_threads(work, rows, products.numel())
         for row, filled in enumerate(used.tolist()):
             keep_smallest(near[row, :filled], ids[row, :filled], count)
         own = queries.square().sum(1, keepdim=True)

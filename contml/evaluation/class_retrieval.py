@@ -21,7 +21,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.counts import count_nearer
-from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings
+from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings, as_ks
 from contml.evaluation.query_gallery import QueryGallery, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of
 from contml.evaluation.ties import Ties
@@ -65,12 +65,11 @@ def recall_at_k(
     Raises:
         InputError: shapes that do not fit, an embedding that is not finite, or a K below 1.
     """
-    if not len(k) or min(k) < 1:
-        raise InputError("k", str(list(k)), "must be whole numbers from 1 on", "such as [1, 10, 100]")
+    ks = as_ks("k", k)
     data, *class_ids = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
     first = nearest_of_class(data.queries, data.gallery, data.self_index, *class_ids)
-    curve = first.recall(min(max(k), len(data.gallery))).tolist()
-    return {each: curve[min(each, len(curve)) - 1] for each in k}
+    curve = first.recall(min(max(ks), len(data.gallery))).tolist()
+    return {each: curve[min(each, len(curve)) - 1] for each in ks}
 
 
 def mean_average_precision_at_r(
@@ -115,7 +114,7 @@ def _check(
         given.append((as_embeddings("gallery", gallery), as_class_ids("gallery_classes", gallery_classes)))
     for name, (x, ids) in zip(("embeddings", "gallery"), given, strict=False):
         if len(ids) != len(x):
-            raise InputError(name, f"{len(x)} embeddings with {len(ids)} classes", hint="give one class per item")
+            raise InputError(name, f"{len(x)} embeddings, {len(ids)} class ids", hint="give one per item")
         if x.shape[1] != given[0][0].shape[1]:
             got = f"{x.shape[1]} dimensions, the queries have {given[0][0].shape[1]}"
             raise InputError(name, got, "must be the same")

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
 from contml.distances import distinct
+from contml.distances.vectors import Frame
 from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings
 from contml.evaluation.results import Score, score_of
 
@@ -47,22 +48,18 @@ def cluster(embeddings: Numbers, k: int, *, seed: int = 0) -> Tensor:
     Raises:
         InputError: k is below 1, or there is no embedding or one that is not finite.
     """
-    check_at_least(1, k=k)
+    check_whole(1, k=k)
     x = as_embeddings("embeddings", embeddings)
     if not len(x) or not bool(x.isfinite().all()):
         raise InputError("embeddings", "some are not finite" if len(x) else "none", "must be finite numbers")
     found = distinct(x)
-    points = x[found.at].float()
-    weights = found.counts
-    center = (points.double() * weights[:, None]).sum(0) / weights.sum()
-    points = (points - center).float()
-    points = (points / points.abs().max().clamp(min=torch.finfo(torch.float32).tiny)).contiguous()
-    k = min(k, len(points))
-    if k == len(points):
+    if k >= len(found.at):
         return found.inverse
-    centres = _first_centres(points, weights, k, np.random.default_rng(seed))
+    points = x[found.at]
+    points = Frame(points, points).place(points)
+    centres = _first_centres(points, found.counts, k, np.random.default_rng(seed))
     run = _kmeans_torch if points.is_cuda else _kmeans_faiss
-    return run(points, weights, centres)[found.inverse]
+    return run(points, found.counts, centres)[found.inverse]
 
 
 def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Generator) -> Tensor:
@@ -151,7 +148,8 @@ def contingency(classes: Numbers, clusters: Numbers) -> tuple[Tensor, Tensor, Te
     """
     ids = as_class_ids("classes", classes), as_class_ids("clusters", clusters)
     if len(ids[0]) != len(ids[1]) or not len(ids[0]):
-        raise InputError("clusters", f"{len(ids[1])} clusters for {len(ids[0])} classes", hint="give one per item")
+        got = f"{len(ids[1])} cluster ids, {len(ids[0])} class ids"
+        raise InputError("clusters", got, hint="give one of each per item")
     x, y = (torch.unique(each, return_inverse=True)[1] for each in ids)
     intersections = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
     return x.bincount().double(), y.bincount().double(), intersections.double()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ def as_embeddings(name: str, values: Numbers) -> Tensor:
         InputError: they have another shape, or are not real numbers.
     """
     x = as_numbers(name, values)
-    if x.ndim != 2:
+    if x.ndim != 2 or not x.shape[1]:
         raise InputError(name, f"shape {list(x.shape)}", "must be [items, dimensions]")
     return x if x.is_floating_point() else x.double()
 
@@ -47,12 +48,23 @@ def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
     Raises:
         InputError: a row does not exist, or they are not whole numbers.
     """
-    numbers = as_numbers(name, rows)
-    whole = not numbers.is_floating_point() and numbers.dtype != torch.bool
     try:
-        return as_rows(numbers.long() if whole else numbers, length)
+        return as_rows(as_numbers(name, rows), length)
     except InputError as error:
         raise InputError(name, error.got, error.allowed) from None
+
+
+def as_ks(name: str, k: object, largest: int | None = None) -> list[int]:
+    """The K of a metric: whole numbers from 1 on.
+
+    Raises:
+        InputError: there is none, or one is no whole number, below 1, or above `largest`.
+    """
+    ks = list(k) if isinstance(k, Iterable) else []
+    if ks and all(isinstance(each, Integral) and 1 <= int(each) <= (largest or int(each)) for each in ks):
+        return [int(each) for each in ks]
+    allowed = "from 1 on" if largest is None else f"from 1 to {largest}, the number of items of a list"
+    raise InputError(name, str(ks or k), f"must be a list of whole numbers {allowed}")
 
 
 def as_numbers(name: str, values: Numbers) -> Tensor:
@@ -68,7 +80,7 @@ def as_numbers(name: str, values: Numbers) -> Tensor:
             array = np.asarray(values)
             native = array.astype(array.dtype.newbyteorder("="), copy=False)
             values = torch.from_numpy(np.require(native, requirements=["C", "W"]))
-        except (TypeError, ValueError):
+        except (RuntimeError, TypeError, ValueError):
             allowed = "must be a tensor, a NumPy array or lists of numbers"
             raise InputError(name, f"a {type(values).__name__}, not an array of numbers", allowed) from None
     if values.is_complex():

@@ -11,13 +11,11 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances import ExactDistances, nearest_vectors
-from contml.distances._compiled import in_threads
+from contml.distances._compiled import rows_in_threads
 from contml.distances.vectors import Nearest
 
 #: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
 _ENTRIES = 1 << 23
-#: Entries of a block per thread.
-_ENTRIES_PER_THREAD = 1 << 18
 
 
 def search_device(device: torch.device | str) -> torch.device:
@@ -111,12 +109,11 @@ class QueryGallery:
         near, positions = np.empty((len(d), k), d.dtype), np.empty((len(d), k), np.int64)
         sums = np.empty((3, len(d)))
 
-        def work(start: int, step: int) -> None:
-            share = slice(len(d) * start // step, len(d) * (start + 1) // step)
+        def work(share: slice) -> None:
             room = np.empty(2 * k, d.dtype), np.empty(2 * k, np.int64)
             summarize_rows(d[share], own[share], groups, near[share], positions[share], sums[:, share], *room)
 
-        in_threads(work, d.size // _ENTRIES_PER_THREAD)
+        rows_in_threads(work, len(d), d.size)
         count, distance, gain = torch.from_numpy(sums)
         return Baselines(torch.from_numpy(positions), torch.from_numpy(near), distance / count, gain / count)
 

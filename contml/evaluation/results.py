@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
+from contml._support.files import read_bytes
 from contml._support.text import number
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
+#: Largest evaluation.json in bytes.
+_LIMIT = 1 << 24
 #: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
 FORMS = ("random", "normalized")
 
@@ -152,7 +156,7 @@ class Evaluated:
         epoch: number of epochs that trained these weights.
         epochs: number of epochs of the whole training: fewer than planned if it stopped early.
         selection: how the best weights were chosen; None where no validation split chose.
-        changes: what changed in the data since the run began, where that was accepted.
+        changes: the changes of the data since the run began, which the user accepted; empty if there are none.
     """
 
     evaluation: Evaluation
@@ -212,6 +216,21 @@ class Evaluated:
         elif math.isnan(self.selection.interval or 0):
             values["selection"]["interval"] = None
         return {**values, **self.evaluation.to_dict()}
+
+    @classmethod
+    def read(cls, path: Path) -> Evaluated:
+        """Reads a file that holds `to_dict` as JSON.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            InputError: it is damaged.
+        """
+        try:
+            return cls.from_dict(json.loads(read_bytes(path, _LIMIT)))
+        except InputError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
 
     @classmethod
     def from_dict(cls, values: Any) -> Evaluated:

@@ -18,7 +18,15 @@ from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
-from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings, as_numbers, as_row_numbers, check_label_space
+from contml.evaluation.inputs import (
+    Numbers,
+    as_class_ids,
+    as_embeddings,
+    as_ks,
+    as_numbers,
+    as_row_numbers,
+    check_label_space,
+)
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
 from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k
@@ -50,7 +58,8 @@ def evaluate(
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
 
     Args:
-        embeddings: `[N, d]`, one for each row of the label space: a tensor, an array or lists, like all rows below.
+        embeddings: `[N, d]`, one for each row of the label space. Embeddings and row numbers may be tensors, arrays or
+            lists.
         labels: the label space.
         queries: rows of the queries, `[Q]`; None, with gallery None: each row searches all other rows.
         gallery: rows that are ranked, `[G]`.
@@ -65,12 +74,11 @@ def evaluate(
             gallery. For graded labels.
 
     Raises:
-        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist, there
-            are fewer than one query or two gallery items, or a K is below 1.
+        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or is
+            twice in the gallery, there are fewer than one query or two gallery items, or a K is not a whole number from
+            1 on.
     """
-    recall_ks = sorted(set(RECALL_AT if recall_at is None else recall_at))
-    if not recall_ks or recall_ks[0] < 1:
-        raise InputError("recall_at", str(recall_ks), "must be whole numbers from 1 on", "such as [1, 10, 100]")
+    recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     check_label_space(labels)
     classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
     x = as_embeddings("embeddings", embeddings).cpu()
@@ -80,19 +88,16 @@ def evaluate(
             raise InputError(name, f"{len(given)} {name} for {len(labels)} labels", hint="give one per label")
     if groups is not None and classes is not None:
         raise InputError("groups", "labels are classes", "are for graded labels")
-    unread = torch.empty(0, dtype=torch.int64) if missing is None else as_row_numbers("missing", missing, len(x))
-    q, g = (
-        rows[~torch.isin(rows, unread)]
-        for name, given in (("queries", queries), ("gallery", gallery))
-        for rows in [torch.arange(len(x)) if given is None else as_row_numbers(name, given, len(x))]
-    )
-    position = torch.full((len(x),), -1)
-    position[g] = torch.arange(len(g))
+    every = torch.arange(len(x))
+    unread = torch.unique(_rows("missing", missing, every[:0], len(x)))
+    chosen = _rows("queries", queries, every, len(x)), _rows("gallery", gallery, every, len(x))
+    q, g = (rows[~torch.isin(rows, unread)] for rows in chosen)
+    position = _positions(g, len(x))
     if exclude_singletons and classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
-    whole = len(q) == len(g) == len(x) and bool((torch.stack((q, g)) == torch.arange(len(x))).all())
+    whole = torch.equal(q, every) and torch.equal(g, every)
     data = QueryGallery(
-        *((x, x) if whole else (x[q], x[g])),
+        *((x, x) if whole else (x[q], x[g])),  # the same tensor is prepared for the search once
         position[q],
         groups=None if group_ids is None else (group_ids[q], group_ids[g]),
         device=labels.device,
@@ -123,6 +128,20 @@ def evaluate(
     values = expected[:, : headline_k(expected.shape[1])].mean(1) if classes is None else 1 - expected[:, 0]
     rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
     return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), x, values)
+
+
+def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
+    return default if rows is None else as_row_numbers(name, rows, count)
+
+
+def _positions(gallery: Tensor, count: int) -> Tensor:
+    """The position of each of `count` rows in the gallery, or -1."""
+    position, places = torch.full((count,), -1), torch.arange(len(gallery))
+    position[gallery] = places
+    repeated = gallery[position[gallery] != places]
+    if len(repeated):
+        raise InputError("gallery", f"row {int(repeated[0])} appears twice", hint="give each row once")
+    return position
 
 
 class _Rankings(NamedTuple):
@@ -228,12 +247,11 @@ def label_distance_metrics(distances: Numbers, label_distances: Numbers, k: Sequ
     if distances.ndim != 2 or distances.shape != label_distances.shape or not len(distances):
         got = f"{shape} and label distances {list(label_distances.shape)}"
         raise InputError("distances", got, hint="give both as [queries, items]")
-    if not len(k) or not 1 <= min(k) <= max(k) <= shape[1]:
-        raise InputError("k", str(list(k)), f"must be 1 to {shape[1]}, the number of items of a list")
+    ks = as_ks("k", k, shape[1])
     parts = zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
-    totals = torch.stack([_sums_of_lists(*lists, k) for lists in parts]).sum(0)
+    totals = torch.stack([_sums_of_lists(*lists, ks) for lists in parts]).sum(0)
     metrics: dict[str, float] = {}
-    for each, (distance, ndcg) in zip(k, (totals / len(distances)).tolist(), strict=True):
+    for each, (distance, ndcg) in zip(ks, (totals / len(distances)).tolist(), strict=True):
         metrics |= {f"label_distance@{each}": distance, f"ndcg@{each}": ndcg}
     return metrics
 

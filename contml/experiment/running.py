@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write
+from contml._support.files import write
+from contml._support.tensors import save_tensors
 from contml.config import difference, dump
 from contml.data.identity import DataRecord, item_names, with_recorded_items
 from contml.data.split import Split, Task
@@ -25,11 +26,8 @@ from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
 from contml.runs import HEAD, PLACES, Run, create
 from contml.training import Trainer, load_weights
-from contml.training.checkpoint import load_numbers, save_weights
+from contml.training.checkpoint import load_numbers
 from contml.training.trainer import evaluate_split
-
-#: Largest evaluation.json in bytes.
-_EVALUATION_LIMIT = 1 << 24
 
 
 def train(
@@ -61,10 +59,10 @@ def train(
     used = [task.train, *trainer.watched.values(), *([] if split == "val" else [task.evaluated])]
     for each in used:
         trainer.images.prepare(each)  # errors in a cache or an image are raised before a run folder is created
+    if split == "result" and task.evaluated_name not in trainer.watched:
+        trainer.check_images(task.evaluated)  # a broken image would otherwise be found only after the training
     with ExitStack() as stack:
         if trainer.accelerator.is_main_process:
-            if split == "result" and task.evaluated_name not in trainer.watched:
-                trainer.images.check(task.evaluated)  # a broken image would be found after the training only
             trainer.run = create(root, experiment.name, folder)
             stack.enter_context(trainer.run.lock())
             text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
@@ -95,7 +93,7 @@ def resume(
             checkpoints are gone or damaged.
     """
     experiment, run = load_run(folder, trust=trust)
-    # Before the state is read: it must stay the latest one.
+    # Before the state is read, so that no other process writes a newer one meanwhile.
     with run.lock() if first_process() else nullcontext():
         state = run.checkpoints / "state.safetensors"
         if state.exists():
@@ -129,7 +127,7 @@ def evaluate_run(
         folder: the run folder.
         checkpoint: which weights; None: those that the run selected.
         accept_changes: evaluate data that changed since the run began: the items of the run that are left, with their
-            labels of today.
+            current labels.
         trust: allow its config to name code to import.
 
     Raises:
@@ -142,6 +140,7 @@ def evaluate_run(
     _check_config(experiment, run, saved)
     if not isinstance(saved.get("epoch"), int):
         raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
+    numbers = _saved_numbers(run.checkpoints / "state.safetensors")
     task, changes = _recorded_task(experiment, run, accept_changes)
     model = experiment.build_model(task, weights=False)
     try:
@@ -153,7 +152,6 @@ def evaluate_run(
     split = task.evaluated
     embeddings, missing = embed(model.to(device), split, experiment.build_images(), device=device)
     evaluation, ranking = evaluate_split(embeddings, missing, split)
-    numbers = _saved_numbers(run.checkpoints / "state.safetensors")
     epochs, selection = numbers["epoch"], numbers["selection"]
     result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], epochs, selection, changes)
     _save(experiment, run, task, result, ranking, missing)
@@ -184,6 +182,8 @@ def report_run(
     names = item_names(split, experiment.root)
     split = split.subset([row for row, name in enumerate(names) if name in row_of])
     rows = torch.tensor([row_of[name] for name in names if name in row_of])
+    if not len(rows):
+        raise InputError(str(path), "has no embedding of the current items", hint=f"run 'contml evaluate {folder}'")
     missing = torch.isin(rows, tensors["missing"]).nonzero()[:, 0]
     if pair is not None and split.explainer is None:
         got = f"task {experiment.config.parts['task'].name} cannot explain a pair"
@@ -201,14 +201,10 @@ def read_evaluation(run: Run) -> Evaluated:
     Raises:
         InputError: there is none, or its file is damaged.
     """
-    path = run.evaluation()
     try:
-        return Evaluated.from_dict(json.loads(read_bytes(path, _EVALUATION_LIMIT)))
+        return Evaluated.read(run.evaluation())
     except FileNotFoundError:
         raise InputError(str(run.folder), "not evaluated yet", hint=f"run 'contml evaluate {run.folder}'") from None
-    except (ValueError, RecursionError) as error:
-        hint = f"run 'contml evaluate {run.folder}' again"
-        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint=hint) from None
 
 
 def _saved_numbers(state: Path) -> dict[str, Any]:
@@ -309,7 +305,7 @@ def _save(experiment: Experiment, run: Run, task: Task, result: Evaluated, ranki
     other = None if result.checkpoint == experiment.selected else result.checkpoint
     names = item_names(task.splits[result.split], experiment.root)
     tensors = {"embeddings": ranking.embeddings, "missing": missing}
-    save_weights(run.embeddings(result.split, other), tensors, names=names, config=experiment.values)
+    save_tensors(run.embeddings(result.split, other), tensors, names=names, config=experiment.values)
     text = json.dumps(result.to_dict())
     write(run.evaluation(other), lambda path: path.write_text(text, encoding="utf-8"))
 

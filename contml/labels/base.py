@@ -143,7 +143,7 @@ class LabelSpace(ABC):
 
         Raises:
             InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, or the
-                cache cannot be used: one of its files is damaged, or the folder cannot be written.
+                folder of the cache cannot be written.
         """
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         available = len(c) - int(torch.isin(r, c).any())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
@@ -10,8 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from contml._support.errors import InputError
 from contml._support.progress import progress_bar
+from contml._support.validation import check_positive
 from contml.contracts import LabelKind
 from contml.distances.cache import fingerprint
 from contml.distances.search import checked
@@ -30,8 +29,7 @@ class ThresholdLabels(LabelSpace):
     space: LabelSpace
 
     def __init__(self, threshold: float, *, space: LabelSpace) -> None:
-        if not 0 < threshold < math.inf:
-            raise InputError("threshold", str(threshold), "must be finite and above 0, or no item has a positive")
+        check_positive(threshold=threshold)  # at 0, no item has a positive
         super().__init__(space=space)
         self.threshold = threshold
         self.unit = f"{threshold:g} or more ({space.unit})"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
 
 
 class ClassIndex(nn.Module):
@@ -28,7 +28,7 @@ class ClassIndex(nn.Module):
 
     def __init__(self, num_classes: int, class_ids: Tensor | Sequence[int] | None = None) -> None:
         super().__init__()
-        check_at_least(1, num_classes=num_classes)
+        check_whole(1, num_classes=num_classes)
         ids = torch.arange(num_classes) if class_ids is None else torch.as_tensor(class_ids)
         different = len(set(ids.flatten().tolist()))  # torch.unique does not support uint16, uint32 and uint64
         if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or different != num_classes:

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
-from contml._support.vectors import normalize
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance, add_gradient, block_values, lift, pairs, root
+from contml.distances.unit_vectors import normalize
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, nan_unless_finite
 from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
@@ -191,7 +191,9 @@ class PairLoss(nn.Module):
         comparison = self.comparison(embeddings, space, positions)
         x, y = comparison.x, comparison.y
         if self.on_sphere:
-            x, y = (unit := normalize(x)), unit if x is y else normalize(y)
+            same = x is y
+            x = normalize(x)
+            y = x if same else normalize(y)
         return replace(comparison, x=x, y=y, batch=embeddings)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
@@ -213,7 +215,7 @@ class PairLoss(nn.Module):
         return self.normalize or self.distance == "cosine"
 
     @property
-    def compared_by(self) -> Distance:
+    def pair_distance(self) -> Distance:
         """The distance that gives the scores of a comparison: the cosine of unit vectors is their dot product."""
         return "dot" if self.distance == "cosine" else self.distance
 
@@ -229,10 +231,10 @@ class PairLoss(nn.Module):
         x, y = comparison.x, comparison.y
         step = self.rows_of_a_block(comparison)
         if len(x) <= step:
-            scores = pairs(self.compared_by, x, y)
+            scores = pairs(self.pair_distance, x, y)
             values, counts = _as_columns(self.values(self.block(comparison, scores, ALL)))
             return values.sum(0), counts.sum(0)
-        lifted = lift(self.compared_by, x, y)
+        lifted = lift(self.pair_distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
         with torch.autocast(x.device.type, enabled=False):  # autocast would compute the blocks in half precision
@@ -289,10 +291,10 @@ class _Blocked(torch.autograd.Function):
         gradients: list[list[Tensor]] = []  # [T][input]
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
-            block = block_values(loss.compared_by, x[part], y)
+            block = block_values(loss.pair_distance, x[part], y)
             s = block.s.requires_grad_(scores_need_gradient)
             with torch.set_grad_enabled(any(needed)):
-                scores = root(loss.compared_by, s)
+                scores = root(loss.pair_distance, s)
                 values, counts = _as_columns(loss.values(loss.block(comparison, scores, part)))
             # Added up in place: a small tensor kept from each block would fragment the heap, which would then grow
             # block by block.

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice, check_finite, check_positive
+from contml._support.validation import check_at_least, check_choice, check_finite, check_positive, check_whole
 from contml.losses.driver import Block, PairLoss
 from contml.mining import Miner
 
@@ -63,7 +63,7 @@ class DROLoss(PairLoss):
         super().__init__(miner=miner)
         check_choice(("margin", "binomial"), pair=pair)
         check_choice(("topk", "topk_pn", "kl"), uncertainty=uncertainty)
-        check_at_least(1, k=k)
+        check_whole(1, k=k)
         if uncertainty == "topk_pn" and k % 2:
             raise InputError("k", str(k), "must be even", "topk_pn takes half of it from each sign")
         check_positive(gamma=gamma, alpha=alpha, beta=beta)

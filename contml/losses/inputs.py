@@ -74,14 +74,14 @@ def check_embeddings(embeddings: object) -> None:
         raise InputError("embeddings", f"a batch of {len(embeddings)}", "must be at least 2", "a loss compares items")
 
 
-def check_dim(embeddings: Tensor, dim: int, name: str) -> None:
-    """Refuse embeddings `[B, d]` of another dimension than `name`.
+def check_dim(embeddings: Tensor, dim: int, same_as: str) -> None:
+    """Refuse embeddings `[B, d]` of another dimension. `same_as` says in words what has `dim` dimensions.
 
     Raises:
         InputError: d is not dim.
     """
     if embeddings.shape[1] != dim:
-        raise InputError("embeddings", f"{embeddings.shape[1]} dimensions", f"must have {dim}, as {name}")
+        raise InputError("embeddings", f"{embeddings.shape[1]} dimensions", f"must have {dim}, as {same_as}")
 
 
 def nan_unless_finite(tensors: Iterable[Tensor]) -> Tensor:

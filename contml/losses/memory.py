@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least
-from contml._support.vectors import full_precision
+from contml._support.validation import check_at_least, check_whole
 from contml.contracts import Requirement
+from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.losses.driver import PairLoss
@@ -50,7 +50,7 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, size: int = 8192, start: int = 0, *, loss: nn.Module, embedding_dim: int | None = None) -> None:
         super().__init__()
-        check_at_least(1, size=size)
+        check_whole(1, size=size)
         check_at_least(0, start=start)
         self.size, self.start, self.loss = size, start, _check_loss(loss)
         self.register_buffer("embeddings", torch.zeros(size, embedding_dim or 0))
@@ -143,7 +143,7 @@ class CrossBatchMemory(nn.Module):
             raise InputError("labels", _describe(space_length), allowed, "use one label space, or call reset()")
         dim = self.embeddings.shape[1]
         if dim:
-            check_dim(embeddings, dim, "in the memory")
+            check_dim(embeddings, dim, "the embeddings in the memory")
 
     @torch.no_grad()
     def _write(self, embeddings: Tensor, rows: Tensor, space_length: int) -> None:

@@ -68,7 +68,7 @@ def pair_weights(
 def _in_blocks(loss: PairLoss, comparison: Comparison) -> Tensor:
     rows, step = len(comparison.x), loss.rows_of_a_block(comparison)
     parts = [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
-    scores = (pairs(loss.compared_by, comparison.x[part], comparison.y) for part in parts)
+    scores = (pairs(loss.pair_distance, comparison.x[part], comparison.y) for part in parts)
     return torch.cat([block_weights(loss, comparison, s, part) for s, part in zip(scores, parts, strict=True)])
 
 

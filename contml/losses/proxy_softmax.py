@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contml._support.validation import check_at_least, check_positive
-from contml._support.vectors import normalize
+from contml._support.validation import check_at_least, check_positive, check_whole
 from contml.distances.euclidean import Distance
+from contml.distances.unit_vectors import normalize
 from contml.losses.driver import Block, Comparison
 from contml.losses.proxies import Ids, ProxyLoss, loss_dtype, new_proxies
 
@@ -100,7 +100,7 @@ class SoftTripleLoss(_SoftmaxLoss):
         embedding_dim: int,
         class_ids: Ids = None,
     ) -> None:
-        check_at_least(1, centers=centers)
+        check_whole(1, centers=centers)
         super().__init__(num_classes, class_ids)
         check_positive(la=la, gamma=gamma)
         check_at_least(0, tau=tau, margin=margin)

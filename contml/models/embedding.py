@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
-from contml._support.validation import check_at_least
-from contml._support.vectors import normalize
+from contml._support.validation import check_whole
+from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import Level, LevelHeads, at_levels, pooled, widths_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, read
@@ -67,7 +67,7 @@ class EmbeddingModel(nn.Module):
     ) -> None:
         super().__init__()
         if dim is not None:
-            check_at_least(1, dim=dim)
+            check_whole(1, dim=dim)
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels

@@ -13,15 +13,12 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from filelock import FileLock, Timeout
-
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import locked, write
 from contml._support.text import number
 from contml.config import data_arguments
 from contml.data.identity import DataRecord
@@ -60,7 +57,7 @@ def sweep(
 ) -> Sweep:
     """Try values of options, and judge each trial on the validation split; the test split is not read.
 
-    A call with the same arguments goes on with a sweep that was stopped, or asks for more trials.
+    A call with the same arguments continues a sweep that was stopped, or asks for more trials.
 
     Args:
         config: a config that comes with contml, or a YAML file; None with `data`: one that suits the data.
@@ -112,7 +109,7 @@ def sweep(
     notes = []
     if base.config.parts["training"].options["select"] == "none":
         notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
-    with _locked(folder):
+    with locked(folder, "another process is working on this sweep", "wait, or use --name"):
         record = TrialsFile(file, spec)
         if later := [training.trial for training in record.trainings.values() if training.trial >= count]:
             raise InputError("--trials", str(count), f"must be at least {max(later) + 1}, as many as {file} has")
@@ -304,13 +301,3 @@ def _remove_weights(folder: Path) -> None:
     """Delete the weights and embeddings of a finished training: those of many trials would fill the disk."""
     for name in ("checkpoints", "embeddings"):
         shutil.rmtree(folder / name, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise InputError(str(folder), "another process is working on this sweep", hint="wait, or use --name") from None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -21,6 +22,7 @@ from contml._support.errors import InputError
 from contml.config import difference, read
 from contml.evaluation.results import Evaluated
 from contml.experiment import Experiment, load, load_table, resume, train
+from contml.runs import Run
 from contml.sweep.trials import Training
 
 
@@ -70,9 +72,16 @@ class Result:
 
 
 def run_job(source: Source, job: Job) -> Result:
-    """Train, and evaluate the best weights on the validation split; resume a training that was interrupted."""
+    """Train, and evaluate the best weights on the validation split; resume a training that was interrupted.
+
+    Raises:
+        InputError: another process trains in this folder. Other errors are in the result.
+    """
     start = time.monotonic()
     began: list[object] = []
+    if job.folder.is_dir():
+        with Run(job.folder).lock():  # raises if the training of another sweep has not ended yet
+            pass
     try:
         experiment = source.load(job.changes)
         if _resumed(experiment, job.folder):
@@ -80,8 +89,7 @@ def run_job(source: Source, job: Job) -> Result:
         else:
             shutil.rmtree(job.folder, ignore_errors=True)
             train(experiment, job.folder.parent, on_start=began.append, split="val", folder=job.folder)
-        saved = json.loads((job.folder / "evaluation.json").read_text(encoding="utf-8"))
-        evaluated = Evaluated.from_dict(saved)
+        evaluated = Evaluated.read(Run(job.folder).evaluation())
         name, k = evaluated.evaluation.headline
         value = evaluated.evaluation.curves[name].model[k - 1]
         if not math.isfinite(value):
@@ -136,7 +144,7 @@ def run_jobs(
 
     Raises:
         KeyboardInterrupt: a signal stopped a training. Its state is saved.
-        InputError: a process died.
+        InputError: a process died, or another process trains in one of the folders.
     """
     if processes == 1:
         for job in jobs:
@@ -178,15 +186,17 @@ def _start(source: Source, job: Job) -> tuple[BaseProcess, Connection]:
 def _received(connection: Connection, process: BaseProcess, job: Job) -> Result:
     log = _log(job)
     try:
-        result: Result | str | None = connection.recv()
+        result: Result | InputError | str | None = connection.recv()
     except EOFError:
         process.join()
         got = f"its process died (exit status {process.exitcode})"
-        hint = f"see {log}; the same command goes on; fewer processes need less memory"
+        hint = f"see {log}; the same command continues; fewer processes need less memory"
         raise InputError(str(job.folder), got, hint=hint) from None
     process.join()
     if result is None:
         raise KeyboardInterrupt
+    if isinstance(result, InputError):
+        raise result
     if isinstance(result, str):
         raise RuntimeError(f"{job.folder} failed, see {log}\n{result}")
     return result
@@ -206,14 +216,17 @@ def _child(source: Source, job: Job, sender: Connection) -> None:
     try:
         sender.send(run_job(source, job))
     except KeyboardInterrupt:
-        sender.send(None)
+        with suppress(OSError):  # the parent may be gone
+            sender.send(None)
+    except InputError as error:
+        sender.send(error)
     except Exception:
         sender.send(traceback.format_exc())
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone: another sweep may soon go on with its run folder."""
+    """Stop this process when its parent is gone; a training saves its state first."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from contml._support.errors import InputError
+from contml._support.files import append_line
 from contml.config import difference
 from contml.evaluation.metrics import metric_of
 from contml.sweep.space import Params
@@ -100,15 +100,13 @@ class TrialsFile:
         self.path = path
         self.trainings: dict[tuple[int, int, int | None], Training] = {}  # by trial, seed, fold
         content = path.read_bytes() if path.exists() else b""
-        complete = content[: content.rfind(b"\n") + 1]
+        complete = content[: content.rfind(b"\n") + 1]  # a crash may have cut a last line short
         rows = [self._parse(number, line) for number, line in enumerate(complete.splitlines(), 1)]
         if rows:
             _check_spec(path, rows[0], spec)
         for number, row in enumerate(rows[1:], 2):
             training = self._training(number, row, spec)
             self.trainings.setdefault((training.trial, training.seed, training.fold), training)
-        if len(complete) < len(content):
-            os.truncate(path, len(complete))
         if not rows:
             self._append(spec)
 
@@ -118,11 +116,7 @@ class TrialsFile:
         self.trainings[training.trial, training.seed, training.fold] = training
 
     def _append(self, row: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, json.dumps(row, allow_nan=False).encode())
 
     def _training(self, number: int, row: Mapping[str, Any], spec: Mapping[str, Any]) -> Training:
         """The training of a line: of the right types, with all values that the sweep tries, a result or an error."""

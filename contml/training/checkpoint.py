@@ -15,12 +15,9 @@ from torch import Tensor
 from contml._support.errors import InputError, one_line
 from contml._support.tensors import load_tensors, load_values, save_tensors
 
-#: Writes the weights of a model, and JSON values about them.
-save_weights = save_tensors
-
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the values that `save_weights` wrote.
+    """Read the tensors and the values of a checkpoint.
 
     Raises:
         InputError: there is no such file, or it is damaged.
@@ -58,7 +55,7 @@ def save_state(
             else:
                 rest.setdefault(str(parameter), {})[name] = value
     values = {"optimizer": {"state": rest, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
-    save_weights(path, flat, **values)
+    save_tensors(path, flat, **values)
 
 
 def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], Any]:

@@ -34,6 +34,8 @@ def embed_in_chunks(model: nn.Module, size: int | None) -> Iterator[None]:
     forward, own = bare.forward, vars(bare).get("forward")
 
     def chunked(images: Tensor, **options: Any) -> Any:
+        if len(images) <= size:
+            return forward(images, **options)
         parts = [
             checkpoint(forward, chunk, use_reentrant=False, context_fn=lambda: _same_buffers(bare), **options)
             for chunk in torch.split(images, size)

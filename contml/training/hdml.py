@@ -26,9 +26,9 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_positive
+from contml._support.validation import check_at_least, check_positive, check_whole
 from contml.contracts import Requirement
-from contml.distances.euclidean import full_precision, normalize
+from contml.distances.unit_vectors import full_precision, normalize
 from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, PairLoss
@@ -91,7 +91,7 @@ class HDML(TrainingStep):
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
         check_positive(alpha=alpha, beta=beta)
         check_at_least(0, softmax_weight=softmax_weight, generator_lr=generator_lr, softmax_lr=softmax_lr)
-        check_at_least(1, hidden=hidden)
+        check_whole(1, hidden=hidden)
         self.alpha, self.beta, self.softmax_weight = alpha, beta, softmax_weight
         self.rates = {"generator": generator_lr, "softmax": softmax_lr}
         self.embedding_dim, self.steps_per_epoch = embedding_dim, steps_per_epoch

@@ -9,7 +9,7 @@ from torch import optim
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, StepLR
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_positive
+from contml._support.validation import check_at_least, check_positive, check_whole
 
 #: Parameter groups as in torch: `params`, `name` ("backbone", "head", "loss", others of a step), options of the group.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
@@ -117,7 +117,7 @@ def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, s
         epochs: number of epochs between two changes.
         factor: multiplier of the learning rates.
     """
-    check_at_least(1, epochs=epochs)
+    check_whole(1, epochs=epochs)
     check_positive(factor=factor)
     return StepLR(optimizer, step_size=epochs * steps_per_epoch, gamma=factor)
 

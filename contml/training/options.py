@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_at_least, check_whole
 from contml.data.draw import folds
 
 
@@ -42,14 +42,14 @@ class Training:
 
     def __post_init__(self) -> None:
         check_at_least(0, epochs=self.epochs)
-        check_at_least(1, evaluate_every=self.evaluate_every)
+        check_whole(1, evaluate_every=self.evaluate_every)
         if not 0 < self.val_share <= 0.5:
             raise InputError("val_share", str(self.val_share), "must be above 0 and at most 0.5")
         last = folds(self.val_share) - 1
         if not 0 <= self.val_fold <= last:
             raise InputError("val_fold", str(self.val_fold), f"must be 0 to {last} with val_share={self.val_share:g}")
         if self.patience is not None:
-            check_at_least(1, patience=self.patience)
+            check_whole(1, patience=self.patience)
             if self.select == "none":
                 raise InputError("patience", str(self.patience), hint="set select=val: it needs a validation split")
         for name, value in {"clip_norm": self.clip_norm, "clip_value": self.clip_value}.items():

@@ -27,7 +27,7 @@ def any_process(*flags: bool, device: torch.device) -> list[bool]:
         return list(flags)
     values = torch.tensor(flags, dtype=torch.float32, device=device)
     dist.all_reduce(values, dist.ReduceOp.MAX)
-    return [bool(value) for value in values]
+    return [flag > 0 for flag in values.tolist()]
 
 
 def other_process_error(what: str) -> InputError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
@@ -34,7 +34,7 @@ class TrainingStep(nn.Module):
         super().__init__()
         check_loss(loss)
         if chunk_size is not None:
-            check_at_least(1, chunk_size=chunk_size)
+            check_whole(1, chunk_size=chunk_size)
         self.chunk_size, self.loss = chunk_size, loss
 
     @property

@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from contml._support.errors import InputError
 from contml._support.progress import TrainingProgress
 from contml._support.signals import StopRequest
+from contml._support.tensors import save_tensors
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split
@@ -26,7 +27,7 @@ from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.retrieval import evaluate
 from contml.labels.base import LabelSpace
 from contml.runs import Run
-from contml.training.checkpoint import load_state, load_weights, save_state, save_weights
+from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
 from contml.training.processes import any_process, connected, gather_rows, other_process_error, world
@@ -203,15 +204,26 @@ class Trainer:
         """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows."""
         rank, processes = world()
         rows = torch.arange(rank, len(split), processes)
-        with self._together():
+        with connected(), self._together():
             embeddings, missing = embed(self.model, split, self.images, rows, device=self.device)
         if processes > 1:
             from accelerate.utils import gather_object
 
-            parts = gather_object([(embeddings, missing)])
+            with connected():
+                parts = gather_object([(embeddings, missing)])
             embeddings = torch.stack([part[0] for part in parts]).sum(0)
             missing = torch.cat([part[1] for part in parts])
         return *evaluate_split(embeddings, missing, split, self.device), missing
+
+    def check_images(self, split: Split) -> None:
+        """Decode every image of a split, divided between the processes, if broken images are errors.
+
+        Raises:
+            InputError: an image is broken, or another process found one.
+        """
+        rank, processes = world()
+        with connected(), self._together():
+            self.images.check(split, range(rank, len(split), processes))
 
     def save(self) -> None:
         """Write the state for `resume`, and the weights as `last`.
@@ -245,7 +257,7 @@ class Trainer:
     def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         if self.run is not None and self.accelerator.is_main_process:
             path = self.run.checkpoints / f"{name}.safetensors"
-            save_weights(path, model, config=self.config, epoch=self.epoch, epochs=self.options.epochs)
+            save_tensors(path, model, config=self.config, epoch=self.epoch)
 
     def resume(self) -> None:
         """Continue from the saved state of the run folder, or from the beginning if nothing was trained yet.
@@ -269,7 +281,7 @@ class Trainer:
                 weights, _ = load_weights(self.run.checkpoints / "best.safetensors")
                 self.best.load_state(numbers["best"], tensors["selection"], weights)
             self._started = True
-        elif any(row["event"] == "train" for row in self.run.rows()):
+        elif any(row.get("event") == "train" for row in self.run.rows()):
             got = f"it was trained, but has no {path.name}"
             raise InputError(str(self.run.checkpoints), got, hint="restore the checkpoints, or start a new run")
         if self.accelerator.is_main_process:
@@ -294,10 +306,11 @@ class Trainer:
             loss = self.train_step(batch)
             self.step += 1
             if self.done % log_interval == 0 or self.step == self.steps:
-                self._check_finite()
-                value = loss.item()
-                logs = self.training_step.logs()
-                self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
+                with self._together():
+                    self._check_finite()
+                    value = loss.item()
+                    logs = self.training_step.logs()
+                    self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
 
     @contextmanager
@@ -321,13 +334,14 @@ class Trainer:
         """Save, and stop if a process has received a signal."""
         with self._together():
             self.save()
-        if self._stopping and not self.finished:
+        if self._stopping:
             where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
             raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {where}")
 
     def _check_finite(self) -> None:
-        weights = [*self.bare_model.parameters(), *self.bare_model.buffers(), *self.training_step.parameters()]
-        largest = get_total_norm([weight.detach() for weight in weights if weight.is_floating_point()], math.inf)
+        weights = [*self.bare_model.state_dict().values(), *self.training_step.parameters()]
+        floats = [weight.detach() for weight in weights if weight.is_floating_point() and weight.numel()]
+        largest = get_total_norm(floats, math.inf)
         for name, finite in {"loss": self._all_finite, "weights": largest.isfinite()}.items():
             if not bool(finite):
                 got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"

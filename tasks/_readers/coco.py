@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from contml import InputError
 
-from .images import MOST_PIXELS
+from .folders import MOST_PIXELS
 from .text import read_json
 
 #: What a field of an entry may be.

@@ -14,6 +14,8 @@ Missing: TypeAlias = Literal["refuse", "drop"]
 
 #: Endings of image names, in lower case.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+#: The largest width or height of an image that annotations may declare.
+MOST_PIXELS = 1_000_000
 _ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 
 

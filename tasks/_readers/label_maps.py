@@ -10,9 +10,9 @@ import numpy as np
 from PIL import UnidentifiedImageError
 
 from contml import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
+from contml.data.sources import opened
 
-from .images import opened
 from .mat import read_variable
 from .text import read_csv, whole_number
 
@@ -176,19 +176,23 @@ def to_classes(
         ignored = groups.classes  # ignored pixels get the first number after the classes
         known = np.array(sorted(used))
         class_of = np.array([ignored if groups.class_of[n] < 0 else groups.class_of[n] for n in sorted(used)])
-        places = np.searchsorted(known, maps).clip(max=len(known) - 1)
-        class_maps = np.where(known[places] == maps, class_of[places], ignored)
-        return class_maps.astype(np.min_scalar_type(ignored)), ignored, ignored
+        class_maps = np.empty(maps.shape, np.min_scalar_type(ignored))
+        for labels, class_map in zip(maps, class_maps, strict=True):  # whole, the places would take much memory
+            places = np.searchsorted(known, labels).clip(max=len(known) - 1)
+            class_map[...] = np.where(known[places] == labels, class_of[places], ignored)
+        return class_maps, ignored, ignored
     if classes is None:
         highest = max(used)
         if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
             raise unknown(
                 highest, f"all others are smaller than {highest - 1}; set classes={highest + 1} if it is a class"
             )
+        if highest >= _MOST_CLASSES:
+            raise unknown(highest, f"must be below {_MOST_CLASSES:,}")
         classes = highest + 1
-    check_at_least(1, classes=classes)
+    check_whole(1, classes=classes)
     if classes > _MOST_CLASSES:
-        raise InputError("classes", f"{classes:,}", f"must be at most {_MOST_CLASSES:,}", f"see {paths[0]}")
+        raise InputError("classes", f"{classes:,}", f"must be at most {_MOST_CLASSES:,}")
     if numbers := {number for number in used if not 0 <= number < classes}:
         raise unknown(min(numbers), f"must be 0 to {classes - 1} with classes={classes}")
     return maps, classes, ignore

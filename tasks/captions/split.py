@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contml import InputError
-from contml._support.validation import check_at_least, check_choice
+from contml._support.validation import check_at_least, check_choice, check_whole
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
 from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Vectors
 from contml.labels import CaptionLabels
@@ -47,7 +47,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_at_least(0, queries=self.queries, seed=self.seed)
-        check_at_least(1, dim=self.dim)
+        check_whole(1, dim=self.dim)
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 

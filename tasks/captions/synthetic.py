@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least
+from contml._support.validation import check_at_least, check_whole
 from contml.data import Pixels, Task
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
@@ -46,7 +46,7 @@ def synthetic(
     """
     check_at_least(3, train=train, val=val, test=test)
     check_at_least(16, size=size)
-    check_at_least(1, captions=captions, dim=dim)
+    check_whole(1, captions=captions, dim=dim)
     check_at_least(0, seed=seed)
     numbers = [*range(train), *range(FIRST_VAL, FIRST_VAL + val), *range(FIRST_TEST, FIRST_TEST + test)]
     images, texts = [], []

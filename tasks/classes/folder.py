@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from contml import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
 from contml.data import Split, Task
 
 from .._readers.folders import IMAGE_SUFFIXES, data_folder
@@ -37,7 +37,7 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
         depth: the number of nested folders that name a class: 2 for `ROOT/train/Greek/alpha/a.png`, "Greek/alpha".
     """
     path = data_folder(root, "your folders of images")
-    check_at_least(1, depth=depth)
+    check_whole(1, depth=depth)
     if split == "folders":
         return _split_by_folders(path, depth)
     found = _classes(path, depth)

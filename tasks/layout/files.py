@@ -10,7 +10,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least
+from contml._support.validation import check_whole
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 
@@ -68,7 +68,7 @@ def files(
     if names is not None and classes is not None:
         raise InputError("classes", str(classes), "must be null with names", "the groups are the classes")
     if side is not None:
-        check_at_least(1, side=side)
+        check_whole(1, side=side)
     source = folder / (split or pairs or "")
     if pairs:
         found = _pairs_by_table(folder / pairs)

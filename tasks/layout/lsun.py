@@ -14,8 +14,7 @@ from contml._support.validation import check_at_least
 from contml.data import ImageFile, Split, Task, check_queries
 from contml.data.renderers.label_maps import shrink
 
-from .._readers.folders import Files, Missing, data_folder, refuse_absent
-from .._readers.images import MOST_PIXELS
+from .._readers.folders import MOST_PIXELS, Files, Missing, data_folder, refuse_absent
 from .._readers.label_maps import Array, as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
 from .split import make_split

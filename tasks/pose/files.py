@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from contml import InputError
+from contml._support.arrays import read_arrays
 from contml.data import ImageFile, Split, Task
 
-from .._readers.arrays import read_arrays
-from .._readers.folders import Files, data_folder, image_folders, refuse_absent
+from .._readers.folders import Files, data_folder, image_folders, no_such_file, refuse_absent
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .._readers.text import read_json
 from .bodies import LSP, Body
@@ -72,6 +72,10 @@ def files(
     return Task(make(parts.train), test, make(parts.val) if parts.val else None)
 
 
+#: Bytes that the arrays of a file may unpack to: the joints of a million people take 300 MB.
+_MOST_BYTES = 1 << 29
+
+
 class _Table(NamedTuple):
     names: list[str]
     joints: Array  # [N,J,2]
@@ -83,7 +87,10 @@ class _Table(NamedTuple):
 def _read(path: Path) -> _Table:
     try:
         if path.suffix == ".npz":
-            values: dict[str, Any] = read_arrays(path, "joints")
+            try:
+                values: dict[str, Any] = read_arrays(path, _MOST_BYTES)
+            except FileNotFoundError:
+                raise no_such_file(path, "joints") from None
         elif path.suffix == ".json":
             values = _columns(path, read_json(path, "joints"))
         else:

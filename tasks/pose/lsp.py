@@ -9,9 +9,9 @@ import numpy as np
 
 from contml import InputError
 from contml.data import Task
+from contml.data.sources import opened
 
 from .._readers.folders import data_folder
-from .._readers.images import opened
 from .._readers.mat import read_variable
 from .bodies import LSP
 from .people import Options, Person, exclude_unusable, kept, make_crop_split

@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from contml.data.sources import opened
+
 from .._readers.folders import IMAGE_SUFFIXES, Files
-from .._readers.images import opened
 from .._readers.text import as_value
 
 #: Words for a missing number.
@@ -141,7 +142,7 @@ def looks_like_maps(paths: Sequence[str]) -> bool:
     """Whether files may hold label maps: one channel, lossless, few values."""
     for path in paths:
         try:
-            with opened(path) as picture:
+            with opened(Path(path)) as picture:
                 if picture.mode not in _MAP_MODES or picture.format in ("JPEG", "WEBP"):
                     return False
                 if len(np.unique(np.asarray(picture))) > _FEW_VALUES:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_at_least, check_whole
 from contml.data import Task
 
 from .._readers.folders import data_folder
@@ -90,7 +90,7 @@ def file(
     if exclude_group and group is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
     check_at_least(0, seed=seed)
-    check_at_least(1, dim=dim, side=1 if side is None else side)
+    check_whole(1, dim=dim, side=1 if side is None else side)
     table = read_table(Path(data).expanduser(), delimiter, encoding)
     files = CellFiles(table.path.parent if root is None else data_folder(root, "the images"))
     order = {name: [str(level) for level in words] for name, words in (levels or {}).items()}

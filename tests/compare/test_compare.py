@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import sys
 from dataclasses import replace
@@ -181,6 +182,9 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     (tmp_path / "old/evaluation.json").write_text('{"unit": "m", "figures": []}')
     write_run(tmp_path / "unmarked", poses(0.3))  # as an older version wrote it
     (tmp_path / "unmarked/evaluation.json").write_text(json.dumps({"checkpoint": "last", **poses(0.3).to_dict()}))
+    write_run(tmp_path / "pipe", poses(0.3))
+    (tmp_path / "pipe/evaluation.json").unlink()
+    os.mkfifo(tmp_path / "pipe/evaluation.json")  # reading it would wait for ever
     write_run(tmp_path / "half_read", poses(0.3), evaluated=[BEST], model__dim=3)
     (tmp_path / "half_read/evaluation-last.json").write_text("{}")
     write_run(tmp_path / "log", poses(0.3))
@@ -191,11 +195,11 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     found = compare([tmp_path, write_run(tmp_path / "result_only", poses(0.4), epochs=None, model__dim=3)])
     assert sum(len(row.runs) for row in found.tables[0].rows) == 3  # good, result_only, the best weights of half_read
     left_out = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in found.left_out}
-    assert left_out["half"] == f"not finished, 1.2 of 2 epochs; go on with: contml train --resume {tmp_path}/half"
+    assert left_out["half"] == f"not finished, 1.2 of 2 epochs; continue with: contml train --resume {tmp_path}/half"
     assert left_out["evaluated_half"].startswith("not finished, 1 of 2 epochs")
     assert left_out["young"].startswith("not finished, 0 of 2 epochs")
     assert left_out["unevaluated"] == f"finished, but not evaluated; run: contml evaluate {tmp_path}/unevaluated"
-    for name in ("torn", "old", "unmarked"):
+    for name in ("torn", "old", "unmarked", "pipe"):
         reason = "its evaluation.json cannot be read, or does not name split and checkpoint; write it again with"
         assert left_out[name] == f"{reason}: contml evaluate {tmp_path}/{name}"
     assert left_out["half_read"].startswith("its evaluation-last.json cannot be read, or does not name split and")
@@ -205,7 +209,7 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
     assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a row of metrics", left_out["log"])
     assert re.match(r"cannot be read \(.*config.yaml:.*YAML syntax", left_out["config"])
     assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
-    assert len(left_out) == 11
+    assert len(left_out) == 12
     assert all("\n" not in line for line in found.left_out)
     for name in left_out:
         assert f"/{name}: " in markdown(found)
@@ -561,7 +565,7 @@ def test_command_prints_and_saves(contml, tmp_path):
     assert (status, err) == (0, "")
     assert "log_ratio       16 " in out
     assert "0.360 ± 0.014" in out
-    assert "runs/late: not finished, 1 of 2 epochs; go on with: contml train --resume runs/late" in out
+    assert "runs/late: not finished, 1 of 2 epochs; continue with: contml train --resume runs/late" in out
     assert out.splitlines()[-3:] == ["out/plot.png", "out/table.md", "out/table.csv"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plot.png", "table.csv", "table.md"]
     with Image.open(tmp_path / "out/plot.png") as picture:

@@ -440,6 +440,10 @@ def returns_text() -> str:
     return str(Base())
 
 
+def returns_protocolled() -> Protocolled:
+    return Batches()
+
+
 @pytest.mark.parametrize(
     ("name", "contract", "accepted"),
     [
@@ -454,6 +458,7 @@ def returns_text() -> str:
         ("subprocess.Popen", Base, False),
         ("functools.partial", Base, False),
         ("Batches", Protocolled, True),
+        ("returns_protocolled", Protocolled, True),
         ("Base", Protocolled, False),
         ("returns_base", Protocolled, False),
         ("returns_base", None, False),

@@ -66,10 +66,20 @@ def test_dates_beyond_python_are_no_features(tmp_path):
         read_features(tmp_path / "f.parquet")
 
 
+def test_parquet_without_pyarrow_is_refused_before_an_image_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("contml.data.features.find_spec", lambda name: None)
+    experiment = load("pose/synthetic", SMALL)
+    monkeypatch.setattr("contml.experiment.features.embed", None)
+    with refuses("f.parquet", "pyarrow", hint="contml[table]"):
+        extract_features(experiment, tmp_path / "f.parquet")
+    with refuses("f.parquet", "pyarrow", hint="contml[table]"):
+        read_features(tmp_path / "f.parquet")
+
+
 def test_a_small_file_of_features_does_not_fill_the_memory(tmp_path):
     path = tmp_path / "f.npz"
     np.savez_compressed(path, names=np.array(["a"]), features=np.zeros((1, 10_000_000)))
-    with refuses(str(path), got="would be unpacked to 80,0"):
+    with refuses(str(path), got="unpacks to 76 MB"):
         read_features(path)
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000000), }"
     path = tmp_path / "f.npy"
@@ -108,7 +118,7 @@ def test_files_that_are_no_features(tmp_path):
     with refuses("f.txt", got="'.txt'", allowed=".npz, .npy, .parquet"):
         read_features(tmp_path / "f.txt")
     (tmp_path / "broken.npz").write_bytes(b"PK not a file")
-    with refuses("broken.npz", got="not a file of features"):
+    with refuses("broken.npz", got="not a readable file of arrays"):
         read_features(tmp_path / "broken.npz")
     np.save(tmp_path / "few.npy", np.ones((4, 2)))
     with refuses("few.npy", got="4 vectors for 5 items"):

@@ -253,7 +253,6 @@ SCRIPT = """
 import resource, sys
 from pathlib import Path
 sys.path[:0] = {folders!r}
-from support.damage import mutations
 from support.images import split_of
 import contml.data.cache as cache
 from contml import InputError

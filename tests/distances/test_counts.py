@@ -151,7 +151,7 @@ def test_threads_change_nothing(monkeypatch):
     x = torch.randn(700, 16, generator=generator)
     radii = radii_of_items(x, x)
     one = count_nearer(x, x, radii)
-    monkeypatch.setattr(counts, "_ENTRIES_PER_THREAD", 100)
+    monkeypatch.setattr("contml.distances._compiled._ENTRIES_PER_THREAD", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     three = count_nearer(x, x, radii)
     assert torch.equal(one.nearer, three.nearer)

@@ -28,7 +28,7 @@ def test_the_oracle_equals_sorting_all_label_distances(k, levels, threads, monke
     d = torch.randint(0, levels, (40, 700), generator=random).float()
     groups = torch.randint(0, 90, (700,), generator=random)
     data = QueryGallery(torch.zeros(40, 1), torch.zeros(700, 1), torch.full((40,), -1), groups=(groups[:40], groups))
-    monkeypatch.setattr("contml.evaluation.query_gallery._ENTRIES_PER_THREAD", 1000)
+    monkeypatch.setattr("contml.distances._compiled._ENTRIES_PER_THREAD", 1000)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

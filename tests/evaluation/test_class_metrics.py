@@ -306,7 +306,7 @@ def test_the_best_weights_are_those_of_the_highest_recall(tmp_path, monkeypatch)
 
     monkeypatch.setattr(made, "evaluate", pretend)
     monkeypatch.setattr(
-        "contml.training.trainer.save_weights", lambda path, *_, **__: saved.append((Path(path).stem, made.epoch))
+        "contml.training.trainer.save_tensors", lambda path, *_, **__: saved.append((Path(path).stem, made.epoch))
     )
     made.fit()
     assert [epoch for name, epoch in saved if name == "best"] == [0, 1, 4]

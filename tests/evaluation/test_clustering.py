@@ -147,6 +147,14 @@ def test_fewer_points_than_clusters(run, monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")  # FAISS warns of few points on the terminal
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1.0, 1e30, 1e290])
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_clusters_do_not_depend_on_offset_and_scale(offset, scale):
+    x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
+    first, second, third, fourth = cluster((x + offset) * scale, 2).tolist()
+    assert first == second != third == fourth
+
+
 def test_all_in_one_point_is_chance():
     scores = cluster_scores(torch.zeros(12, 3), torch.arange(12) % 4)
     assert scores["nmi"].model == pytest.approx(scores["nmi"].random) == pytest.approx(0)

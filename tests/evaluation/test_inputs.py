@@ -111,14 +111,25 @@ NAN[4, 1] = torch.nan
         (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "VectorLabels")),
         (lambda: evaluate(X, AGES, queries=[0, 12]), ("queries", "row 12", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[-1, 1]), ("gallery", "row -1", "0 to 11")),
+        (lambda: evaluate(X, AGES, gallery=[0, 2, 0]), ("gallery", "row 0 appears twice")),
+        (lambda: evaluate(X[:, :0], ClassLabels(CLASSES)), ("embeddings", "[12, 0]", "[items, dimensions]")),
+        (lambda: cluster(X[:, :0], 2), ("embeddings", "[12, 0]", "[items, dimensions]")),
+        (lambda: cluster(X, 2.5), ("k", "2.5", "whole number")),
+        (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=[1.5]), ("recall_at", "[1.5]", "whole numbers")),
+        (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=3), ("recall_at", "3", "list of whole numbers")),
+        (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=[]), ("recall_at", "[]", "list of whole numbers")),
+        (lambda: recall_at_k(X, CLASSES, k=3), ("k", "3", "list of whole numbers")),
+        (lambda: recall_at_k(X, CLASSES, k=[0, 1]), ("k", "[0, 1]", "from 1 on")),
+        (lambda: label_distance_metrics(X, X.abs(), 2), ("k", "2", "list of whole numbers")),
+        (lambda: label_distance_metrics(X, X.abs(), [4]), ("k", "[4]", "from 1 to 3")),
         (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
         (lambda: evaluate(X, AGES, queries=torch.ones(12, dtype=torch.bool)), ("queries", "bool")),
         (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "list")),
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
-        (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings with 5 classes")),
+        (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings, 5 class ids")),
         (lambda: recall_at_k(X, CLASSES, gallery=X[:, :2], gallery_classes=CLASSES), ("gallery", "2 dimensions")),
-        (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 clusters for 12 classes")),
-        (lambda: normalized_mutual_information([], []), ("clusters", "0 clusters for 0")),
+        (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 cluster ids, 12 class ids")),
+        (lambda: normalized_mutual_information([], []), ("clusters", "0 cluster ids, 0")),
         (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], 1), ("distances", "list")),
         (lambda: paired_interval([], []), ("b", "[0]")),
         (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
@@ -129,8 +140,14 @@ def test_bad_input_is_one_error(call, fields):
         call()
 
 
+def test_a_missing_row_counts_once():
+    assert evaluate(X, AGES, missing=[3, 3])[0].skipped == 1
+
+
 def test_lists_of_tensors_and_other_byte_orders():
     g = torch.eye(3, requires_grad=True)
     expected = recall_at_k(g.detach(), [0, 0, 1])
+    with refuses("embeddings", "list", "NumPy array"):
+        recall_at_k([[g[0]], [g[1]]], [0, 1])
     assert recall_at_k([g[0], g[1], g[2]], [0, 0, 1]) == expected
     assert recall_at_k(np.eye(3, dtype=">f4"), [0, 0, 1]) == expected

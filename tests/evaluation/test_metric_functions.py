@@ -211,7 +211,7 @@ BROKEN[3, 1] = torch.nan
     [
         (lambda: recall_at_k(X, IDS, []), "k", "[]"),
         (lambda: recall_at_k(X, IDS, [1, 0]), "k", "[1, 0]"),
-        (lambda: recall_at_k(X, IDS[:-1]), "embeddings", "20 embeddings with 19 classes"),
+        (lambda: recall_at_k(X, IDS[:-1]), "embeddings", "20 embeddings, 19 class ids"),
         (lambda: recall_at_k(X, IDS.float()), "classes", "float32"),
         (lambda: recall_at_k(X, IDS, gallery=X), "gallery_classes", "None"),
         (lambda: recall_at_k(X, IDS, gallery_classes=IDS), "gallery", "None"),

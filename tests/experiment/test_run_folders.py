@@ -155,11 +155,22 @@ def test_embeddings_of_another_form_are_refused(folder, name):
         report_run(folder, trust=True)
 
 
-def test_weights_of_another_form_are_refused(folder):
-    for update in ({"epoch": None}, {"config": 3}):
-        change(folder / "checkpoints/last.safetensors", lambda _, values, update=update: values.update(update))
-        with refuses(str(folder)):
-            evaluate_run(folder, checkpoint="last", trust=True)
+@pytest.mark.parametrize(
+    ("update", "subject"),
+    [({"epoch": None}, "checkpoints/last.safetensors"), ({"config": 3}, "config.yaml")],
+)
+def test_weights_of_another_form_are_refused(folder, update, subject):
+    change(folder / "checkpoints/last.safetensors", lambda _, values: values.update(update))
+    with refuses(f"{folder}/{subject}"):
+        evaluate_run(folder, checkpoint="last", trust=True)
+
+
+def test_files_that_were_read_and_written_again_are_accepted(folder):
+    for name in ("checkpoints/state", "checkpoints/last", "embeddings/test"):
+        change(folder / f"{name}.safetensors", lambda *_: None)
+    resume(folder, trust=True)
+    evaluate_run(folder, checkpoint="last", trust=True)
+    report_run(folder, trust=True)
 
 
 def test_a_damaged_evaluation_is_one_error_or_can_be_printed(folder, capsys):

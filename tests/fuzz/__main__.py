@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --cases 10000`: runs cases in a process of its own, which a hard crash ends without harm."""
+"""`python -m tests.fuzz --cases 10000`: runs cases in a child process, so that a crash does not end this program."""
 
 from __future__ import annotations
 

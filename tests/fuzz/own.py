@@ -16,6 +16,7 @@ from PIL import Image
 from support.fake_runs import poses, write_run
 from support.miniature import TINY
 
+from contml._support.tensors import save_tensors
 from contml.compare.comparison import compare
 from contml.compare.plot import comparison_plot
 from contml.compare.table import as_data, comma_separated, markdown
@@ -32,7 +33,7 @@ from contml.report.plots import metrics_plot, training_plot
 from contml.report.table import summary
 from contml.runs import open_run
 from contml.sweep.trials import Training, TrialsFile, stored_sampler
-from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state, save_weights
+from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 
 from .base import Kind, changed_file
 
@@ -45,7 +46,7 @@ def build_checkpoints(folder: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    save_weights(folder / "last.safetensors", model.state_dict(), epoch=1, config={"seed": 0})
+    save_tensors(folder / "last.safetensors", model.state_dict(), epoch=1, config={"seed": 0})
     numbers = {"epoch": 1, "step": 0, "config": {}, "finished": False, "schedule": {}, "scaler": None}
     save_state(folder / "state.safetensors", {"model": model.state_dict()}, optimizer.state_dict(), numbers)
 

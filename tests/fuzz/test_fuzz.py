@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
 
 from contml import InputError
+
+if sys.platform != "linux":
+    pytest.skip("the fuzzer reads the memory of its cases from /proc", allow_module_level=True)
 
 from .cases import CORPUS, Miniatures, outcome
 from .kinds import KINDS

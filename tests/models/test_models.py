@@ -14,9 +14,9 @@ from support.refusals import refuses
 from torch import nn
 from torchvision import models as torchvision_models
 
+from contml._support.tensors import save_tensors
 from contml.models import BACKBONES, EmbeddingModel, backbone_names
 from contml.models.backbones import build
-from contml.training.checkpoint import save_weights
 
 TORCHVISION = torchvision_models.list_models(module=torchvision_models)
 
@@ -298,7 +298,7 @@ def test_a_checkpoint_of_the_same_model(tmp_path):
 
 def trained(path, model, **options):
     """Weights as a run saves them; `options` of the section `model` of its config."""
-    save_weights(path, model.state_dict(), config={"model": {"backbone": "small_cnn", **options}}, epoch=1, epochs=1)
+    save_tensors(path, model.state_dict(), config={"model": {"backbone": "small_cnn", **options}}, epoch=1)
     return str(path)
 
 

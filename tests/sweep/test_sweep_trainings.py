@@ -17,6 +17,7 @@ from support.paths import ROOT
 from support.refusals import refuses
 
 from contml.experiment import load
+from contml.runs import Run
 from contml.sweep import sweep
 from contml.sweep.training import Job, Source, run_job
 from contml.sweep.trials import Training
@@ -76,6 +77,17 @@ def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_agai
         run_job(source, other)
     assert begun
     assert not job.folder.exists()
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_that_another_process_trains_is_not_removed(folder, processes):
+    run = folder / "runs/own/sweep/trial_000"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("mine")
+    with Run(run).lock(), refuses(str(Path("runs/own/sweep/trial_000")), "another process is training this run"):
+        sweep("own.yaml", [], TRIES, trials=1, processes=processes)
+    assert (run / "config.yaml").read_text() == "mine"
+    assert len((folder / "runs/own/sweep/trials.jsonl").read_bytes().splitlines()) == 1
 
 
 @pytest.mark.slow

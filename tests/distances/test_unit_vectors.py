@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contml._support.vectors import normalize
+from contml.distances.unit_vectors import normalize
 
 
 def directions():

@@ -8,32 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from contml import InputError
-from contml._support.errors import one_line
-
-from .folders import no_such_file
-
-#: Bytes that the arrays of a file may unpack to: the joints of a million people take 300 MB.
-MOST_BYTES = 1 << 29
+from contml._support.errors import InputError, one_line
 
 
-def read_arrays(path: Path, option: str = "") -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a .npz file; `option` is the task's option that names the file.
+def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Returns the arrays of a .npz file.
 
     Raises:
-        InputError: no such file, damaged, too large, or with Python objects, which only running code could read.
+        FileNotFoundError: there is no such file.
+        InputError: it is damaged, unpacks to more than `most_bytes`, or holds Python objects, which only running code
+            could read.
     """
     try:
         # Opened here: numpy leaves a file open that is cut short.
         with path.open("rb") as stream, zipfile.ZipFile(stream) as packed:
             size = sum(member.file_size for member in packed.infolist())
-            if size > MOST_BYTES:
-                got, allowed = f"unpacks to {size >> 20:,} MB", f"must be at most {MOST_BYTES >> 20:,} MB"
+            if size > most_bytes:
+                got, allowed = f"unpacks to {size >> 20:,} MB", f"must be at most {most_bytes >> 20:,} MB"
                 raise InputError(str(path), got, allowed)
             return {member.filename.removesuffix(".npy"): _read(packed, member) for member in packed.infolist()}
     except (FileNotFoundError, NotADirectoryError):
-        raise no_such_file(path, option) from None
-    except (InputError, KeyboardInterrupt):
+        raise FileNotFoundError(str(path)) from None
+    except InputError:
         raise
     except Exception as error:  # zipfile and numpy raise errors of many types on damaged files
         raise InputError(str(path), f"not a readable file of arrays ({one_line(error)})") from None
