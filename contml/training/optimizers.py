@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from torch import optim
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, StepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, MultiStepLR, StepLR
 
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least, check_positive, check_whole
@@ -21,6 +22,7 @@ def sgd(
     weight_decay: float = 5e-4,
     head_lr: float | None = None,
     loss_lr: float | None = None,
+    loss_weight_decay: float = 0.0,
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
@@ -29,13 +31,15 @@ def sgd(
     Args:
         lr: learning rate of the backbone, and of every group without its own.
         momentum: momentum factor.
-        weight_decay: L2 penalty; 0 for the parameters of the loss.
+        weight_decay: L2 penalty.
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
+        loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
     """
     if not 0 <= momentum < 1:
         raise InputError("momentum", str(momentum), "must be at least 0 and below 1")
-    groups = _with_learning_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    check_at_least(0, weight_decay=weight_decay)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return optim.SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -45,6 +49,7 @@ def adam(
     epsilon: float = 1e-8,
     head_lr: float | None = None,
     loss_lr: float | None = None,
+    loss_weight_decay: float = 0.0,
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
@@ -52,12 +57,14 @@ def adam(
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.
-        weight_decay: L2 penalty; 0 for the parameters of the loss.
+        weight_decay: L2 penalty.
         epsilon: added to the denominator.
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
+        loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
     """
-    groups = _with_learning_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    check_at_least(0, weight_decay=weight_decay)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return optim.Adam(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
@@ -67,6 +74,7 @@ def adamw(
     epsilon: float = 1e-8,
     head_lr: float | None = None,
     loss_lr: float | None = None,
+    loss_weight_decay: float = 0.0,
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
@@ -74,23 +82,27 @@ def adamw(
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.
-        weight_decay: decoupled weight decay; 0 for the parameters of the loss.
+        weight_decay: decoupled weight decay.
         epsilon: added to the denominator.
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
+        loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
     """
-    groups = _with_learning_rates(groups, lr, head_lr, loss_lr, weight_decay)
+    check_at_least(0, weight_decay=weight_decay)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
-def _with_learning_rates(
-    groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, weight_decay: float
+def _with_own_options(
+    groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, loss_weight_decay: float
 ) -> ParameterGroups:
-    """The groups with their learning rates; groups without parameters are dropped."""
+    """The groups with their learning rates and the weight decay of the loss; groups without parameters are dropped."""
     own_rates = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
-    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in own_rates.items()}, weight_decay=weight_decay)
+    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in own_rates.items()})
+    check_at_least(0, loss_weight_decay=loss_weight_decay)
+    own_decay = {"loss": {"weight_decay": loss_weight_decay}}
     return [
-        {"lr": own_rates.get(group["name"], lr), **group}
+        {"lr": own_rates.get(group["name"], lr), **group, **own_decay.get(group["name"], {})}
         for group in groups
         if group["params"] or group["name"] == "backbone"  # torch needs a group, even if nothing is trained
     ]
@@ -122,6 +134,21 @@ def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, s
     return StepLR(optimizer, step_size=epochs * steps_per_epoch, gamma=factor)
 
 
+def milestones(
+    epochs: Sequence[int] = (10, 20), factor: float = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int
+) -> LRScheduler:
+    """Multiply the learning rates by `factor` after each of the given epochs.
+
+    Args:
+        epochs: the numbers of epochs after which the learning rates change, ascending.
+        factor: multiplier of the learning rates.
+    """
+    if not epochs or epochs[0] < 1 or any(a >= b for a, b in pairwise(epochs)):
+        raise InputError("epochs", str(list(epochs)), "must be ascending whole numbers from 1 on")
+    check_positive(factor=factor)
+    return MultiStepLR(optimizer, [epoch * steps_per_epoch for epoch in epochs], gamma=factor)
+
+
 def cosine(*, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
     """Cosine decay of the learning rates to 0 over the whole training."""
     return CosineAnnealingLR(optimizer, T_max=max(1, total_steps))
@@ -133,5 +160,6 @@ SCHEDULES: dict[str, Callable[..., LRScheduler]] = {
     "constant": constant,
     "inverse": inverse,
     "step": step,
+    "milestones": milestones,
     "cosine": cosine,
 }

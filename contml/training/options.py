@@ -18,6 +18,8 @@ class Training:
         epochs: number of epochs of the sampler; 0 evaluates the untrained model.
         evaluate_every: number of epochs between evaluations; the model is also evaluated before the first epoch and
             after the last.
+        head_only_epochs: number of epochs at the start in which the backbone keeps its weights: only the head and the
+            parameters of the loss are trained.
         select: "val": the weights with the best result on the validation split are the result of the run; "none":
             the last weights, and no validation split is drawn, as in most published protocols.
         val_share: share of the training items that is drawn for validation where the data name none.
@@ -31,6 +33,7 @@ class Training:
 
     epochs: int = 30
     evaluate_every: int = 1
+    head_only_epochs: int = 0
     select: Literal["val", "none"] = "val"
     val_share: float = 0.1
     val_fold: int = 0
@@ -41,7 +44,7 @@ class Training:
     checkpoint_minutes: float = 10.0
 
     def __post_init__(self) -> None:
-        check_at_least(0, epochs=self.epochs)
+        check_at_least(0, epochs=self.epochs, head_only_epochs=self.head_only_epochs)
         check_whole(1, evaluate_every=self.evaluate_every)
         if not 0 < self.val_share <= 0.5:
             raise InputError("val_share", str(self.val_share), "must be above 0 and at most 0.5")

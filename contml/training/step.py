@@ -72,7 +72,7 @@ class TrainingStep(nn.Module):
 
         The group "loss" has the learning rate `loss_lr` of the optimizer. A group with its own `lr` is not clipped.
         """
-        # No weight decay: proxies and boundaries should not shrink to 0.
+        # No weight decay by default: proxies and boundaries should not shrink to 0.
         return [{"name": "loss", "params": list(self.loss.parameters()), "weight_decay": 0.0}]
 
     def logs(self) -> dict[str, float]:

@@ -101,6 +101,10 @@ class Trainer:
         groups = [*model_groups(model), *step.parameter_groups()]
         for group in groups:
             group["params"] = [p for p in group["params"] if p.requires_grad]
+        self._backbone = groups[0]["params"]
+        if self.options.head_only_epochs and not any(group["params"] for group in groups[1:]):
+            got, hint = "neither a head nor a loss has parameters to train", "set model.dim, or head_only_epochs=0"
+            raise InputError("head_only_epochs", got, hint=hint)
         bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)
@@ -191,6 +195,9 @@ class Trainer:
             raise InputError("model", got, hint="set training.epochs=0 to evaluate it without training")
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
+        if self.epoch < self.options.head_only_epochs:
+            for parameter in self._backbone:
+                parameter.grad = None  # so that neither momentum nor weight decay changes it
         if self.options.clip_norm is not None:
             self.accelerator.clip_grad_norm_(self.parameters, self.options.clip_norm)
         if self.options.clip_value is not None:

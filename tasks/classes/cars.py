@@ -16,6 +16,8 @@ from .reading import Item, Label, Published, published_task, split_by_class
 
 #: The splits of metric learning: both official halves together, the first 98 models for training.
 PUBLISHED = {"train": Published(8054, 98, range(1, 99)), "test": Published(8131, 98, range(99, 197))}
+#: The K at which the papers report Recall@K.
+RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 98
 _ALL_RECORDS, _TEST_RECORDS = "cars_annos.mat", "cars_test_annos_withlabels.mat"
 _BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
@@ -57,7 +59,9 @@ def cars(
         items, class_names, source = _read_devkit(images, folder / "devkit", missing)
     if not crop_boxes:
         items = [item._replace(box=None) for item in items]
-    return published_task(source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names)
+    return published_task(
+        source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names, RECALL_AT
+    )
 
 
 def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Item], dict[Label, str], Path]:

@@ -14,6 +14,8 @@ from .reading import Box, Item, Label, Published, number_from_one, published_tas
 
 #: The splits of metric learning: the first hundred species for training, the others for testing.
 PUBLISHED = {"train": Published(5864, 100, range(1, 101)), "test": Published(5924, 100, range(101, 201))}
+#: The K at which the papers report Recall@K.
+RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 100
 
 
@@ -48,7 +50,9 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
             raise InputError(f"{source}: image {image}", found, hint="get all lists from one copy")
         items.append(Item(folder / "images" / name, label, boxes.get(image)))
     class_names: dict[Label, str] = {label: name.partition(".")[2].replace("_", " ") for label, name in classes.items()}
-    return published_task(source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names)
+    return published_task(
+        source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names, RECALL_AT
+    )
 
 
 def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:

@@ -129,7 +129,7 @@ def published_task(
     published: Mapping[str, Published],
     missing: Missing,
     class_names: Mapping[Label, str],
-    recall_at: Sequence[int] | None = None,
+    recall_at: Sequence[int],
 ) -> Task:
     """The task of a published data set of one list, checked for complete lists and files."""
     check_counts(source, listed, published, missing)

@@ -12,6 +12,7 @@ from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
 from contml.sampling import DenseSampler
 from contml.training import EmbeddingStep, Trainer, Training
+from contml.training.optimizers import sgd
 
 #: Overrides with which the quick start takes seconds.
 TINY = [
@@ -71,7 +72,18 @@ class Flat(nn.Module):
 
 
 def small_trainer(
-    run=None, *, model=None, epochs=2, batches=5, loss=None, step=None, split=None, broken="fail", val=None, **options
+    run=None,
+    *,
+    model=None,
+    epochs=2,
+    batches=5,
+    loss=None,
+    step=None,
+    split=None,
+    broken="fail",
+    val=None,
+    optimizer=sgd,
+    **options,
 ):
     split = split or squares()
     torch.manual_seed(0)
@@ -82,6 +94,7 @@ def small_trainer(
         DenseSampler(10, 2, 2, batches=batches, labels=split.labels, seed=3),
         augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken=broken),
         Training(epochs=epochs, **options),
+        optimizer=lambda groups: optimizer(groups=groups),
         val=val,
         test=squares(20, seed=1),
         run=run,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -433,7 +434,11 @@ def test_schedules(schedule):
     optimizer = torch.optim.SGD([parameter], lr=1.0)
     made = SCHEDULES[schedule](
         optimizer=optimizer,
-        **{"step": {"steps_per_epoch": 2, "epochs": 1}, "cosine": {"total_steps": 4}}.get(schedule, {}),
+        **{
+            "step": {"steps_per_epoch": 2, "epochs": 1},
+            "milestones": {"steps_per_epoch": 1, "epochs": [1, 3]},
+            "cosine": {"total_steps": 4},
+        }.get(schedule, {}),
     )
     rates = []
     for _ in range(4):
@@ -444,16 +449,13 @@ def test_schedules(schedule):
         "constant": [1, 1, 1, 1],
         "inverse": [1 / (1 + 1e-4 * step) for step in range(4)],
         "step": [1, 1, 0.5, 0.5],
+        "milestones": [1, 0.5, 0.5, 0.25],
         "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
     }[schedule]
     assert rates == pytest.approx(expected)
 
 
 def test_learning_rates_by_group():
-    class Headed(Flat):
-        def head_parameters(self):
-            return [self.linear.bias]
-
     trainer = small_trainer(model=Headed(), loss=MarginBinary())
     optimizer = OPTIMIZERS["adam"](lr=1.0, head_lr=2.0, loss_lr=3.0, weight_decay=0.5, groups=groups_of(trainer))
     assert [(g["name"], g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [
@@ -461,11 +463,49 @@ def test_learning_rates_by_group():
         ("head", 2.0, 0.5),
         ("loss", 3.0, 0.0),
     ]
-    for rate in ("lr", "head_lr", "loss_lr"):
+    for make in OPTIMIZERS.values():
+        decays = [g["weight_decay"] for g in make(loss_weight_decay=0.1, groups=groups_of(trainer)).param_groups]
+        assert decays[2] == 0.1
+        assert decays[0] == decays[1] != 0.1
+    for epochs in ([], [0], [2, 2], [3, 1]):
+        with refuses("epochs", str(epochs), "ascending"):
+            SCHEDULES["milestones"](epochs, optimizer=optimizer, steps_per_epoch=1)
+    for rate in ("lr", "head_lr", "loss_lr", "loss_weight_decay"):
         with refuses(rate, got="-1"):
             OPTIMIZERS["sgd"](**{rate: -1}, groups=groups_of(trainer))
     with refuses("momentum", got="1"):
         OPTIMIZERS["sgd"](momentum=1, groups=groups_of(trainer))
+
+
+class Headed(Flat):
+    def head_parameters(self):
+        return [self.linear.bias]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_backbone_keeps_its_weights_in_head_only_epochs(optimizer):
+    def trained(epochs):
+        trainer = small_trainer(
+            model=Headed(),
+            loss=MarginBinary(),
+            epochs=epochs,
+            head_only_epochs=2,
+            optimizer=partial(OPTIMIZERS[optimizer], weight_decay=0.1),
+        )
+        trainer.fit()
+        return trainer.bare_model.linear
+
+    start = Headed().linear
+    frozen = trained(2)
+    assert torch.equal(frozen.weight, start.weight)
+    assert not torch.equal(frozen.bias, start.bias)
+    whole = trained(3)
+    assert not torch.equal(whole.weight, start.weight)
+
+
+def test_head_only_epochs_need_a_head_or_parameters_of_the_loss():
+    with refuses("head_only_epochs", "neither a head nor a loss", hint="model.dim"):
+        small_trainer(model=Flat(), head_only_epochs=1)
 
 
 class MarginBinary(LogRatioLoss):
