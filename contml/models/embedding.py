@@ -19,6 +19,7 @@ from contml._support.validation import check_whole
 from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import LevelHeads, at_levels, pooled, widths_of
+from contml.models.pooling import Pooling, set_pooling
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
@@ -52,6 +53,8 @@ class EmbeddingModel(nn.Module):
             in training, its own loss; their embeddings are concatenated. For bn_inception, googlenet, mobilenet_v2,
             small_cnn, and ResNets of torchvision and timm. Of any backbone that torch.fx can trace, a level is also
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
+        pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
+            as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
     """
 
     mean: Tensor
@@ -65,6 +68,7 @@ class EmbeddingModel(nn.Module):
         normalize: bool = False,
         freeze_batch_norm: bool = False,
         levels: list[str] | None = None,
+        pooling: Pooling = "average",
         *,
         feature_dim: int | None = None,
     ) -> None:
@@ -74,6 +78,7 @@ class EmbeddingModel(nn.Module):
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels
+        self.pooling = pooling
         file = Path(weights).expanduser() if names_a_file(weights) else None
         state = None if file is None else read(file)  # before the backbone is built, which is slow
         self.backbone, width, self.pixels = build(backbone, "none" if file else weights, feature_dim)
@@ -82,6 +87,8 @@ class EmbeddingModel(nn.Module):
         if levels is not None:
             self.backbone = at_levels(self.backbone, name, levels)
             widths = widths_of(self.backbone, levels)
+        elif pooling != "average":
+            set_pooling(self.backbone, name, pooling)
         self.feature_dim = sum(widths)
         #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]
@@ -90,7 +97,7 @@ class EmbeddingModel(nn.Module):
         self.register_buffer("mean", torch.tensor(self.pixels.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(self.pixels.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
-            check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize)
+            check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize, pooling=pooling)
             load_backbone(self.backbone, state, file, name, whole)
             load_head(self.head, state)
         self.train()
@@ -108,7 +115,7 @@ class EmbeddingModel(nn.Module):
         features = self.backbone((x - self.mean) / self.std)
         if self.levels is None:
             return flat_features(features)
-        return torch.cat(pooled(features, self.levels), dim=1)
+        return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
 
     def embed(self, features: Tensor) -> Tensor:
         """Returns embeddings `[B, dim]` of backbone features `[B, width]`, of images or generated."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml.models.backbones import dry_run
+from contml.models.pooling import Pooling, pool
 
 _NAMES = ("low", "middle", "high")
 #: The modules of a backbone whose outputs are its levels: pattern of names, then low, middle, high.
@@ -59,9 +60,9 @@ def at_levels(backbone: nn.Module, name: str, levels: Sequence[str]) -> nn.Modul
     return extractor
 
 
-def pooled(features: dict[str, Tensor], levels: Sequence[str]) -> list[Tensor]:
+def pooled(features: dict[str, Tensor], levels: Sequence[str], pooling: Pooling = "average") -> list[Tensor]:
     """Returns the features of each level `[B, width]`, pooled from its maps `[B, width, H, W]`."""
-    return [f.mean((2, 3)) if f.ndim == 4 else f for f in (features[level] for level in levels)]
+    return [pool(f, pooling) if f.ndim == 4 else f for f in (features[level] for level in levels)]
 
 
 def widths_of(backbone: nn.Module, levels: Sequence[str]) -> list[int]:
