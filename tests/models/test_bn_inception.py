@@ -105,6 +105,20 @@ def test_features_and_levels_are_those_of_pretrainedmodels(file, dtype, toleranc
             torch.testing.assert_close(levels.features(x), expected, rtol=0, atol=bound)
 
 
+def test_levels_recorded_from_pretrainedmodels(file):
+    model = EmbeddingModel("bn_inception", dim=None, weights=file, levels=ALL).double().eval()
+    recorded = {  # of the second image: the first, the middle and the last channel, which is of the branch of the pool
+        "low": [158.2721113, 863.7237237, 682.7677073],
+        "middle": [224.7267185, 608.8702139, 387.2113284],
+        "high": [71.46820256, 105.7308951, 317.6528177],
+    }
+    with torch.inference_mode():
+        features = model.features(images(2, 64))[1].split(model.parts)
+    for level, values in zip(ALL, features, strict=True):
+        found = values[[0, len(values) // 2, -1]].tolist()
+        assert found == pytest.approx(recorded[level], rel=1e-9), level
+
+
 def test_pixels_are_bgr_from_0_to_255_without_the_mean(file):
     model = EmbeddingModel("bn_inception", dim=None, weights=file).eval()
     x = images()
