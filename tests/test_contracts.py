@@ -19,6 +19,7 @@ ALLOWED = {
     # A sampler may be anybody's own class.
     "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
     # Models are any torch.nn.Module.
+    "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",
     # Objects of other libraries, in one version or another.

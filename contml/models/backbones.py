@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.imports import import_by_name
+from contml.models.bn_inception import BNInception
+from contml.models.pixels import Pixels
 from contml.models.weights import FILES
 
 Found = TypeVar("Found")
-
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class SmallCNN(nn.Module):
@@ -56,6 +56,7 @@ FEATURES = "features"
 #: Backbones of this library: functions without arguments that return a module with features `[B, width]`.
 BACKBONES: dict[str, Callable[[], nn.Module]] = {
     "small_cnn": SmallCNN,
+    "bn_inception": BNInception,
 }
 
 
@@ -67,11 +68,11 @@ def backbone_names() -> list[str]:
 
 
 class Built(NamedTuple):
-    """A backbone, the width of its features, and the statistics of its input."""
+    """A backbone, the width of its features, and the pixels that it wants."""
 
     backbone: nn.Module
     width: int
-    statistics: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET  # mean, std
+    pixels: Pixels = Pixels()
 
 
 def name_of(backbone: str | nn.Module) -> str:
@@ -106,7 +107,8 @@ def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = Non
         return Built(nn.Identity(), feature_dim)
     if isinstance(backbone, str):
         backbone = BACKBONES[name]() if name in BACKBONES else _import_backbone(name)
-    return Built(backbone, width_of(backbone))
+    pixels = getattr(backbone, "pixels", None)
+    return Built(backbone, width_of(backbone), pixels if isinstance(pixels, Pixels) else Pixels())
 
 
 def _torchvision(name: str, weights: str) -> Built:
@@ -114,7 +116,7 @@ def _torchvision(name: str, weights: str) -> Built:
 
     names = backbone_names()
     if name not in names:
-        allowed = "must be small_cnn, a torchvision model, timm:NAME or package.module:callable"
+        allowed = f"must be {', '.join(BACKBONES)}, a torchvision model, timm:NAME or package.module:callable"
         raise InputError("backbone", name, allowed, did_you_mean(name, names))
     registry = models.get_model_weights(name)
     known = [*registry.__members__]
@@ -136,7 +138,7 @@ def _torchvision(name: str, weights: str) -> Built:
     if extra_options:  # published weights include auxiliary classifiers, which torchvision removes from only one model
         module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
-    return Built(module, _cut_classifier(module), (tuple(preset.mean), tuple(preset.std)))
+    return Built(module, _cut_classifier(module), Pixels(tuple(preset.mean), tuple(preset.std)))
 
 
 def _cut_classifier(module: nn.Module) -> int:
@@ -171,7 +173,9 @@ def _timm(name: str, weights: str) -> Built:
 
         raise _not_downloaded(f"{weights} of timm:{name}", constants.HF_HUB_CACHE, error) from error
     config: Any = module.pretrained_cfg
-    return Built(module, width_of(module, config["input_size"][-1]), (tuple(config["mean"]), tuple(config["std"])))
+    return Built(
+        module, width_of(module, config["input_size"][-1]), Pixels(tuple(config["mean"]), tuple(config["std"]))
+    )
 
 
 def _import_backbone(name: str) -> nn.Module:

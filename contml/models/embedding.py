@@ -18,7 +18,8 @@ from contml._support.errors import InputError, one_line
 from contml._support.validation import check_whole
 from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
-from contml.models.levels import Level, LevelHeads, at_levels, pooled, widths_of
+from contml.models.levels import LevelHeads, at_levels, pooled, widths_of
+from contml.models.pooling import Pooling, set_pooling
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
@@ -31,13 +32,15 @@ else:
 class EmbeddingModel(nn.Module):
     """Images `[B, 3, H, W]` to embeddings `[B, dim]`: a backbone, then the linear layer `head`.
 
-    Images are uint8, or floats in 0..1; the model normalises them itself, with the mean and std that its backbone was
-    published with (ImageNet's for nearly all). Raises `InputError` if a name or a file does not fit.
+    Images are RGB, uint8 or floats in 0..1; the model normalises them itself, with the mean, std, range and order of
+    channels that its backbone was published with (ImageNet's mean and std for nearly all). Raises `InputError` if a
+    name or a file does not fit.
 
     Args:
-        backbone: "small_cnn" (for 64-pixel quick starts), a torchvision classification model ("resnet18"), "timm:NAME",
-            "features" (the data are features of a frozen backbone already), or "package.module:callable" of your own:
-            a function that returns a module whose output has the shape `[B, width]`.
+        backbone: "small_cnn" (for 64-pixel quick starts), "bn_inception", a torchvision classification model
+            ("resnet18"), "timm:NAME", "features" (the data are features of a frozen backbone already), or
+            "package.module:callable" of your own: a function that returns a module whose output has the shape
+            `[B, width]`. An attribute `pixels` of it (`contml.models.Pixels`) replaces ImageNet's mean and std.
         dim: Length of an embedding, or of each level's part of it. null: no linear layer, the backbone's features are
             the embedding (with 0 epochs, an evaluation of published features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
@@ -47,8 +50,11 @@ class EmbeddingModel(nn.Module):
         freeze_batch_norm: Do not update the running statistics of batch norm in training; scales and shifts still
             learn.
         levels: Features of several depths, one or more of [low, middle, high]. Each level has its own linear layer and,
-            in training, its own loss; their embeddings are concatenated. For googlenet, mobilenet_v2, small_cnn, and
-            ResNets of torchvision and timm. null: the backbone's last features.
+            in training, its own loss; their embeddings are concatenated. For bn_inception, googlenet, mobilenet_v2,
+            small_cnn, and ResNets of torchvision and timm. Of any backbone that torch.fx can trace, a level is also
+            the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
+        pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
+            as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
     """
 
     mean: Tensor
@@ -61,7 +67,8 @@ class EmbeddingModel(nn.Module):
         weights: str = "none",
         normalize: bool = False,
         freeze_batch_norm: bool = False,
-        levels: list[Level] | None = None,
+        levels: list[str] | None = None,
+        pooling: Pooling = "average",
         *,
         feature_dim: int | None = None,
     ) -> None:
@@ -71,23 +78,26 @@ class EmbeddingModel(nn.Module):
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels
+        self.pooling = pooling
         file = Path(weights).expanduser() if names_a_file(weights) else None
         state = None if file is None else read(file)  # before the backbone is built, which is slow
-        self.backbone, width, (mean, std) = build(backbone, "none" if file else weights, feature_dim)
+        self.backbone, width, self.pixels = build(backbone, "none" if file else weights, feature_dim)
         name = name_of(backbone)
         whole, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
             self.backbone = at_levels(self.backbone, name, levels)
             widths = widths_of(self.backbone, levels)
+        elif pooling != "average":
+            set_pooling(self.backbone, name, pooling)
         self.feature_dim = sum(widths)
         #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]
         self.embedding_dim = sum(self.parts)
         self.head = nn.Identity() if dim is None else _head(widths, dim, levels)
-        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(self.pixels.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(self.pixels.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
-            check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize)
+            check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize, pooling=pooling)
             load_backbone(self.backbone, state, file, name, whole)
             load_head(self.head, state)
         self.train()
@@ -97,10 +107,15 @@ class EmbeddingModel(nn.Module):
         if images.ndim == 2:  # features already
             return images.to(self.mean.dtype)
         x = images.to(self.mean.dtype)
-        if images.dtype == torch.uint8:
-            x = x / 255
+        maximum = 255 if images.dtype == torch.uint8 else 1
+        if maximum != self.pixels.maximum:
+            x = x * self.pixels.maximum / maximum
+        if self.pixels.order == "BGR":
+            x = x.flip(1)
         features = self.backbone((x - self.mean) / self.std)
-        return flat_features(features) if self.levels is None else torch.cat(pooled(features, self.levels), dim=1)
+        if self.levels is None:
+            return flat_features(features)
+        return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
 
     def embed(self, features: Tensor) -> Tensor:
         """Returns embeddings `[B, dim]` of backbone features `[B, width]`, of images or generated."""
@@ -142,9 +157,12 @@ class EmbeddingModel(nn.Module):
         return self
 
 
-def _head(widths: list[int], dim: int, levels: list[Level] | None) -> nn.Module:
+def _head(widths: list[int], dim: int, levels: list[str] | None) -> nn.Module:
     heads = [nn.Linear(width, dim) for width in widths]
     for head in heads:
         nn.init.kaiming_normal_(head.weight, mode="fan_out")
         nn.init.zeros_(head.bias)
-    return heads[0] if levels is None else LevelHeads(dict(zip(levels, heads, strict=True)), widths)
+    if levels is None:
+        return heads[0]
+    names = [level.replace(".", "_") for level in levels]  # a module's name has no dot
+    return LevelHeads(dict(zip(names, heads, strict=True)), widths)

@@ -106,6 +106,8 @@ def load_backbone(
     own = backbone.state_dict()
     prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    # Files converted from Caffe may hold the vectors of batch norm as [1, C].
+    found |= {key: found[key][0] for key in own if key in found and found[key].shape == (1, *own[key].shape)}
     counters = "num_batches_tracked"  # absent from old files, and not needed
     missing = [key for key in own if key not in found and not key.endswith(counters)]
     unexpected = [key for key in found if key not in own and key not in removed and not key.startswith(_CLASSIFIERS)]

@@ -129,10 +129,10 @@ def test_its_own_checkpoint(tmp_path, levels):
 
 
 def test_levels_that_are_not_there():
-    with refuses("levels", "['low'] of vit_b_16", "googlenet, mobilenet_v2, small_cnn"):
+    with refuses("levels", "low of vit_b_16", "the name of a module"):
         EmbeddingModel("vit_b_16", levels=["low"])
     own = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with refuses("levels", "['low'] of a Sequential"):
+    with refuses("levels", "low of a Sequential"):
         EmbeddingModel(own, levels=["low"])
     for levels in ([], ["low", "low"]):
         with refuses("levels", str(levels), "low, middle, high"):
