@@ -3,4 +3,4 @@
 from contml.models.backbones import BACKBONES as BACKBONES, backbone_names as backbone_names
 from contml.models.embedding import EmbeddingModel as EmbeddingModel
 from contml.models.levels import LEVELS as LEVELS
-from contml.models.pixels import Pixels as Pixels
+from contml.models.pixel_format import PixelFormat as PixelFormat

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.imports import import_by_name
 from contml.models.bn_inception import BNInception
-from contml.models.pixels import Pixels
+from contml.models.pixel_format import PixelFormat
 from contml.models.weights import FILES
 
 Found = TypeVar("Found")
@@ -68,11 +68,11 @@ def backbone_names() -> list[str]:
 
 
 class Built(NamedTuple):
-    """A backbone, the width of its features, and the pixels that it wants."""
+    """A backbone, the width of its features, and the pixels that it expects."""
 
     backbone: nn.Module
     width: int
-    pixels: Pixels = Pixels()
+    pixel_format: PixelFormat = PixelFormat()
 
 
 def name_of(backbone: str | nn.Module) -> str:
@@ -107,8 +107,8 @@ def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = Non
         return Built(nn.Identity(), feature_dim)
     if isinstance(backbone, str):
         backbone = BACKBONES[name]() if name in BACKBONES else _import_backbone(name)
-    pixels = getattr(backbone, "pixels", None)
-    return Built(backbone, width_of(backbone), pixels if isinstance(pixels, Pixels) else Pixels())
+    pixel_format = getattr(backbone, "pixel_format", None)
+    return Built(backbone, width_of(backbone), pixel_format if isinstance(pixel_format, PixelFormat) else PixelFormat())
 
 
 def _torchvision(name: str, weights: str) -> Built:
@@ -138,7 +138,7 @@ def _torchvision(name: str, weights: str) -> Built:
     if extra_options:  # published weights include auxiliary classifiers, which torchvision removes from only one model
         module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
-    return Built(module, _cut_classifier(module), Pixels(tuple(preset.mean), tuple(preset.std)))
+    return Built(module, _cut_classifier(module), PixelFormat(tuple(preset.mean), tuple(preset.std)))
 
 
 def _cut_classifier(module: nn.Module) -> int:
@@ -174,7 +174,7 @@ def _timm(name: str, weights: str) -> Built:
         raise _not_downloaded(f"{weights} of timm:{name}", constants.HF_HUB_CACHE, error) from error
     config: Any = module.pretrained_cfg
     return Built(
-        module, width_of(module, config["input_size"][-1]), Pixels(tuple(config["mean"]), tuple(config["std"]))
+        module, width_of(module, config["input_size"][-1]), PixelFormat(tuple(config["mean"]), tuple(config["std"]))
     )
 
 

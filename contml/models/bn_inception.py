@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contml.models.pixels import Pixels
+from contml.models.pixel_format import PixelFormat
 
 #: Channels: 1x1; 3x3 after a reduction; two 3x3 after a reduction; 1x1 after the pool. 0: no such convolution.
 _BLOCKS = {
@@ -45,7 +45,7 @@ class BNInception(nn.Module):
     those of 224 and 227 pixels and of every multiple of 32 are.
     """
 
-    pixels = Pixels(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), maximum=255, order="BGR")
+    pixel_format = PixelFormat(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), maximum=255, order="BGR")
 
     def __init__(self) -> None:
         super().__init__()

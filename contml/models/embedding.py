@@ -40,7 +40,8 @@ class EmbeddingModel(nn.Module):
         backbone: "small_cnn" (for 64-pixel quick starts), "bn_inception", a torchvision classification model
             ("resnet18"), "timm:NAME", "features" (the data are features of a frozen backbone already), or
             "package.module:callable" of your own: a function that returns a module whose output has the shape
-            `[B, width]`. An attribute `pixels` of it (`contml.models.Pixels`) replaces ImageNet's mean and std.
+            `[B, width]`. Its attribute `pixel_format` (`contml.models.PixelFormat`), if it has one, replaces ImageNet's
+            mean and std.
         dim: Length of an embedding, or of each level's part of it. null: no linear layer, the backbone's features are
             the embedding (with 0 epochs, an evaluation of published features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
@@ -81,7 +82,7 @@ class EmbeddingModel(nn.Module):
         self.pooling = pooling
         file = Path(weights).expanduser() if names_a_file(weights) else None
         state = None if file is None else read(file)  # before the backbone is built, which is slow
-        self.backbone, width, self.pixels = build(backbone, "none" if file else weights, feature_dim)
+        self.backbone, width, self.pixel_format = build(backbone, "none" if file else weights, feature_dim)
         name = name_of(backbone)
         whole, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
@@ -94,8 +95,8 @@ class EmbeddingModel(nn.Module):
         self.parts = [dim or width for width in widths]
         self.embedding_dim = sum(self.parts)
         self.head = nn.Identity() if dim is None else _head(widths, dim, levels)
-        self.register_buffer("mean", torch.tensor(self.pixels.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(self.pixels.std).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(self.pixel_format.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(self.pixel_format.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
             check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize, pooling=pooling)
             load_backbone(self.backbone, state, file, name, whole)
@@ -108,9 +109,9 @@ class EmbeddingModel(nn.Module):
             return images.to(self.mean.dtype)
         x = images.to(self.mean.dtype)
         maximum = 255 if images.dtype == torch.uint8 else 1
-        if maximum != self.pixels.maximum:
-            x = x * self.pixels.maximum / maximum
-        if self.pixels.order == "BGR":
+        if maximum != self.pixel_format.maximum:
+            x = x * self.pixel_format.maximum / maximum
+        if self.pixel_format.order == "BGR":
             x = x.flip(1)
         features = self.backbone((x - self.mean) / self.std)
         if self.levels is None:

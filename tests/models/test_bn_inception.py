@@ -10,7 +10,7 @@ from support.models import images, same
 from support.refusals import refuses
 from torch import Tensor, nn
 
-from contml.models import EmbeddingModel, Pixels
+from contml.models import EmbeddingModel, PixelFormat
 from contml.models.bn_inception import BNInception
 
 ALL = ["low", "middle", "high"]
@@ -133,7 +133,7 @@ def test_pixels_are_bgr_from_0_to_255_without_the_mean(file):
 
 def test_a_network_of_the_user_has_its_own_pixels():
     network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    network.pixels = Pixels(mean=(1.0, 2.0, 3.0), std=(2.0, 2.0, 4.0), maximum=255, order="BGR")
+    network.pixel_format = PixelFormat(mean=(1.0, 2.0, 3.0), std=(2.0, 2.0, 4.0), maximum=255, order="BGR")
     red = torch.tensor([255, 0, 51], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
     torch.testing.assert_close(EmbeddingModel(network).features(red), torch.tensor([[25.0, -1.0, 63.0]]))
 

@@ -214,8 +214,8 @@ def test_imagenet_normalisation():
 
 def test_a_torchvision_model_with_other_statistics():
     with init_empty_weights():
-        assert build("efficientnet_v2_l", "none").pixels.mean == (0.5, 0.5, 0.5)
-        assert build("efficientnet_v2_s", "none").pixels.mean == (0.485, 0.456, 0.406)
+        assert build("efficientnet_v2_l", "none").pixel_format.mean == (0.5, 0.5, 0.5)
+        assert build("efficientnet_v2_s", "none").pixel_format.mean == (0.485, 0.456, 0.406)
 
 
 @pytest.mark.parametrize("norm", [1e-30, 1e-13, 1e25])
