@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,7 +41,7 @@ class NPairsLoss(PairLoss):
 
     requires: Requirement = "classes"
     distance: Distance = "dot"
-    takes_memory: ClassVar[bool] = False
+    takes_memory = False
 
     def __init__(self, l2: float = 0.0015) -> None:
         super().__init__()
@@ -85,7 +84,7 @@ class AngularLoss(PairLoss):
     requires: Requirement = "classes"
     distance: Distance = "dot"
     whole = True  # it reads the row of the anchor's partner too
-    takes_memory: ClassVar[bool] = False
+    takes_memory = False
 
     def __init__(self, alpha: float = 40.0) -> None:
         super().__init__()

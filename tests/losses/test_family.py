@@ -67,7 +67,7 @@ def make(name, num_classes=4, dim=4, class_ids=None, **options):
 
 
 def robust(**options):
-    return Member("dro", reference_classes.dro, options, at_copies=options.get("uncertainty") == "kl")
+    return Member("dro", reference_classes.dro, options, at_copies=options.get("uncertainty") in ("kl", "kl_grouped"))
 
 
 DEFAULTS = [
@@ -111,6 +111,11 @@ VARIANTS = [
     robust(uncertainty="kl"),
     robust(uncertainty="kl", gamma=1e-3, margin=0.5, base=0.1),
     robust(uncertainty="kl", pair="binomial", gamma=1.0),
+    robust(uncertainty="kl", pair="similarity"),
+    robust(uncertainty="kl_grouped", pair="similarity", gamma=1.0),
+    robust(uncertainty="kl_grouped", pair="similarity", gamma=1e-3),
+    robust(uncertainty="kl_grouped", pair="binomial"),
+    robust(uncertainty="kl_grouped", margin=0.5, base=0.1),
     Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0}),
     Member("proxy_nca", reference_classes.proxy_nca, {"temperature": 1 / 9, "positive_in_denominator": True}),
     Member("proxy_nca", reference_classes.proxy_nca, {"label_smoothing": 0.2}),

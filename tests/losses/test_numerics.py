@@ -41,7 +41,12 @@ def variants(name):
         ],
         "margin": [{"per_class": True}],
         "instance_cross_entropy": [{"reweight": False}],
-        "dro": [{"uncertainty": "topk_pn", "k": 6}, {"uncertainty": "kl"}, {"pair": "binomial", "k": 5}],
+        "dro": [
+            {"uncertainty": "topk_pn", "k": 6},
+            {"uncertainty": "kl"},
+            {"pair": "binomial", "k": 5},
+            {"uncertainty": "kl_grouped", "pair": "similarity", "gamma": 1e-3},
+        ],
         "proxy_nca": [{"positive_in_denominator": True, "label_smoothing": 0.1}],
         "soft_triple": [{"tau": 0.0}],
     }
