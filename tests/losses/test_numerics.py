@@ -38,7 +38,8 @@ def variants(name):
             {"distance": d, "reduction": r}
             for d in ("euclidean", "squared_euclidean")
             for r in ("mean", "nonzero", "sum")
-        ],
+        ]
+        + [{"triplets": "batch"}],
         "margin": [{"per_class": True}],
         "instance_cross_entropy": [{"reweight": False}],
         "dro": [
