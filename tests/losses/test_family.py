@@ -92,6 +92,8 @@ VARIANTS = [
     Member("contrastive", reference_pairs.contrastive, {"distance": "euclidean", "margin": 2.5}, at_copies=False),
     Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.0}),
     Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.5}),
+    Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.0, "distance": "squared_euclidean"}),
+    Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.5, "distance": "squared_euclidean"}),
     Member("angular", reference_pairs.angular, {"alpha": 25.0}),
     Member("lifted_structure", reference_pairs.lifted_structure, {"margin": 0.1}),
     Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
