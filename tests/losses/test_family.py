@@ -97,6 +97,8 @@ VARIANTS = [
     Member("angular", reference_pairs.angular, {"alpha": 25.0}),
     Member("lifted_structure", reference_pairs.lifted_structure, {"margin": 0.1}),
     Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"scaled": True}),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "scaled": True}),
     Member("raw", reference_pairs.raw, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
     Member(
         "multi_similarity", reference_pairs.multi_similarity, {"alpha": 3.0, "beta": 40.0, "base": 0.9, "epsilon": 0.5}
@@ -411,13 +413,21 @@ def kept_by(name, embeddings, classes):
     return every_positive, [(a, n) for a, _, n in reference_pairs.semi_hard(embeddings, classes)]
 
 
+MINED = [
+    Member("raw", reference_pairs.raw),
+    Member("binomial_deviance", reference_pairs.binomial_deviance),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"scaled": True}),
+]
+
+
+@pytest.mark.parametrize("member", MINED, ids=str)
 @pytest.mark.parametrize("name", ["vthm", "semi_hard", "hardest"])
 @pytest.mark.parametrize("case", [case for case in CLASS_CASES if case.smooth], ids=str)
-def test_raw_over_mined_pairs_equals_the_loop_over_their_list(case, name):
-    loss = LOSSES["raw"](miner=MINERS[name]())
+def test_mined_pairs_equal_the_loop_over_their_list(case, name, member):
+    loss = member.make(miner=MINERS[name]())
     theirs = case.leaf()
     kept = kept_by(name, case.embeddings, case.classes)
-    expected = value_and_gradients(reference_pairs.raw(theirs, case.classes, kept=kept), theirs)
+    expected = value_and_gradients(member.value(theirs, case.classes, kept=kept), theirs)
     for loss.block_rows in (None, 1, 7):
         ours = case.leaf()
         assert_same(value_and_gradients(loss(ours, case.classes), ours), expected)
@@ -482,7 +492,10 @@ WEIGHTS = {
     "contrastive": (reference_pairs.contrastive_weights, [{}, {"margin": 0.1}]),
     "triplet_margin": (reference_pairs.triplet_weights, [{}, {"margin": 0.6}]),
     "lifted_structure": (reference_pairs.lifted_structure_weights, [{}, {"margin": 0.1}]),
-    "binomial_deviance": (reference_pairs.binomial_deviance_weights, [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}]),
+    "binomial_deviance": (
+        reference_pairs.binomial_deviance_weights,
+        [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}, {"alpha": 3.0, "scaled": True}],
+    ),
     "raw": (reference_pairs.raw_weights, [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}]),
     "instance_cross_entropy": (instance_cross_entropy_weights, [{}]),
 }

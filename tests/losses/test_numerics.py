@@ -40,6 +40,7 @@ def variants(name):
             for r in ("mean", "nonzero", "sum")
         ]
         + [{"triplets": "batch"}],
+        "binomial_deviance": [{"scaled": True}],
         "n_pairs": [{"distance": "squared_euclidean"}],
         "margin": [{"per_class": True}],
         "instance_cross_entropy": [{"reweight": False}],

@@ -101,7 +101,8 @@ def test_names_and_defaults_of_the_options():
     scales = {"alpha": 2.0, "beta": 50.0, "base": 0.5}
     assert found["contrastive"] == {"margin": None, "distance": "cosine"}
     assert found["lifted_structure"] == {"margin": 1.0}
-    assert found["binomial_deviance"] == found["raw"] == scales
+    assert found["raw"] == scales
+    assert found["binomial_deviance"] == {**scales, "scaled": False}
     assert found["multi_similarity"] == {**scales, "epsilon": 0.1}
     assert found["ranked_list"] == {"boundary": 1.2, "margin": 0.4, "scale": 10.0}
     assert found["n_pairs"] == {"l2": 0.0015, "distance": "dot"}
@@ -192,6 +193,18 @@ def test_weights_of_binomial_deviance():  # Eq. 13, 14
         lambda s, p, n: 3 / len(p) / (1 + (3 * (s - 0.2)).exp()),
         lambda s, p, n: 20 / len(n) / (1 + (20 * (0.2 - s)).exp()),
     )
+
+
+def test_binomial_deviance_divides_by_the_pairs_that_a_miner_keeps():
+    x, classes = batch(8, seed=2), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    kept = torch.zeros(8, 8)
+    kept[0, [1, 3]] = kept[0, 4] = kept[5, 2] = 1  # two positives and a negative of item 0, a negative of item 5
+    s = normalize(x) @ normalize(x).T
+    pull = torch.nn.functional.softplus(3 * (0.2 - s[0, [1, 3]])).sum() / 2  # not / 3
+    push = torch.nn.functional.softplus(20 * (torch.stack((s[0, 4], s[5, 2])) - 0.2)).sum()
+    for scaled, factors in ((False, (1, 1)), (True, (2 / 3, 2 / 20))):
+        loss = BinomialDevianceLoss(3.0, 20.0, 0.2, scaled, miner=FixedWeights(kept))
+        torch.testing.assert_close(loss(x, classes), (factors[0] * pull + factors[1] * push) / 8)
 
 
 def test_weights_of_raw():  # Eq. 15, 16
