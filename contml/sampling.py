@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +19,9 @@ from contml.labels.base import LabelSpace
 
 #: Separate streams of random numbers for the order of an epoch and for filling a batch.
 _ORDER, _FILL = 1, 2
+
+#: One-dimensional.
+_Integers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class BatchSampler:
@@ -31,7 +36,7 @@ class BatchSampler:
             raise InputError("batch_size", str(batch_size), f"must be at most {items}, the number of items")
         self.items, self.batch_size, self.seed = items, batch_size, seed
         self.epoch, self.step = 0, 0
-        self._permuted: tuple[tuple[int, ...], np.ndarray[tuple[int], np.dtype[np.int64]]] | None = None
+        self._permuted: tuple[tuple[int, ...], _Integers] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} batches per epoch, {self.items:,} items, {options_of(self)})"
@@ -61,7 +66,7 @@ class BatchSampler:
     def _random(self, stream: int, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, stream, *key])
 
-    def _order(self, epoch: int, pass_number: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _order(self, epoch: int, pass_number: int, count: int) -> _Integers:
         """The numbers below `count` in the random order of a pass. The last order is kept: most batches share it."""
         key = (self.seed, epoch, pass_number, count)
         kept = self._permuted
@@ -174,14 +179,8 @@ class ClassSampler(BatchSampler):
     ) -> None:
         check_whole(1, classes=classes, instances=instances)
         super().__init__(len(labels), classes * instances, seed)
-        ids = labels.class_ids
-        if ids is None:
-            hint = "use ClassLabels, or the dense or the uniform sampler"
-            raise InputError("ClassSampler", f"{labels.kind} labels", "needs classes", hint)
-        ids = ids.long()  # torch cannot sort uint16, uint32 and uint64
-        sizes = torch.unique(ids, return_counts=True)[1]
-        by_class = ids.argsort(stable=True).cpu().numpy()
-        self.members = np.split(by_class, sizes.cumsum(0)[:-1].cpu().numpy())  # the rows of each class, ascending
+        by_class, starts = _rows_by_class("ClassSampler", labels)
+        self.members = np.split(by_class, starts[1:-1])  # the rows of each class, ascending
         if classes > len(self.members):
             raise InputError("classes", str(classes), f"must be at most {len(self.members)}, the number of classes")
         self.classes, self.instances = classes, instances
@@ -202,6 +201,84 @@ class ClassSampler(BatchSampler):
         return rows
 
 
+class TripletSampler(BatchSampler):
+    """Triplets of an anchor, another item of its class as the positive, and an item of another class as the negative.
+
+    A batch of T triplets has 3 T items: the T anchors, then their positives, then their negatives, in the same order.
+    The loss triplet_margin with triplets="batch" compares these T triplets and no others. The classes of the anchors
+    are as in the sampler "classes": each is used once before any is used again, except for the last ones; if there are
+    fewer than T, each has several triplets in a batch. Negatives are drawn from all items of other classes. An item
+    appears twice, or a class has two negatives of one class, only where too few are left.
+
+    Args:
+        triplets: triplets per batch; 40 in HDML.
+        batches: batches per epoch; default as many as the data set fills.
+    """
+
+    def __init__(self, triplets: int = 40, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
+        check_whole(1, triplets=triplets)
+        super().__init__(len(labels), 3 * triplets, seed)
+        self.by_class, self.starts = _rows_by_class("TripletSampler", labels)
+        sizes = np.diff(self.starts)
+        self.paired = np.flatnonzero(sizes >= 2)  # the classes that can have anchors
+        if len(sizes) < 2 or not len(self.paired):
+            got = f"classes: {len(sizes)}, with two items: {len(self.paired)}"
+            raise InputError("TripletSampler", got, "needs two classes, one of them with two items")
+        self.class_of = np.empty(self.items, dtype=np.int64)
+        self.class_of[self.by_class] = np.repeat(np.arange(len(sizes)), sizes)
+        self.anchors = self.triplets = triplets
+        self.batches = _checked_batches(batches)
+
+    def __len__(self) -> int:
+        return self.batches or self.items // self.batch_size
+
+    def batch(self, epoch: int, step: int) -> list[int]:
+        """The rows of one batch: anchors, positives, negatives."""
+        pass_number, part = divmod(step, max(1, len(self.paired) // self.triplets))
+        order = self._order(epoch, pass_number, len(self.paired))[part * self.triplets :][: self.triplets]
+        classes = self.paired[np.resize(order, self.triplets)].tolist()  # repeats them if there are fewer
+        generator = self._random(_FILL, epoch, step)
+        pairs = {c: iter(self._pairs(generator, c, count)) for c, count in Counter(classes).items()}
+        anchors, positives = zip(*(next(pairs[c]) for c in classes), strict=True)
+        rows: list[int] = [*anchors, *positives]
+        return rows + self._negatives(generator, classes, set(rows))
+
+    def _pairs(self, generator: np.random.Generator, c: int, count: int) -> list[list[int]]:
+        """Random pairs of items of a class; no item is in two of them while there are others."""
+        start, end = self.starts[c], self.starts[c + 1]
+        members = generator.choice(self.by_class[start:end], min(end - start, 2 * count), replace=False)
+        pairs: list[list[int]] = np.resize(members, (count, 2)).tolist()
+        return pairs
+
+    def _negatives(self, generator: np.random.Generator, classes: list[int], used: set[int]) -> list[int]:
+        """A random item of another class for each class; none of the used rows, no two of one class for a class."""
+        rows: list[int] = []
+        seen: set[tuple[int, int]] = set()  # classes of anchor and negative
+        for c in classes:
+            # Numbers of the items of other classes, without a list of them. As many as the batch has items include an
+            # unused one, if there is any.
+            start, size = self.starts[c], self.starts[c + 1] - self.starts[c]
+            others = generator.choice(self.items - size, min(self.items - size, self.batch_size), replace=False)
+            candidates: list[int] = self.by_class[others + size * (others >= start)].tolist()
+            unused = [row for row in candidates if row not in used] or candidates
+            row = next((row for row in unused if (c, self.class_of[row]) not in seen), unused[0])
+            rows.append(row)
+            used.add(row)
+            seen.add((c, self.class_of[row]))
+        return rows
+
+
+def _rows_by_class(sampler: str, labels: LabelSpace) -> tuple[_Integers, _Integers]:
+    """The rows of the classes, one class after the other, each ascending `[N]`; where each starts, and N `[C + 1]`."""
+    ids = labels.class_ids
+    if ids is None:
+        hint = "use ClassLabels, or the dense or the uniform sampler"
+        raise InputError(sampler, f"{labels.kind} labels", "needs classes", hint)
+    ids = ids.long()  # torch cannot sort uint16, uint32 and uint64
+    sizes = torch.unique(ids, return_counts=True)[1].cpu().numpy()
+    return ids.argsort(stable=True).cpu().numpy(), np.concatenate(([0], sizes.cumsum()))
+
+
 def _checked_batches(batches: int | None) -> int | None:
     if batches is not None:
         check_whole(1, batches=batches)
@@ -209,4 +286,4 @@ def _checked_batches(batches: int | None) -> int | None:
 
 
 #: Every sampler by its name in a config.
-SAMPLERS = {"dense": DenseSampler, "uniform": UniformSampler, "classes": ClassSampler}
+SAMPLERS = {"dense": DenseSampler, "uniform": UniformSampler, "classes": ClassSampler, "triplets": TripletSampler}

@@ -20,7 +20,7 @@ from contml import InputError
 from contml.cli import main
 from contml.data import Images
 from contml.evaluation import mean_average_precision_at_r, recall_at_k
-from contml.sampling import ClassSampler, UniformSampler
+from contml.sampling import ClassSampler, TripletSampler, UniformSampler
 
 GOLDEN = Path(__file__).parent / "messages.txt"
 SYNTHETIC = ["train", "pose/synthetic", *TINY]
@@ -78,6 +78,7 @@ COMMANDS = [
     [*FILES, "task.root=broken"],
     ["train", "classes/synthetic", "loss=log_ratio"],
     ["train", "classes/synthetic", "sampler.classes=1000"],
+    ["train", "classes/synthetic", "loss=triplet_margin", "loss.triplets=batch"],
     ["train", "classes/proxy_anchor_cub", "task.root=own"],
     ["train", "captions/flickr8k", "task.root=own"],
     ["train", "layout/lsun", "task.root=own"],
@@ -137,6 +138,7 @@ CALLS = {
     "evaluation: NaN": lambda: recall_at_k(embeddings * float("nan"), classes, [1]),
     "sampler: a batch of one": lambda: UniformSampler(1, labels=ages),
     "sampler: more classes than there are": lambda: ClassSampler(4, 1, labels=contml.ClassLabels(classes)),
+    "sampler: triplets of one class": lambda: TripletSampler(1, labels=contml.ClassLabels([0, 0, 0])),
     "images: a crop larger than the image": lambda: Images(32, 64),
 }
 

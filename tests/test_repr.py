@@ -39,5 +39,7 @@ def test_samplers_show_their_batches():
     classes, vectors = ClassLabels([0, 0, 1, 1, 2, 2] * 5), VectorLabels(torch.arange(30))
     found = repr(SAMPLERS["classes"](2, 2, labels=classes))
     assert found == "ClassSampler(7 batches per epoch, 30 items, classes=2, instances=2, seed=0)"
+    found = repr(SAMPLERS["triplets"](2, labels=classes))
+    assert found == "TripletSampler(5 batches per epoch, 30 items, triplets=2, seed=0)"
     assert "30 batches per epoch, 30 items, batch_size=12" in repr(SAMPLERS["dense"](12, 1, labels=vectors))
     assert "UniformSampler(7 batches per epoch, 30 items, batch_size=4" in repr(SAMPLERS["uniform"](4, labels=vectors))

@@ -15,7 +15,8 @@ from support.strategies import label_vectors
 
 from contml.experiment import load
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
-from contml.sampling import _ORDER, ClassSampler, DenseSampler, UniformSampler
+from contml.losses.triplet import batch_triplets
+from contml.sampling import _ORDER, ClassSampler, DenseSampler, TripletSampler, UniformSampler
 
 
 def line(items):
@@ -171,7 +172,74 @@ def test_every_class_comes_once_a_turn():
     assert seen[:12] != seen[12:]
 
 
+@st.composite
+def triplet_samplers(draw):
+    """(sampler, class of each row): unequal classes with gaps, classes of one, more triplets than classes."""
+    sizes = draw(st.lists(st.integers(1, 6), min_size=2, max_size=6).filter(lambda sizes: max(sizes) > 1))
+    ids = draw(st.permutations([3 * c for c, size in enumerate(sizes) for _ in range(size)]))
+    triplets = draw(st.integers(1, len(ids) // 3))
+    return TripletSampler(triplets, labels=ClassLabels(ids), seed=draw(st.integers(0, 9))), ids
+
+
+@settings(max_examples=100, deadline=None)
+@given(made=triplet_samplers())
+def test_triplet_batches_are_anchors_positives_negatives(made):
+    sampler, ids = made
+    count, sizes = sampler.triplets, Counter(ids)
+    paired = [c for c, size in sizes.items() if size > 1]
+    assert sampler.anchors == count
+    assert len(sampler) == len(ids) // (3 * count)
+    for epoch in (0, 1):
+        for step, rows in enumerate(epoch_of(sampler, epoch)):
+            assert all(type(row) is int for row in rows)
+            triplets = batch_triplets(len(rows)).T.tolist()
+            assert len(triplets) == count
+            for a, p, n in triplets:
+                assert ids[rows[a]] == ids[rows[p]] != ids[rows[n]]
+                assert rows[a] != rows[p]
+            of_anchors = Counter(ids[row] for row in rows[:count])
+            assert max(of_anchors.values()) - min(of_anchors.get(c, 0) for c in paired) <= 1
+            # No item appears twice while there are others.
+            pairs = rows[: 2 * count]
+            for c, number in of_anchors.items():
+                of_class = [row for row in pairs if ids[row] == c]
+                assert len(set(of_class)) == min(2 * number, sizes[c])
+            for i, row in enumerate(rows[2 * count :]):
+                before = {*pairs, *rows[2 * count : 2 * count + i]}
+                unused = [r for r in range(len(ids)) if r not in before and ids[r] != ids[rows[i]]]
+                assert row in unused or not unused
+                # Nor does a pair of classes.
+                seen = {(ids[rows[j]], ids[rows[2 * count + j]]) for j in range(i)}
+                possible = [r for r in unused if (ids[rows[i]], ids[r]) not in seen]
+                assert row in possible or not possible
+            assert sampler.batch(epoch, step) == rows
+
+
+def test_the_classes_of_triplets_are_each_used_once_a_pass():
+    labels = ClassLabels([i % 13 for i in range(12 * 13)] + [13, 14])  # two classes of one: only negatives
+    sampler = TripletSampler(4, batches=9, labels=labels)
+    anchors = [int(labels.class_ids[row]) for rows in epoch_of(sampler) for row in rows[:4]]
+    passes = [anchors[start : start + 12] for start in (0, 12, 24)]
+    assert all(len(set(classes)) == 12 and max(classes) < 13 for classes in passes)
+    assert passes[0] != passes[1] != passes[2]
+
+
+def test_the_items_of_triplets_are_uniform():
+    # A class of 12 and one of 4: every other item is a positive, or a negative, equally often.
+    sampler = TripletSampler(1, batches=8000, labels=ClassLabels([0] * 12 + [1] * 4 + [2] * 2))
+    batches = epoch_of(sampler)
+    pairs = Counter((a, p) for a, p, _ in batches if a < 12)
+    assert len(pairs) == 12 * 11
+    assert abs(chi_square(list(pairs.values()), pairs.total() / len(pairs))) < 4
+    negatives = Counter(n for a, _, n in batches if 12 <= a < 16)
+    assert set(negatives) == {*range(12), 16, 17}
+    assert abs(chi_square(list(negatives.values()), negatives.total() / 14)) < 4
+
+
 MADE = {
+    "triplets": lambda seed=0, **options: TripletSampler(
+        2, labels=ClassLabels([i % 5 for i in range(20)]), seed=seed, **options
+    ),
     "dense": lambda seed=0, **options: DenseSampler(8, 3, 1, labels=line(20), seed=seed, **options),
     "uniform": lambda seed=0, **options: UniformSampler(3, labels=line(20), seed=seed, **options),
     "classes": lambda seed=0, **options: ClassSampler(
@@ -247,6 +315,18 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
         (lambda: ClassSampler(-2, -2, labels=CLASSES), ("classes", "-2", "at least 1")),
         (lambda: ClassSampler(0, 2, labels=CLASSES), ("classes", "0", "at least 1")),
         (lambda: ClassSampler(2, 0, labels=CLASSES), ("instances", "0", "at least 1")),
+        (lambda: TripletSampler(0, labels=CLASSES), ("triplets", "0", "at least 1")),
+        (lambda: TripletSampler(3, labels=CLASSES), ("batch_size", "9", "at most 6")),
+        (lambda: TripletSampler(1, batches=0, labels=CLASSES), ("batches", "0", "at least 1")),
+        (lambda: TripletSampler(2, labels=line(9)), ("TripletSampler", "graded", "classes", "ClassLabels")),
+        (
+            lambda: TripletSampler(1, labels=ClassLabels([0, 0, 0])),
+            ("TripletSampler", "classes: 1, with two items: 1", "two classes"),
+        ),
+        (
+            lambda: TripletSampler(1, labels=ClassLabels([0, 1, 2])),
+            ("TripletSampler", "classes: 3, with two items: 0", "one of them with two items"),
+        ),
     ],
 )
 def test_bad_options_are_refused(make, fields):

@@ -88,6 +88,12 @@ def test_a_boundary_for_each_class():
     check_loss(MarginLoss(per_class=True, num_classes=4))
 
 
+@pytest.mark.parametrize("distance", ["cosine", "squared_euclidean"])
+def test_the_triplets_of_a_batch(distance):
+    labels = ClassLabels([0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0])
+    check_loss(TripletMarginLoss(1.0, distance, triplets="batch"), labels, skip=("permutation",))
+
+
 def test_a_loss_for_any_labels_on_classes():
     check_loss(DenseTripletLoss(), ClassLabels([0, 0, 1, 1, 1, 2, 2, 0]), dim=3)
 
@@ -106,6 +112,7 @@ SAMPLER_OPTIONS = {
     "dense": {"batch_size": 8, "anchors_per_batch": 2, "neighbours": 2},
     "uniform": {"batch_size": 6},
     "classes": {"classes": 3, "instances": 2},
+    "triplets": {"triplets": 3},
 }
 
 

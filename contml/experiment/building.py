@@ -192,4 +192,9 @@ def experiment(document: Document, name: str) -> Experiment:
         names = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
         got, hint = f"loss {loss.name} takes no miner", f"omit miner, or choose one of the losses {names}"
         raise document.error(("miner",), got, hint=hint)
+    sampler = config.parts["sampler"].name
+    drawn = sampler == "triplets" or ":" in sampler  # the user's own sampler may draw triplets too
+    if loss.name == "triplet_margin" and loss.options["triplets"] == "batch" and not drawn:
+        got, hint = f"batch, but the sampler is {sampler}", "use 'sampler: {name: triplets}', or omit triplets"
+        raise document.error(("loss", "triplets"), got, hint=hint)
     return Experiment(name, config, document)

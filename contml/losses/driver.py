@@ -131,8 +131,8 @@ class PairLoss(nn.Module):
     requires: Requirement = "binary"
     distance: Distance = "cosine"
     normalize: ClassVar[bool] = False
-    whole: ClassVar[bool] = False
-    takes_memory: ClassVar[bool] = True
+    whole: bool = False
+    takes_memory: bool = True
     block_rows: int | None = None
 
     def __init__(self, *, miner: Miner | None = None) -> None:

@@ -9,15 +9,22 @@ all ordered pairs. By the KKT conditions, the p of each uncertainty set has a cl
     topk_pn   the same on the K/2 largest l of each sign            mean of the selected
     kl        p = e^{l / gamma} / sum e^{l / gamma}                 gamma log mean e^{l / gamma}
 
-    margin    l = [ margin + y (base - S) ]_+                       y: 1 for positives, -1 for negatives
-    binomial  l = 2/alpha log(1 + e^{-alpha (S - base)})            for positives
-              l = 2/beta  log(1 + e^{ beta (S - base)})             for negatives
+    kl_grouped   "kl" in each group, the positives or the negatives of an anchor:
+                 1/m sum_i  gamma log mean_{P_i} e^{l / gamma} + gamma log mean_{N_i} e^{l / gamma}
+
+    margin       l = [ margin + y (base - S) ]_+                    y: 1 for positives, -1 for negatives
+    binomial     l = 2/alpha log(1 + e^{-alpha (S - base)})         for positives
+                 l = 2/beta  log(1 + e^{ beta (S - base)})          for negatives
+    similarity   l = -y S
+
+The poster calls kl_grouped with the pair loss similarity DRO-KL-G. With gamma = 1 it is the lifted structure loss
+without its hinge, up to log |P_i| and log |N_i|.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +33,7 @@ from torch.nn.functional import logsigmoid
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least, check_choice, check_finite, check_positive, check_whole
 from contml.losses.driver import Block, PairLoss
+from contml.losses.log_sum_exp import log_sum_exp
 from contml.mining import Miner
 
 
@@ -33,24 +41,25 @@ class DROLoss(PairLoss):
     """Distributionally robust optimization (DRO): weights the pairs of a batch by the worst distribution over them.
 
     Args:
-        pair: the loss of a pair, "margin" or "binomial".
+        pair: the loss of a pair: "margin", "binomial", or "similarity", which is -S for positives and S for negatives.
         uncertainty: which distributions are allowed: "topk" takes the mean of the K largest losses, "topk_pn" that of
-            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weights each by e^{l / gamma}.
+            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weights each by e^{l / gamma},
+            "kl_grouped" does so among the positives of each anchor and among its negatives.
         k: how many ordered pairs "topk" and "topk_pn" take, or all if there are fewer. It is 4 times the K of the
             authors' code.
-        gamma: temperature of "kl": the larger, the more even the weights.
+        gamma: temperature of "kl" and "kl_grouped": the larger, the more even the weights. The paper uses 1 to 0.001.
         margin: margin of the pair loss "margin".
-        base: the similarity that positives should be above and negatives below.
+        base: the similarity that positives should be above and negatives below, for "margin" and "binomial".
         alpha: scale of the positives in the pair loss "binomial".
         beta: scale of the negatives in the pair loss "binomial".
     """
 
-    whole: ClassVar[bool] = True
+    whole = True
 
     def __init__(
         self,
-        pair: Literal["margin", "binomial"] = "margin",
-        uncertainty: Literal["topk", "topk_pn", "kl"] = "topk",
+        pair: Literal["margin", "binomial", "similarity"] = "margin",
+        uncertainty: Literal["topk", "topk_pn", "kl", "kl_grouped"] = "topk",
         k: int = 400,
         gamma: float = 0.1,
         margin: float = 0.2,
@@ -61,8 +70,8 @@ class DROLoss(PairLoss):
         miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        check_choice(("margin", "binomial"), pair=pair)
-        check_choice(("topk", "topk_pn", "kl"), uncertainty=uncertainty)
+        check_choice(("margin", "binomial", "similarity"), pair=pair)
+        check_choice(("topk", "topk_pn", "kl", "kl_grouped"), uncertainty=uncertainty)
         check_whole(1, k=k)
         if uncertainty == "topk_pn" and k % 2:
             raise InputError("k", str(k), "must be even", "topk_pn takes half of it from each sign")
@@ -71,18 +80,25 @@ class DROLoss(PairLoss):
         check_finite(base=base)
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
         self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
+        self.whole = uncertainty != "kl_grouped"  # its groups are rows
 
     def pair_losses(self, block: Block) -> Tensor:
         """The loss of each pair, `[A, B]`."""
-        above, positive = block.scores - self.base, block.label_distances == 0
+        positive = block.label_distances == 0
+        if self.pair == "similarity":
+            return torch.where(positive, -block.scores, block.scores)
+        above = block.scores - self.base
         if self.pair == "margin":
             return (self.margin + torch.where(positive, -above, above)).relu()
         pull = logsigmoid(self.alpha * above) * (-2 / self.alpha)
         return torch.where(positive, pull, logsigmoid(-self.beta * above) * (-2 / self.beta))
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The share of each anchor in the loss of the worst distribution; the block holds all anchors."""
+        """The share of each anchor in the loss of the worst distribution, which "kl_grouped" has for each anchor."""
         losses = self.pair_losses(block)
+        if self.uncertainty == "kl_grouped":
+            value = self._kl_of_rows(losses, block.positive) + self._kl_of_rows(losses, block.negative)
+            return value, torch.ones_like(value)
         if self.uncertainty == "kl":
             return self._kl(losses, block.weights)
         groups = [block.weights] if self.uncertainty == "topk" else [block.positive, block.negative]
@@ -90,6 +106,11 @@ class DROLoss(PairLoss):
             tops = [top_weights(losses.flatten(), group.flatten(), self.k / len(groups)) for group in groups]
             selected = torch.stack(tops).sum(0).view_as(losses)
         return (selected * losses).sum(1), selected.sum(1)
+
+    def _kl_of_rows(self, losses: Tensor, weights: Tensor) -> Tensor:
+        """`kl_robust` with a group per row `[A]`, without atomic adds: faster, and in the same order on a GPU."""
+        log_sum, has_weight = log_sum_exp(losses / self.gamma, weights)
+        return self.gamma * (log_sum - weights.sum(1).where(has_weight, 1).log())
 
     def _kl(self, losses: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """`kl_robust` of all pairs, divided among the anchors `[A]` by their shares of p, and counts of 0."""

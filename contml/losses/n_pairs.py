@@ -3,6 +3,7 @@
 The first two items of a class in the batch are its pair (a, p); a class with a single item has none.
 
     N-pair   mean_i log(1 + sum_{j != i} e^{a_i . p_j - a_i . p_i})  +  l2 mean |f|^2
+             mean_i log(1 + sum_{j != i} e^{D(a_i, p_i) - D(a_i, p_j)})  +  l2 mean |f|^2    for squared_euclidean
     angular  mean_{(a,p)} log(1 + sum_n e^{4 tan^2(alpha) (a + p) . n - 2 (1 + tan^2(alpha)) a . p})
 
 Sohn: "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016. Wang, Zhou, Wen, Liu, Lin:
@@ -14,13 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least
+from contml._support.validation import check_at_least, check_choice
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.distances.labels import class_distance
@@ -31,28 +32,31 @@ from contml.losses.log_sum_exp import log_one_plus_sum_exp
 
 
 class NPairsLoss(PairLoss):
-    """N-pair loss: the first two items of a class in the batch are its anchor and positive; dot products.
+    """N-pair loss: the first two items of a class in the batch are its anchor and positive; unnormalized embeddings.
 
     Negatives are the positives of the other classes. Anchors that are not the first of their class add nothing.
 
     Args:
         l2: weight of the mean squared norm of the items of all pairs. 0.0015 equals the published 0.003, since the
             losses of TensorFlow and of the authors of HDML take half of that mean.
+        distance: "dot" compares by dot products, as Sohn does; "squared_euclidean" by squared Euclidean distances, as
+            "Hardness-Aware Deep Metric Learning" prints it.
     """
 
     requires: Requirement = "classes"
-    distance: Distance = "dot"
-    takes_memory: ClassVar[bool] = False
+    takes_memory = False
 
-    def __init__(self, l2: float = 0.0015) -> None:
+    def __init__(self, l2: float = 0.0015, distance: Literal["dot", "squared_euclidean"] = "dot") -> None:
         super().__init__()
         check_at_least(0, l2=l2)
-        self.l2 = l2
+        check_choice(("dot", "squared_euclidean"), distance=distance)
+        self.l2, self.distance = l2, distance
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Value of each pair, and 1: an anchor has one positive; its negatives are the positives of the other pairs."""
-        own_score = block.scores.gather(1, block.label_distances.argmin(1, keepdim=True))  # [A,1]
-        value = log_one_plus_sum_exp(block.scores - own_score, block.negative)
+        similarity = block.scores if self.distance == "dot" else -block.scores
+        own_similarity = similarity.gather(1, block.label_distances.argmin(1, keepdim=True))  # [A,1]
+        value = log_one_plus_sum_exp(similarity - own_similarity, block.negative)
         return value, torch.ones_like(value)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
@@ -85,7 +89,7 @@ class AngularLoss(PairLoss):
     requires: Requirement = "classes"
     distance: Distance = "dot"
     whole = True  # it reads the row of the anchor's partner too
-    takes_memory: ClassVar[bool] = False
+    takes_memory = False
 
     def __init__(self, alpha: float = 40.0) -> None:
         super().__init__()

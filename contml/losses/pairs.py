@@ -9,8 +9,9 @@
 
 "A Unified View of Deep Metric Learning via Gradient Analysis", Eq. 5, 9, 12, 17. The paper prints the negative term of
 Eq. 9 with the other sign, which contradicts its weights, Eq. 10-11; the form here has these weights. It prints Eq. 12
-without 1/m. For an anchor without positives (or negatives) the term of the positives (or negatives) is 0, for lifted
-structure its whole value; the anchor counts in m.
+without 1/m. With a miner, P_i and N_i are the pairs that it keeps, also in |P_i| and |N_i|, as in the published code.
+For an anchor without positives (or negatives) the term of the positives (or negatives) is 0, for lifted structure its
+whole value; the anchor counts in m.
 """
 
 from __future__ import annotations
@@ -108,17 +109,34 @@ class _ScaledLoss(PairLoss):
 class BinomialDevianceLoss(_ScaledLoss):
     """Binomial deviance: a soft hinge on each pair, the mean over an anchor's positives plus that over its negatives.
 
+    With a miner, the means are over the pairs that it keeps, each counted with its weight.
+
     Args:
         alpha: scale of positives, above 0.
         beta: scale of negatives, above 0.
         base: the similarity that positives should be above and negatives below.
+        scaled: multiply the mean over positives by 2/alpha and that over negatives by 2/beta, as the published code
+            does with a miner: the slope of a violated pair is then 2, whatever its scale.
     """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        beta: float = 50.0,
+        base: float = 0.5,
+        scaled: bool = False,
+        *,
+        miner: Miner | None = None,
+    ) -> None:
+        super().__init__(alpha, beta, base, miner=miner)
+        self.scaled = scaled
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Mean over the positives of each anchor plus the mean over its negatives, and 1."""
         # A pair is positive or negative: one softplus serves both.
         slope = block.label_distances.sign() * (self.alpha + self.beta) - self.alpha  # [A,B] -alpha or beta
-        share = shares(block.positive) + shares(block.negative)
+        pull, push = (2 / self.alpha, 2 / self.beta) if self.scaled else (1, 1)
+        share = pull * shares(block.positive) + push * shares(block.negative)
         value = (share * F.softplus(slope * (block.scores - self.base), threshold=_LINEAR)).sum(1)
         return value, value.new_ones(len(value))
 

@@ -12,7 +12,7 @@ Deep Metric Learning", CVPR 2020, Eq. 4; P+: the proxies with an item in the bat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class ProxyLoss(PairLoss):
     """
 
     requires: Requirement = "classes"
-    takes_memory: ClassVar[bool] = False
+    takes_memory = False
     proxies: nn.Parameter
 
     def __init__(self, num_classes: int, class_ids: Ids, embedding_dim: int | None = None) -> None:

@@ -5,10 +5,13 @@
 No list of triplets is needed. The hinges of an anchor sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i
 and n_i count the active triplets in which i is the nearer and the farther item by label. The counts come from sorting a
 row and searching in it; the gradient by D(a, i) is p_i - n_i.
+
+With triplets="batch" a row has one positive and one negative: those that the sampler put into the batch for its anchor.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -17,7 +20,8 @@ from torch import Tensor
 from contml._support.validation import check_at_least, check_choice, check_positive
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
-from contml.losses.driver import Block, PairLoss
+from contml.labels.base import LabelSpace
+from contml.losses.driver import Block, Comparison, PairLoss
 from contml.mining import Miner
 
 #: Within runs of this length all pairs are compared; longer runs are merged as in a merge sort.
@@ -25,13 +29,16 @@ _RUN_LENGTH = 16
 
 
 class TripletMarginLoss(PairLoss):
-    """Triplet loss over all valid triplets of a batch.
+    """Triplet loss over all valid triplets of a batch, or over those that the sampler drew.
 
     Args:
         margin: how much farther than a positive a negative must be.
         distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" compare
             unnormalized embeddings.
         reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
+        triplets: "all", or those of the "batch": the first third of the batch are the anchors, the second their
+            positives, the last their negatives, as in a batch of the sampler triplets. Where a broken image was left
+            out of the batch, items move: an anchor whose two items are not a positive and a negative adds nothing.
     """
 
     def __init__(
@@ -39,6 +46,7 @@ class TripletMarginLoss(PairLoss):
         margin: float = 0.1,
         distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
         reduction: Literal["mean", "nonzero", "sum"] = "mean",
+        triplets: Literal["all", "batch"] = "all",
         *,
         miner: Miner | None = None,
     ) -> None:
@@ -46,7 +54,24 @@ class TripletMarginLoss(PairLoss):
         check_choice(("cosine", "euclidean", "squared_euclidean"), distance=distance)
         check_at_least(0, margin=margin)
         check_choice(("mean", "nonzero", "sum"), reduction=reduction)
-        self.margin, self.distance, self.reduction = margin, distance, reduction
+        check_choice(("all", "batch"), triplets=triplets)
+        self.margin, self.distance, self.reduction, self.triplets = margin, distance, reduction, triplets
+        self.takes_memory = triplets == "all"
+
+    def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
+        """All pairs of the anchors, or each with its own positive and negative."""
+        if self.triplets == "all":
+            return super().comparison(embeddings, labels, anchors)
+        triplets = batch_triplets(len(embeddings), embeddings.device)  # [3,T]
+        size = triplets.shape[1]
+        rows = triplets[0] if anchors is None else anchors[anchors < size]
+        cols = torch.arange(len(embeddings), device=embeddings.device)
+
+        def excluded(part: slice) -> Tensor:
+            offset = cols - rows[part, None]  # [a,B]
+            return (offset != size) & (offset != 2 * size)
+
+        return replace(super().comparison(embeddings, labels, rows), excluded=excluded, rows=rows, cols=cols)
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Sum of the hinges of each anchor's valid triplets, and the divisor of the reduction (0: a sum)."""
@@ -55,6 +80,15 @@ class TripletMarginLoss(PairLoss):
         value = (d * slope).sum(1) + self.margin * active
         valid = block.positive.sum(1) * block.negative.sum(1)
         return value, {"mean": valid, "nonzero": active, "sum": torch.zeros_like(valid)}[self.reduction]
+
+
+def batch_triplets(items: int, device: torch.device | None = None) -> Tensor:
+    """The triplets in a batch of the sampler triplets: positions of anchors, positives and negatives `[3, items // 3]`.
+
+    Triplet i is (i, i + T, i + 2 T). Where broken images were left out of the batch, some may not be triplets by their
+    labels.
+    """
+    return torch.arange(items // 3 * 3, device=device).view(3, -1)
 
 
 class DenseTripletLoss(PairLoss):

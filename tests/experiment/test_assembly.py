@@ -23,15 +23,18 @@ EXPERIMENTS = {
         "loss: {name: margin, per_class: true}\nminer: distance_weighted\nmemory: {size: 20, start: 0}",
     ),
     "miner": (True, "loss: raw\nminer: {name: vthm, epsilon: 0.2}"),
+    "triplets": (True, "loss: {name: triplet_margin, margin: 1, distance: squared_euclidean, triplets: batch}"),
     "proxies": (True, "loss: {name: soft_triple, centers: 2}"),
     "outside": (True, "loss: {name: pml:ProxyAnchorLoss, alpha: 16}"),
     "outside, at random": (True, "loss: {name: pml:TripletMarginLoss, triplets_per_anchor: 3}"),
 }
+#: Overrides of an experiment.
+OVERRIDES = {"triplets": ["sampler={name: triplets, triplets: 2, batches: 3}"]}
 
 
 def experiment(folder, name, *overrides):
     classes, parts = EXPERIMENTS[name]
-    return from_text(folder, classes, parts, *overrides)
+    return from_text(folder, classes, parts, *OVERRIDES.get(name, []), *overrides)
 
 
 def state(trainer):

@@ -33,17 +33,19 @@ def unit(x):
     return (norm > 0) * x / torch.where(norm > 0, norm, 1)
 
 
-def pair_losses(embeddings, classes, pair, drawn=False):
+def pair_losses(embeddings, classes, pair, drawn=False, anchors=None):
     """(losses of the positives, of the negatives), over ordered pairs, a pair that is drawn n times n times."""
     f, number = unit(embeddings), copies(len(embeddings)) if drawn else torch.ones(len(embeddings), len(embeddings))
     pull, push = [], []
-    for i in range(len(f)):
+    for i in range(len(f)) if anchors is None else anchors:
         for j in range(len(f)):
             if i == j:
                 continue
             s, y = f[i] @ f[j], 1 if classes[i] == classes[j] else -1
             if pair == "margin":
                 loss = torch.clamp(0.2 + y * (0.5 - s), min=0)
+            elif pair == "similarity":
+                loss = -y * s
             elif y == 1:
                 loss = 2 / 2.0 * torch.log1p(torch.exp(-2.0 * (s - 0.5)))
             else:
@@ -60,24 +62,34 @@ def mean(losses, like):
     return torch.stack(losses).mean() if losses else 0.0 * like.sum()
 
 
+def kl(losses, gamma, like):
+    """gamma log mean e^{l / gamma}, 0 without losses; the largest is taken out: e^1000 would overflow."""
+    if not losses:
+        return 0.0 * like.sum()
+    top = max(loss.item() for loss in losses)
+    return top + gamma * mean([((loss - top) / gamma).exp() for loss in losses], like).log()
+
+
 def loop(embeddings, classes, pair, uncertainty, k, gamma, drawn=False):
+    if uncertainty == "kl_grouped":
+        groups = [pair_losses(embeddings, classes, pair, drawn, [i]) for i in range(len(embeddings))]
+        values = [kl(losses, gamma, embeddings) for of_anchor in groups for losses in of_anchor]
+        return torch.stack(values).sum() / len(embeddings)
     pull, push = pair_losses(embeddings, classes, pair, drawn)
     if uncertainty == "topk":
         return mean(largest(pull + push, k), embeddings)
     if uncertainty == "topk_pn":
         return mean(largest(pull, k // 2) + largest(push, k // 2), embeddings)
-    if not pull + push:
-        return 0.0 * embeddings.sum()
-    return gamma * mean([(loss / gamma).exp() for loss in pull + push], embeddings).log()
+    return kl(pull + push, gamma, embeddings)
 
 
 SETS = [("topk", 1, 1), ("topk", 9, 1), ("topk", ALL, 1), ("topk_pn", 2, 1), ("topk_pn", 12, 1), ("topk_pn", ALL, 1)]
-SETS += [("kl", 1, gamma) for gamma in (1.0, 0.1, 0.01)]
+SETS += [(name, 1, gamma) for name in ("kl", "kl_grouped") for gamma in (1.0, 0.1, 0.01, 0.001)]
 
 
 @pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize(("uncertainty", "k", "gamma"), SETS)
-@pytest.mark.parametrize("pair", ["margin", "binomial"])
+@pytest.mark.parametrize("pair", ["margin", "binomial", "similarity"])
 @pytest.mark.parametrize("case", CLASS_CASES, ids=str)
 def test_equals_its_loop(case, pair, uncertainty, k, gamma, drawn):
     ours, theirs = case.leaf(), case.leaf()
@@ -194,7 +206,44 @@ def test_all_in_one_group_it_is_the_loss():
     torch.testing.assert_close(ours, kl_robust(losses, groups.clamp(max=0), 0.3)[0], rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("uncertainty", ["topk", "topk_pn", "kl"])
+@pytest.mark.parametrize("gamma", [1.0, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_grouped_it_is_the_mean_of_the_robust_losses_of_the_groups(gamma, dtype):
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    _, classes = similarities()
+    groups, same = grouped(classes)
+    ours, theirs = x.to(dtype).requires_grad_(), x.to(dtype).double().requires_grad_()
+    s = unit(theirs) @ unit(theirs).T
+    expected = kl_robust(torch.where(same, -s, s), groups, gamma).sum() / 9
+    tolerance = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-6}
+    slow = torch.autograd.grad(expected, theirs)[0]
+    for block_rows in (None, 2):
+        loss = DROLoss("similarity", "kl_grouped", gamma=gamma)
+        loss.block_rows = block_rows
+        value = loss(ours, classes)
+        torch.testing.assert_close(value.double(), expected, **tolerance)
+        torch.testing.assert_close(torch.autograd.grad(value, ours)[0].double(), slow, **tolerance)
+
+
+def test_with_a_small_gamma_the_groups_give_their_hardest_pairs():
+    s, classes = similarities()
+    _, same = grouped(classes)
+    least = s.masked_fill(~same, torch.inf).masked_fill(torch.eye(9) == 1, torch.inf).amin(1)
+    most = s.masked_fill(same, -torch.inf).amax(1)
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    value = DROLoss("similarity", "kl_grouped", gamma=1e-6)(x, classes)
+    torch.testing.assert_close(value, (most - least).mean(), rtol=1e-4, atol=0)
+
+
+def test_the_groups_are_compared_in_blocks_the_other_sets_at_once():
+    comparison = DROLoss().compare(torch.randn(9, 4), torch.arange(9) // 3)
+    for uncertainty, rows in (("kl", 9), ("topk", 9), ("kl_grouped", 4)):
+        loss = DROLoss(uncertainty=uncertainty)
+        loss.block_rows = 4
+        assert loss.rows_of_a_block(comparison) == rows
+
+
+@pytest.mark.parametrize("uncertainty", ["topk", "topk_pn", "kl", "kl_grouped"])
 @pytest.mark.parametrize("classes", [[0, 0, 0, 0], [0, 1, 2, 3]])
 def test_one_sign_alone(uncertainty, classes):
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -208,11 +257,11 @@ def test_one_sign_alone(uncertainty, classes):
     assert not gradient.any()
 
 
-@pytest.mark.parametrize("pair", ["margin", "binomial"])
+@pytest.mark.parametrize("pair", ["margin", "binomial", "similarity"])
 def test_gradcheck(pair):
     x = torch.randn(7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
     classes = torch.tensor([0, 0, 0, 1, 1, 2, 2])
-    for uncertainty, gamma in (("topk", 1.0), ("topk_pn", 1.0), ("kl", 1.0), ("kl", 0.05)):
+    for uncertainty, gamma in (("topk", 1.0), ("topk_pn", 1.0), ("kl", 1.0), ("kl", 0.05), ("kl_grouped", 0.05)):
         assert torch.autograd.gradcheck(lambda x, u=uncertainty, g=gamma: DROLoss(pair, u, 10, g)(x, classes), x)
 
 
@@ -230,8 +279,8 @@ def test_some_anchors_compare_their_own_pairs():
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        ({"pair": "hinge"}, ("pair", "hinge", "margin, binomial")),
-        ({"uncertainty": "chi2"}, ("uncertainty", "chi2", "topk, topk_pn, kl")),
+        ({"pair": "hinge"}, ("pair", "hinge", "margin, binomial, similarity")),
+        ({"uncertainty": "chi2"}, ("uncertainty", "chi2", "topk, topk_pn, kl, kl_grouped")),
         ({"k": 0}, ("k", "0", "at least 1")),
         ({"uncertainty": "topk_pn", "k": 3}, ("k", "3", "even")),
         ({"gamma": 0.0}, ("gamma", "0.0", "above 0")),

@@ -67,7 +67,7 @@ def make(name, num_classes=4, dim=4, class_ids=None, **options):
 
 
 def robust(**options):
-    return Member("dro", reference_classes.dro, options, at_copies=options.get("uncertainty") == "kl")
+    return Member("dro", reference_classes.dro, options, at_copies=options.get("uncertainty") in ("kl", "kl_grouped"))
 
 
 DEFAULTS = [
@@ -92,9 +92,13 @@ VARIANTS = [
     Member("contrastive", reference_pairs.contrastive, {"distance": "euclidean", "margin": 2.5}, at_copies=False),
     Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.0}),
     Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.5}),
+    Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.0, "distance": "squared_euclidean"}),
+    Member("n_pairs", reference_pairs.n_pairs, {"l2": 0.5, "distance": "squared_euclidean"}),
     Member("angular", reference_pairs.angular, {"alpha": 25.0}),
     Member("lifted_structure", reference_pairs.lifted_structure, {"margin": 0.1}),
     Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"scaled": True}),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"alpha": 3.0, "beta": 20.0, "scaled": True}),
     Member("raw", reference_pairs.raw, {"alpha": 3.0, "beta": 20.0, "base": 0.2}),
     Member(
         "multi_similarity", reference_pairs.multi_similarity, {"alpha": 3.0, "beta": 40.0, "base": 0.9, "epsilon": 0.5}
@@ -111,6 +115,11 @@ VARIANTS = [
     robust(uncertainty="kl"),
     robust(uncertainty="kl", gamma=1e-3, margin=0.5, base=0.1),
     robust(uncertainty="kl", pair="binomial", gamma=1.0),
+    robust(uncertainty="kl", pair="similarity"),
+    robust(uncertainty="kl_grouped", pair="similarity", gamma=1.0),
+    robust(uncertainty="kl_grouped", pair="similarity", gamma=1e-3),
+    robust(uncertainty="kl_grouped", pair="binomial"),
+    robust(uncertainty="kl_grouped", margin=0.5, base=0.1),
     Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0}),
     Member("proxy_nca", reference_classes.proxy_nca, {"temperature": 1 / 9, "positive_in_denominator": True}),
     Member("proxy_nca", reference_classes.proxy_nca, {"label_smoothing": 0.2}),
@@ -404,13 +413,21 @@ def kept_by(name, embeddings, classes):
     return every_positive, [(a, n) for a, _, n in reference_pairs.semi_hard(embeddings, classes)]
 
 
+MINED = [
+    Member("raw", reference_pairs.raw),
+    Member("binomial_deviance", reference_pairs.binomial_deviance),
+    Member("binomial_deviance", reference_pairs.binomial_deviance, {"scaled": True}),
+]
+
+
+@pytest.mark.parametrize("member", MINED, ids=str)
 @pytest.mark.parametrize("name", ["vthm", "semi_hard", "hardest"])
 @pytest.mark.parametrize("case", [case for case in CLASS_CASES if case.smooth], ids=str)
-def test_raw_over_mined_pairs_equals_the_loop_over_their_list(case, name):
-    loss = LOSSES["raw"](miner=MINERS[name]())
+def test_mined_pairs_equal_the_loop_over_their_list(case, name, member):
+    loss = member.make(miner=MINERS[name]())
     theirs = case.leaf()
     kept = kept_by(name, case.embeddings, case.classes)
-    expected = value_and_gradients(reference_pairs.raw(theirs, case.classes, kept=kept), theirs)
+    expected = value_and_gradients(member.value(theirs, case.classes, kept=kept), theirs)
     for loss.block_rows in (None, 1, 7):
         ours = case.leaf()
         assert_same(value_and_gradients(loss(ours, case.classes), ours), expected)
@@ -475,7 +492,10 @@ WEIGHTS = {
     "contrastive": (reference_pairs.contrastive_weights, [{}, {"margin": 0.1}]),
     "triplet_margin": (reference_pairs.triplet_weights, [{}, {"margin": 0.6}]),
     "lifted_structure": (reference_pairs.lifted_structure_weights, [{}, {"margin": 0.1}]),
-    "binomial_deviance": (reference_pairs.binomial_deviance_weights, [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}]),
+    "binomial_deviance": (
+        reference_pairs.binomial_deviance_weights,
+        [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}, {"alpha": 3.0, "scaled": True}],
+    ),
     "raw": (reference_pairs.raw_weights, [{}, {"alpha": 3.0, "beta": 20.0, "base": 0.2}]),
     "instance_cross_entropy": (instance_cross_entropy_weights, [{}]),
 }

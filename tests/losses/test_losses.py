@@ -12,7 +12,18 @@ from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batch
 
 from contml.config import data_arguments
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
-from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
+from contml.losses import (
+    LOSSES,
+    CrossBatchMemory,
+    DenseTripletLoss,
+    LogRatioLoss,
+    MarginLoss,
+    ProxyAnchorLoss,
+    TripletMarginLoss,
+    pair_weights,
+)
+from contml.mining import Hardest
+from contml.sampling import TripletSampler
 
 BLOCKS = [None, 1, 7]
 CONTINUOUS = {
@@ -70,6 +81,81 @@ def test_triplet_equals_its_loop(case, distance, reduction):
     expected = value_and_gradient(loop, theirs)
     for ours in in_blocks(TripletMarginLoss(0.1, distance, reduction), case.embeddings, case.classes):
         assert_same(ours, expected, case.smooth)
+
+
+def triplets_of_the_batch(embeddings, classes, anchors, margin, distance, reduction):
+    """(i, i + T, i + 2 T) alone, of those with one positive and one negative."""
+    size, losses = len(embeddings) // 3, []
+    for a in range(len(embeddings)) if anchors is None else anchors:
+        if a >= size:
+            continue
+        three = [a, a + size, a + 2 * size]
+        target = (classes[three] != classes[a])[None].double()
+        if target.sum() != 1:
+            continue
+        three = embeddings[three]
+        losses.append(reference.triplet_margin(three, target, [0], margin, distance, "sum"))
+    total = torch.stack([0.0 * embeddings.sum(), *losses]).sum()
+    counts = {"mean": len(losses), "nonzero": sum(loss > 0 for loss in losses), "sum": 1}
+    return total / max(1, int(counts[reduction]))
+
+
+@pytest.mark.parametrize(("distance", "reduction"), TRIPLETS)
+@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+def test_triplets_of_a_batch_equal_their_loop(case, distance, reduction):
+    for classes in (case.classes, torch.tensor([0, 1, 2, 0, 1, 2, 1, 2, 0])[: len(case.classes)]):
+        for anchors in (None, [2, 0, 4, 0] if len(classes) > 4 else [1]):
+            theirs = case.leaf()
+            expected = value_and_gradient(
+                triplets_of_the_batch(theirs, classes, anchors, 0.3, distance, reduction), theirs
+            )
+            loss = TripletMarginLoss(0.3, distance, reduction, triplets="batch")
+            given = None if anchors is None else torch.tensor(anchors)
+            for loss.block_rows in (None, 1, 2):
+                ours = case.leaf()
+                assert_same(value_and_gradient(loss(ours, classes, anchors=given), ours), expected, case.smooth)
+
+
+def test_triplets_of_a_sampled_batch_are_all_there_is_to_them():
+    labels = ClassLabels([i % 7 for i in range(70)])
+    sampler = TripletSampler(10, labels=labels)
+    rows = sampler.batch(0, 0)
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss = TripletMarginLoss(0.2, "squared_euclidean", triplets="batch")
+    a, p, n = x.view(3, 10, 4)
+    expected = ((a - p).square().sum(1) - (a - n).square().sum(1) + 0.2).relu()
+    for anchors in (None, torch.arange(10), torch.arange(30)):
+        torch.testing.assert_close(loss(x, labels[rows], anchors=anchors), expected.mean())
+    same = labels[rows].pairwise()
+    torch.testing.assert_close(loss(x, same), expected.mean())
+    torch.testing.assert_close(loss(x, same[:10], anchors=torch.arange(10)), expected.mean())
+    weights = torch.zeros(30, 30, dtype=torch.float64)
+    weights[torch.arange(10), torch.arange(10, 20)] = weights[torch.arange(10), torch.arange(20, 30)] = (
+        expected > 0
+    ).double()
+    assert torch.equal(pair_weights(loss, x, labels[rows]), weights)
+    assert torch.equal(pair_weights(loss, x, labels[rows], anchors=torch.tensor([3, 12])), weights[[3, 12]])
+    mined = TripletMarginLoss(0.2, "squared_euclidean", "sum", triplets="batch", miner=Hardest())
+    torch.testing.assert_close(mined(x, labels[rows]), expected.sum())
+
+
+def test_triplets_of_a_batch_from_which_broken_images_were_left_out():
+    labels = ClassLabels([i % 7 for i in range(70)])
+    rows = TripletSampler(10, labels=labels).batch(0, 0)
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss = TripletMarginLoss(9.0, triplets="batch", reduction="sum")
+    for missing in (0, 13, 29):
+        kept = [i for i in range(30) if i != missing]
+        anchors = torch.arange(10 - (missing < 10))  # as the trainer gives them
+        value = loss(x[kept], labels[rows][kept], anchors=anchors)
+        expected = triplets_of_the_batch(x[kept], labels[rows][kept].class_ids, anchors.tolist(), 9.0, "cosine", "sum")
+        torch.testing.assert_close(value, expected)
+
+
+def test_triplets_of_a_batch_take_no_memory():
+    with refuses("TripletMarginLoss", got="memory"):
+        CrossBatchMemory(loss=TripletMarginLoss(triplets="batch"))
+    assert TripletMarginLoss().takes_memory
 
 
 @pytest.mark.parametrize("per_class", [False, True])
@@ -491,5 +577,7 @@ def test_bad_anchors_and_options():
         DenseTripletLoss(0)
     with refuses("distance", got="manhattan", allowed="cosine, euclidean, squared_euclidean"):
         TripletMarginLoss(distance="manhattan")
+    with refuses("triplets", got="some", allowed="all, batch"):
+        TripletMarginLoss(triplets="some")
     with refuses("num_classes", got="None", allowed="per_class=True"):
         MarginLoss(per_class=True)

@@ -38,10 +38,18 @@ def variants(name):
             {"distance": d, "reduction": r}
             for d in ("euclidean", "squared_euclidean")
             for r in ("mean", "nonzero", "sum")
-        ],
+        ]
+        + [{"triplets": "batch"}],
+        "binomial_deviance": [{"scaled": True}],
+        "n_pairs": [{"distance": "squared_euclidean"}],
         "margin": [{"per_class": True}],
         "instance_cross_entropy": [{"reweight": False}],
-        "dro": [{"uncertainty": "topk_pn", "k": 6}, {"uncertainty": "kl"}, {"pair": "binomial", "k": 5}],
+        "dro": [
+            {"uncertainty": "topk_pn", "k": 6},
+            {"uncertainty": "kl"},
+            {"pair": "binomial", "k": 5},
+            {"uncertainty": "kl_grouped", "pair": "similarity", "gamma": 1e-3},
+        ],
         "proxy_nca": [{"positive_in_denominator": True, "label_smoothing": 0.1}],
         "soft_triple": [{"tau": 0.0}],
     }

@@ -86,6 +86,7 @@ def slope(loss, x, labels):
         (RankedListLoss, {"margin": -1}, ("margin", "-1", "at least 0")),
         (RankedListLoss, {"scale": math.nan}, ("scale", "nan", "at least 0")),
         (NPairsLoss, {"l2": -0.5}, ("l2", "-0.5", "at least 0")),
+        (NPairsLoss, {"distance": "cosine"}, ("distance", "cosine", "dot, squared_euclidean")),
         (AngularLoss, {"alpha": 90}, ("alpha", "90", "above 0 and below 90")),
         (AngularLoss, {"alpha": 0.0}, ("alpha", "0.0", "above 0 and below 90")),
     ],
@@ -100,10 +101,11 @@ def test_names_and_defaults_of_the_options():
     scales = {"alpha": 2.0, "beta": 50.0, "base": 0.5}
     assert found["contrastive"] == {"margin": None, "distance": "cosine"}
     assert found["lifted_structure"] == {"margin": 1.0}
-    assert found["binomial_deviance"] == found["raw"] == scales
+    assert found["raw"] == scales
+    assert found["binomial_deviance"] == {**scales, "scaled": False}
     assert found["multi_similarity"] == {**scales, "epsilon": 0.1}
     assert found["ranked_list"] == {"boundary": 1.2, "margin": 0.4, "scale": 10.0}
-    assert found["n_pairs"] == {"l2": 0.0015}
+    assert found["n_pairs"] == {"l2": 0.0015, "distance": "dot"}
     assert found["angular"] == {"alpha": 40.0}
     assert all(o.help for name in {*found} & {"contrastive", *PAIRS, *PAIRS_OF_A_CLASS} for o in options(LOSSES[name]))
 
@@ -191,6 +193,18 @@ def test_weights_of_binomial_deviance():  # Eq. 13, 14
         lambda s, p, n: 3 / len(p) / (1 + (3 * (s - 0.2)).exp()),
         lambda s, p, n: 20 / len(n) / (1 + (20 * (0.2 - s)).exp()),
     )
+
+
+def test_binomial_deviance_divides_by_the_pairs_that_a_miner_keeps():
+    x, classes = batch(8, seed=2), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    kept = torch.zeros(8, 8)
+    kept[0, [1, 3]] = kept[0, 4] = kept[5, 2] = 1  # two positives and a negative of item 0, a negative of item 5
+    s = normalize(x) @ normalize(x).T
+    pull = torch.nn.functional.softplus(3 * (0.2 - s[0, [1, 3]])).sum() / 2  # not / 3
+    push = torch.nn.functional.softplus(20 * (torch.stack((s[0, 4], s[5, 2])) - 0.2)).sum()
+    for scaled, factors in ((False, (1, 1)), (True, (2 / 3, 2 / 20))):
+        loss = BinomialDevianceLoss(3.0, 20.0, 0.2, scaled, miner=FixedWeights(kept))
+        torch.testing.assert_close(loss(x, classes), (factors[0] * pull + factors[1] * push) / 8)
 
 
 def test_weights_of_raw():  # Eq. 15, 16
@@ -492,6 +506,22 @@ def test_pair_weights_are_at_the_positions_of_the_batch():
     seen = torch.zeros(7, 7, dtype=torch.bool)
     seen[torch.tensor([[0], [2], [3], [4]]), torch.tensor([0, 2, 3, 4])] = True
     assert torch.equal(weights != 0, seen & (torch.eye(7) == 0))
+
+
+def test_pair_weights_of_n_pairs_by_distance():
+    x = batch(7, seed=10)
+    d = (x[:, None] - x[None]).square().sum(2)
+    weights = pair_weights(NPairsLoss(distance="squared_euclidean"), x, CLASSES)
+    expected = torch.zeros(7, 7, dtype=torch.float64)
+    expected[0, 4] = expected[0, 2] = (d[0, 2] - d[0, 4]).sigmoid()
+    expected[3, 2] = expected[3, 4] = (d[3, 4] - d[3, 2]).sigmoid()
+    torch.testing.assert_close(weights, expected)
+
+
+def test_n_pairs_of_vectors_of_one_norm_by_distance_and_by_dot_product():
+    x = normalize(batch(7, seed=4))  # D = 2 - 2 s
+    by_distance = NPairsLoss(0.0, "squared_euclidean")(x, CLASSES)
+    torch.testing.assert_close(by_distance, NPairsLoss(0.0)(math.sqrt(2) * x, CLASSES))
 
 
 @pytest.mark.parametrize("name", PAIRS_OF_A_CLASS)

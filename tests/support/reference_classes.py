@@ -116,7 +116,7 @@ def dro_pair_losses(
 
     margin: [margin + y (lambda - S)]_+, y = 1 for a positive, -1 for a negative.
     binomial: 2/alpha log(1 + e^{-alpha (S - lambda)}) for a positive, 2/beta log(1 + e^{beta (S - lambda)}) for a
-    negative.
+    negative. similarity: -S for a positive, S for a negative.
     """
     s = cosines(embeddings)
     of_positives, of_negatives = [], []
@@ -125,11 +125,15 @@ def dro_pair_losses(
         for j in p:
             if pair == "margin":
                 of_positives.append(_hinge(margin + (base - s[i][j])))
+            elif pair == "similarity":
+                of_positives.append(-s[i][j])
             else:
                 of_positives.append(2 / alpha * softplus(-alpha * (s[i][j] - base)))
         for j in n:
             if pair == "margin":
                 of_negatives.append(_hinge(margin - (base - s[i][j])))
+            elif pair == "similarity":
+                of_negatives.append(s[i][j])
             else:
                 of_negatives.append(2 / beta * softplus(beta * (s[i][j] - base)))
     return of_positives, of_negatives
@@ -152,8 +156,16 @@ def dro(
     """max_{p in U} sum_ij p_ij l_ij (Qi et al., DRO) with the p that reaches the maximum written out.
 
     topk: 1/K on the K largest. topk_pn: 1/(number selected) on the K/2 largest positives and the K/2 largest negatives.
-    A set smaller than that gives all it has. kl: gamma log 1/n sum e^{l/gamma}, n the number of pairs.
+    A set smaller than that gives all it has. kl: gamma log 1/n sum e^{l/gamma}, n the number of pairs. kl_grouped: the
+    sum of that over the positives and over the negatives of each anchor, divided by m; a group without pairs adds 0.
     """
+    if uncertainty == "kl_grouped":
+        rows, value = _positions(anchors, len(embeddings)), _zero(embeddings)
+        for i in rows:
+            for group in dro_pair_losses(embeddings, classes, [i], pair, margin, base, alpha, beta, kept):
+                if group:
+                    value = value + kl_robust(group, gamma)
+        return value / len(rows)
     of_positives, of_negatives = dro_pair_losses(embeddings, classes, anchors, pair, margin, base, alpha, beta, kept)
     if uncertainty == "kl":
         return kl_robust(of_positives + of_negatives, gamma)

@@ -156,17 +156,20 @@ def binomial_deviance(
     alpha: float = 2.0,
     beta: float = 50.0,
     base: float = 0.5,
+    scaled: bool = False,
     kept: Kept = None,
 ) -> Tensor:
     """sum_i 1/|P_i| sum_{P_i} log(1 + e^{alpha (lambda - s_ij)}) + 1/|N_i| sum_{N_i} log(1 + e^{beta (s_ij - lambda)}).
 
-    Unified view, Eq. 12, divided by m.
+    Unified view, Eq. 12, divided by m. scaled: 2/alpha and 2/beta before the two sums. With a miner, P_i and N_i are
+    the pairs that it kept.
     """
     s = cosines(embeddings)
 
     def term(i: int, p: list[int], n: list[int]) -> Tensor:
         pull = _mean([softplus(alpha * (base - s[i][j])) for j in p])
-        return pull + _mean([softplus(beta * (s[i][j] - base)) for j in n])
+        push = _mean([softplus(beta * (s[i][j] - base)) for j in n])
+        return 2 / alpha * pull + 2 / beta * push if scaled else pull + push
 
     return mean_over_anchors(term, embeddings, classes, anchors, kept)
 
@@ -247,11 +250,14 @@ def first_pairs(classes: Classes) -> list[Pair]:
     return pairs
 
 
-def n_pairs(embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: float = 0.0015) -> Tensor:
+def n_pairs(
+    embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: float = 0.0015, distance: str = "dot"
+) -> Tensor:
     """Mean over pairs i of log(1 + sum_{j != i} e^{a_i.p_j - a_i.p_i}) (Sohn, NeurIPS 2016), plus the l2.
 
-    l2 times the mean squared norm of the pairs' items. Dot products of embeddings that are not normalized. With anchors
-    given, the pairs are those whose a is one; the negatives stay.
+    l2 times the mean squared norm of the pairs' items. Dot products of embeddings that are not normalized; for
+    squared_euclidean log(1 + sum_{j != i} e^{D(a_i, p_i) - D(a_i, p_j)}). With anchors given, the pairs are those whose
+    a is one; the negatives stay.
     """
     x = embeddings.double()
     rows = _positions(anchors, len(x))
@@ -261,7 +267,11 @@ def n_pairs(embeddings: Tensor, classes: Classes, anchors: Anchors = None, l2: f
         if a not in rows:
             continue
         negative = [p_j for j, (_, p_j) in enumerate(pairs) if j != i]
-        losses.append(log_one_plus_sum_exp([dot(x[a], x[n]) - dot(x[a], x[p]) for n in negative]))
+        if distance == "dot":
+            exponents = [dot(x[a], x[n]) - dot(x[a], x[p]) for n in negative]
+        else:
+            exponents = [squared_euclidean(x[a], x[p]) - squared_euclidean(x[a], x[n]) for n in negative]
+        losses.append(log_one_plus_sum_exp(exponents))
         norms += [dot(x[a], x[a]), dot(x[p], x[p])]
     return _zero(x) + _mean(losses) + l2 * _mean(norms)
 
@@ -395,21 +405,27 @@ def lifted_structure_weights(embeddings: Tensor, classes: Classes, margin: float
 
 
 def binomial_deviance_weights(
-    embeddings: Tensor, classes: Classes, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5
+    embeddings: Tensor,
+    classes: Classes,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    scaled: bool = False,
 ) -> Tensor:
     """alpha/|P_i| e^{alpha (lambda - s)} / (1 + e^{alpha (lambda - s)}), beta/|N_i| the same of beta (s - lambda).
 
-    Eq. 13-14.
+    Eq. 13-14. scaled: 2 for alpha and beta before |P_i| and |N_i|.
     """
+    factors = (2.0, 2.0) if scaled else (alpha, beta)
     s = [[x.item() for x in row] for row in cosines(embeddings.detach())]
 
     def positive_weight(i: int, j: int) -> float:
         e = math.exp(alpha * (base - s[i][j]))
-        return alpha / len(positives(classes, i)) * e / (1 + e)
+        return factors[0] / len(positives(classes, i)) * e / (1 + e)
 
     def negative_weight(i: int, j: int) -> float:
         e = math.exp(beta * (s[i][j] - base))
-        return beta / len(negatives(classes, i)) * e / (1 + e)
+        return factors[1] / len(negatives(classes, i)) * e / (1 + e)
 
     return _weights(classes, positive_weight, negative_weight)
 
