@@ -74,7 +74,7 @@ class All(Miner):
 
 
 class VTHM(Miner):
-    """Violating triplet hard mining: keeps the pairs that violate a triplet, or nearly do, with weight 1.
+    """Valid triplet based hard mining: keeps the pairs that violate a triplet, or nearly do, with weight 1.
 
         negatives with s_an > min_P s - epsilon,   positives with s_ap < max_N s + epsilon
 

@@ -47,7 +47,8 @@ UNIFIED_VIEW = {
 
 def table(section):
     """The head and the rows of the table of a section."""
-    lines = PUBLISHED.read_text(encoding="utf-8").split(f"\n### {section} ")[1].splitlines()
+    text = PUBLISHED.read_text(encoding="utf-8").split(f"\n### {section} ")[1]
+    lines = re.split("\n##", text)[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return rows[0], rows[2:]
 

@@ -2,8 +2,8 @@
 
     max_p  sum_ij p_ij l_ij
 
-Qi, Yan, Wang, Wu, Yan, Yang: "A Simple and Effective Framework for Pairwise Deep Metric Learning". The sum is over
-all ordered pairs. By the KKT conditions, the p of each uncertainty set has a closed form:
+Qi, Yan, Wu, Wang, Yang: "A Simple and Effective Framework for Pairwise Deep Metric Learning", ECCV 2020. The sum is
+over all ordered pairs. By the KKT conditions, the p of each uncertainty set has a closed form:
 
     topk      p = 1/K on the K largest l                            mean of the top K
     topk_pn   the same on the K/2 largest l of each sign            mean of the selected

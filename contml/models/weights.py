@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from contml._support.errors import InputError, one_line
 
 FILES = (".safetensors", ".pth", ".pt")
+#: Where to get files of weights that configs name.
+_ADDRESSES = {"bn_inception-52deb4733.pth": "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"}
 # Names of the classifiers in checkpoints, which a backbone no longer has.
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "aux1.", "aux2.", "AuxLogits.")
 
@@ -30,7 +32,10 @@ def read(file: Path) -> dict[str, Tensor]:
     """Returns the state dict in a file; no code in the file is executed."""
     subject = f"weights {file}"
     if not file.is_file():
-        raise InputError(subject, "no such file")
+        known = _ADDRESSES.get(file.name)
+        raise InputError(
+            subject, "no such file", hint=f"download it from {known}, or set weights=none" if known else ""
+        )
     if file.suffix not in FILES:
         raise InputError(subject, f"suffix {file.suffix!r}", f"must end in {', '.join(FILES)}")
     try:

@@ -151,3 +151,9 @@ def test_levels_below_need_no_layers_above():
     model(images()).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert not any(key.startswith("inception_4") for key in model.backbone.state_dict())
+
+
+def test_the_error_of_an_absent_file_says_where_to_get_it(tmp_path):
+    path = tmp_path / "bn_inception-52deb4733.pth"
+    with refuses(f"weights {path}", got="no such file", hint="download it from http://data.lip6.fr/"):
+        EmbeddingModel("bn_inception", weights=str(path))
