@@ -29,11 +29,12 @@ class BatchSampler:
 
     anchors: int | None = None
 
-    def __init__(self, items: int, batch_size: int, seed: int) -> None:
+    def __init__(self, items: int, batch_size: int, seed: int, factors: str = "batch_size") -> None:
+        # The options whose product is the batch size are the subject of the errors.
         if batch_size < 2:
-            raise InputError("batch_size", str(batch_size), "must be at least 2", "a batch compares items")
+            raise InputError(factors, str(batch_size), "must be at least 2", "a batch compares items")
         if batch_size > items:
-            raise InputError("batch_size", str(batch_size), f"must be at most {items}, the number of items")
+            raise InputError(factors, str(batch_size), f"must be at most {items}, the number of items")
         self.items, self.batch_size, self.seed = items, batch_size, seed
         self.epoch, self.step = 0, 0
         self._permuted: tuple[tuple[int, ...], _Integers] | None = None
@@ -178,11 +179,11 @@ class ClassSampler(BatchSampler):
         self, classes: int = 30, instances: int = 5, batches: int | None = None, *, labels: LabelSpace, seed: int = 0
     ) -> None:
         check_whole(1, classes=classes, instances=instances)
-        super().__init__(len(labels), classes * instances, seed)
         by_class, starts = _rows_by_class("ClassSampler", labels)
         self.members = np.split(by_class, starts[1:-1])  # the rows of each class, ascending
         if classes > len(self.members):
             raise InputError("classes", str(classes), f"must be at most {len(self.members)}, the number of classes")
+        super().__init__(len(labels), classes * instances, seed, "classes x instances")
         self.classes, self.instances = classes, instances
         self.batches = _checked_batches(batches)
 
@@ -217,7 +218,7 @@ class TripletSampler(BatchSampler):
 
     def __init__(self, triplets: int = 40, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
         check_whole(1, triplets=triplets)
-        super().__init__(len(labels), 3 * triplets, seed)
+        super().__init__(len(labels), 3 * triplets, seed, "3 x triplets")
         self.by_class, self.starts = _rows_by_class("TripletSampler", labels)
         sizes = np.diff(self.starts)
         self.paired = np.flatnonzero(sizes >= 2)  # the classes that can have anchors

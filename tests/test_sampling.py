@@ -316,7 +316,7 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
         (lambda: ClassSampler(0, 2, labels=CLASSES), ("classes", "0", "at least 1")),
         (lambda: ClassSampler(2, 0, labels=CLASSES), ("instances", "0", "at least 1")),
         (lambda: TripletSampler(0, labels=CLASSES), ("triplets", "0", "at least 1")),
-        (lambda: TripletSampler(3, labels=CLASSES), ("batch_size", "9", "at most 6")),
+        (lambda: TripletSampler(3, labels=CLASSES), ("3 x triplets", "9", "at most 6")),
         (lambda: TripletSampler(1, batches=0, labels=CLASSES), ("batches", "0", "at least 1")),
         (lambda: TripletSampler(2, labels=line(9)), ("TripletSampler", "graded", "classes", "ClassLabels")),
         (
