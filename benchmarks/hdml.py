@@ -52,8 +52,8 @@ class Setup(NamedTuple):
 
 SETUPS = {
     "N-pair": Setup((*_N_PAIRS, _FREE), (0, 9, 90, 900)),
+    "triplet, unit vectors, margin 0.1": Setup((*_TRIPLET, _UNIT, "loss.margin=0.1"), (0, 7)),
     "triplet, margin 1": Setup((*_TRIPLET, _FREE, "loss.margin=1"), (0, 7, 300, 3000)),
-    "triplet, unit vectors, margin 0.1": Setup((*_TRIPLET, _UNIT, "loss.margin=0.1"), (0, 7, 70)),
 }
 
 
