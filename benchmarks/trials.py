@@ -123,6 +123,7 @@ class Trials:
         test_changes: changes to all configs where the test split is measured.
         workers: trainings at a time; each has a process of its own if there are several.
         deadline: no training is started after this `time.monotonic()`.
+        seeds: of the trainings that are measured on the test split.
     """
 
     methods: Sequence[Method]
@@ -133,6 +134,7 @@ class Trials:
     test_changes: tuple[str, ...] = ()
     workers: int = 1
     deadline: float = math.inf
+    seeds: tuple[int, ...] = SEEDS
 
     def __post_init__(self) -> None:
         if len({len(method.tried) for method in self.methods}) != 1:
@@ -157,7 +159,7 @@ class Trials:
 
     def test_jobs(self, method: Method) -> list[Job]:
         """The trainings of a method's chosen options, measured on the test split."""
-        return [Job(method, self.choice(method), seed, "test", self.test_changes) for seed in SEEDS]
+        return [Job(method, self.choice(method), seed, "test", self.test_changes) for seed in self.seeds]
 
     def choice(self, method: Method) -> str:
         """The options with the best validation result; of equal ones the first."""
@@ -177,7 +179,7 @@ class Trials:
     @property
     def total(self) -> int:
         """The number of trainings in all."""
-        return len(self.trial_jobs()) + len(SEEDS) * len(self.methods)
+        return len(self.trial_jobs()) + len(self.seeds) * len(self.methods)
 
     @property
     def done(self) -> int:
@@ -265,10 +267,19 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
         results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
         notes.append(f"- {method.name}: {results}")
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
-    head = ["method", "chosen options", f"test, mean of {len(SEEDS)} seeds", f"less {first}", *columns, "seconds"]
+    head = [
+        "method",
+        "chosen options",
+        f"test, mean of {len(trials.seeds)} seeds",
+        f"less {first}",
+        *columns,
+        "seconds",
+    ]
     number = len(trials.methods[0].tried)
     chosen = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
-    chosen += f" trained with seeds {', '.join(map(str, SEEDS))} and measured on the test split. ±: 95 % t interval."
+    chosen += (
+        f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split. ±: 95 % t interval."
+    )
     return "\n".join([table([head, *rows]), "", chosen, "", "Validation results:", "", *notes])
 
 

@@ -7,7 +7,8 @@
 Zheng, Chen, Lu, Zhou: "Hardness-Aware Deep Metric Learning", CVPR 2019. z, z+, z-: embeddings of anchor, positive and
 negative, d+ = d(z, z+) in Euclidean distance. A generator maps z and z^ back to features y', y~, the model's head maps
 y~ to embeddings again, and J_syn is the metric loss J_m on these. J_avg and J_gen in the exponents are means over the
-last epoch. Both terms of J_gen are sums; the authors' code uses half the first, and 5,000 times the mean of the second.
+last epoch. Both terms of J_gen are sums. The authors' code has half the first and 5,000 times a mean of the second:
+`reconstruction_weight: 0.5, softmax_weight: 5000, softmax_reduction: mean`.
 
 One backward pass trains each network by its own term: backbone and head by J_metric, the generator by J_gen, the
 softmax layer by its cross entropy on real features. `detach()` keeps a term from the networks that it does not train.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_positive, check_whole
+from contml._support.validation import check_at_least, check_choice, check_positive, check_whole
 from contml.contracts import Requirement
 from contml.distances.unit_vectors import full_precision, normalize
 from contml.labels.base import LabelSpace
@@ -47,17 +48,26 @@ class HDML(TrainingStep):
     Generator and softmax layer share the optimizer and the schedule, with their own learning rates and without weight
     decay; the defaults are the paper's, for Adam. No synthetic tuples are used in the first epoch.
 
+    Each part can be switched off, so that two trainings differ in one thing: `beta: 0` is the loss on HDML's own tuples
+    and nothing else, `alpha: 0` generates tuples whose negatives are not moved.
+
     Args:
-        alpha: a negative is moved by 1 - e^(-alpha / J) of the way to the distance of the positive, where J is the mean
-            metric loss of the last epoch; default 7 for triplet_margin, 90 for n_pairs.
+        alpha: a negative is moved by 1 - e^(-alpha / J) of the way to the reference distance, where J is the mean
+            metric loss of the last epoch; default 7 for triplet_margin, 90 for n_pairs. 0: it is not moved.
         beta: synthetic tuples have weight 1 - e^(-beta / J_gen) in the loss, where J_gen is the mean loss of the
-            generator in the last epoch.
+            generator in the last epoch. 0: they have no weight, and the generator is not trained.
         softmax_weight: lambda, the weight of the cross entropy of generated features in the loss of the generator.
         hidden: width of the hidden layer of the generator.
         generator_lr: learning rate of the generator.
         softmax_lr: learning rate of the softmax layer.
         chunk_size: number of images that go through the network at a time; default: the whole batch. The features of
             generated images are not divided.
+        reconstruction_weight: weight of the squared error of reconstructed features in the loss of the generator.
+        softmax_reduction: that cross entropy is the "sum" over generated features, or their "mean" (n_pairs: the mean
+            of the anchors plus the mean of the other items).
+        reference: the distance from the anchor that negatives are moved to: that of the "positive", or a number.
+        initial_loss: J in the first epoch; default infinite, so that nothing is moved.
+        initial_generator_loss: J_gen in the first epoch; default infinite, so that synthetic tuples have no weight.
     """
 
     means: Tensor
@@ -73,6 +83,11 @@ class HDML(TrainingStep):
         generator_lr: float = 1e-2,
         softmax_lr: float = 1e-3,
         chunk_size: int | None = None,
+        reconstruction_weight: float = 1.0,
+        softmax_reduction: Literal["sum", "mean"] = "sum",
+        reference: Literal["positive"] | float = "positive",
+        initial_loss: float | None = None,
+        initial_generator_loss: float | None = None,
         *,
         loss: PairLoss,
         num_classes: int,
@@ -89,17 +104,28 @@ class HDML(TrainingStep):
         super().__init__(chunk_size, loss=loss)
         if alpha is None:
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
-        check_positive(alpha=alpha, beta=beta)
-        check_at_least(0, softmax_weight=softmax_weight, generator_lr=generator_lr, softmax_lr=softmax_lr)
+        check_at_least(0, alpha=alpha, beta=beta)
+        check_at_least(0, softmax_weight=softmax_weight, reconstruction_weight=reconstruction_weight)
+        check_at_least(0, generator_lr=generator_lr, softmax_lr=softmax_lr)
+        check_choice(("sum", "mean"), softmax_reduction=softmax_reduction)
         check_whole(1, hidden=hidden)
-        self.alpha, self.beta, self.softmax_weight = alpha, beta, softmax_weight
+        if isinstance(reference, str):
+            check_choice(("positive",), reference=reference)
+        else:
+            check_at_least(0, reference=reference)
+        initial = {"initial_loss": initial_loss, "initial_generator_loss": initial_generator_loss}
+        check_positive(**{name: value for name, value in initial.items() if value is not None})
+        self.alpha, self.beta, self.reference = alpha, beta, reference
+        self.softmax_weight, self.softmax_reduction = softmax_weight, softmax_reduction
+        self.reconstruction_weight = reconstruction_weight
         self.rates = {"generator": generator_lr, "softmax": softmax_lr}
         self.embedding_dim, self.steps_per_epoch = embedding_dim, steps_per_epoch
         self.index = ClassIndex(num_classes, class_ids)
         self.generator = _generator(embedding_dim, hidden, feature_dim)
         self.softmax = nn.Linear(feature_dim, num_classes)
         # J_avg, J_gen: means of the last epoch, and sums of the current one.
-        self.register_buffer("means", torch.full((2,), torch.inf))
+        means = [torch.inf if value is None else value for value in initial.values()]
+        self.register_buffer("means", torch.tensor(means))
         self.register_buffer("sums", torch.zeros(2))
         self.register_buffer("count", torch.zeros(()))
         self._last: dict[str, Tensor] = {}
@@ -131,7 +157,10 @@ class HDML(TrainingStep):
         return super().parameter_groups() + own
 
     def logs(self) -> dict[str, float]:
-        """The terms of the last step: J_m, J_syn, J_gen, and the weight of synthetic tuples in the loss."""
+        """The terms of the last step: J_m, J_syn, J_gen, and the weight of synthetic tuples in the loss.
+
+        Without synthetic tuples (`beta: 0`): only J_m.
+        """
         return {name: value.item() for name, value in self._last.items()}
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
@@ -146,24 +175,36 @@ class HDML(TrainingStep):
         check_requirement("HDML", self.requires, labels.kind)
         assert labels.class_ids is not None
         classes = labels.class_ids.to(z.device)
-        tuples = n_pairs(classes) if isinstance(self.loss, NPairsLoss) else triplets(classes)
-        if anchors is not None:
-            tuples = Tuples(*(part[torch.isin(tuples.anchors, anchors)] for part in tuples))
-        a, positives, items, target = tuples
+        a, positives, items, target = self.tuples(classes, anchors)
 
         real = tuple_loss(self.loss, z[a], z[items], target)  # J_m
-        pulled = pull(z[a][:, None], z[positives][:, None], z[items], self.alpha, self.means[0])  # [T,K,d]
+        if self.beta == 0:
+            self._last = {"metric_loss": real.detach()}
+            return real
+        ends = z[a][:, None], z[positives][:, None], z[items]
+        pulled = pull(*ends, self.alpha, self.means[0], self.reference)  # [T,K,d]
         pulled = torch.where(target[..., None] == 0, z[items], pulled)
         rows = torch.cat((z, z[a], pulled.flatten(0, 1)))  # z, then z^
         synthetic = self._synthetic(rows, len(z), target, bare_model)
         ids = self.index(classes)
-        generator, softmax = self._generator_losses(rows, y, ids, torch.cat((ids[a], ids[items].flatten())))
+        generated_ids = torch.cat((ids[a], ids[items].flatten()))
+        generator, softmax = self._generator_losses(rows, y, ids, generated_ids, len(a))
 
         share = torch.exp(-self.beta / self.means[1])
         metric = share * real + (1 - share) * synthetic
         self._update(real, synthetic, generator, 1 - share)
         auxiliary = generator + softmax  # adds only their gradients, not their values
         return metric + (auxiliary - auxiliary.detach())
+
+    def tuples(self, classes: Tensor, anchors: Tensor | None = None) -> Tuples:
+        """The tuples of a batch of classes `[B]`, for both real and synthetic terms; of the given anchors alone.
+
+        A subclass whose batches are in a known order of anchors, positives and negatives overrides this.
+        """
+        found = n_pairs(classes) if isinstance(self.loss, NPairsLoss) else triplets(classes)
+        if anchors is None:
+            return found
+        return Tuples(*(part[torch.isin(found.anchors, anchors)] for part in found))
 
     def _synthetic(self, rows: Tensor, real: int, target: Tensor, model: Any) -> Tensor:
         """J_syn: the metric loss of generated features; it does not train the generator."""
@@ -173,14 +214,25 @@ class HDML(TrainingStep):
         anchors, items = embeddings[: len(target)], embeddings[len(target) :]
         return tuple_loss(self.loss, anchors, items.view(*target.shape, embeddings.shape[1]), target)
 
-    def _generator_losses(self, rows: Tensor, y: Tensor, real: Tensor, synthetic: Tensor) -> tuple[Tensor, Tensor]:
+    def _generator_losses(
+        self, rows: Tensor, y: Tensor, real: Tensor, synthetic: Tensor, anchors: int
+    ) -> tuple[Tensor, Tensor]:
         """J_gen, which only trains the generator, and the loss of the softmax layer, which only trains that layer."""
         generated = self.generator(rows.detach())
         weight, bias = self.softmax.weight, self.softmax.bias
         logits = F.linear(generated[len(y) :], weight.detach(), bias.detach())
-        cross_entropy = F.cross_entropy(logits, synthetic, reduction="sum")
-        loss = (generated[: len(y)] - y).square().sum() + self.softmax_weight * cross_entropy
+        error = (generated[: len(y)] - y).square().sum()
+        loss = self.reconstruction_weight * error + self.softmax_weight * self._reduced(logits, synthetic, anchors)
         return loss, F.cross_entropy(self.softmax(y), real)
+
+    def _reduced(self, logits: Tensor, classes: Tensor, anchors: int) -> Tensor:
+        """The cross entropy of generated features, of which the first are anchors."""
+        if self.softmax_reduction == "sum":
+            return F.cross_entropy(logits, classes, reduction="sum")
+        parts = (slice(anchors), slice(anchors, None)) if isinstance(self.loss, NPairsLoss) else (slice(None),)
+        means = [F.cross_entropy(logits[part], classes[part], reduction="sum") for part in parts]
+        counts = [max(len(logits[part]), 1) for part in parts]
+        return sum((total / count for total, count in zip(means, counts, strict=True)), start=logits.new_zeros(()))
 
     @torch.no_grad()
     def _update(self, real: Tensor, synthetic: Tensor, generator: Tensor, share: Tensor) -> None:
@@ -212,13 +264,23 @@ class Tuples(NamedTuple):
     target: Tensor
 
 
-def pull(anchor: Tensor, positive: Tensor, negative: Tensor, alpha: float, average: Tensor) -> Tensor:
+def pull(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    alpha: float,
+    average: Tensor,
+    reference: Literal["positive"] | float = "positive",
+) -> Tensor:
     """z^ `[..., d]`: negatives moved towards their anchors: the lower the average loss, the nearer they get.
 
-    anchor, positive, negative `[..., d]`; average: the mean metric loss, a scalar from 0 (z^ is as near as the
-    positive) to infinity (z^ is the negative).
+    anchor, positive, negative `[..., d]`; average: the mean metric loss, a scalar from 0 (z^ is at the reference
+    distance) to infinity (z^ is the negative); reference: a distance, or that of the positive.
     """
-    near, far = _distance(anchor, positive), _distance(anchor, negative)  # [...,1]
+    if alpha == 0:
+        return negative
+    far = _distance(anchor, negative)  # [...,1]
+    near = _distance(anchor, positive) if isinstance(reference, str) else far.new_tensor(reference)
     length = near + (far - near) * torch.exp(-alpha / average.to(far.dtype))
     pulled = anchor + length / torch.where(far > 0, far, 1) * (negative - anchor)
     return torch.where(near < far, pulled, negative)

@@ -27,8 +27,9 @@ from contml.runs import create
 from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
-from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
+from contml.training.hdml import Tuples, n_pairs, pull, triplets, tuple_loss
 from contml.training.processes import world
+from contml.training.step import TrainingStep
 
 
 def triplet_margin():
@@ -64,24 +65,25 @@ def hdml(loss, classes: int = 5, **options):
 # -- the augmentor -----------------------------------------------------------------------------------------------------
 
 
-def pulled_by_loop(z, positive, negative, alpha, average):
+def pulled_by_loop(z, positive, negative, alpha, average, reference="positive"):
     """One negative, with Python floats."""
     z, positive, negative = z.tolist(), positive.tolist(), negative.tolist()
-    near, far = math.dist(z, positive), math.dist(z, negative)
+    near, far = math.dist(z, positive) if reference == "positive" else reference, math.dist(z, negative)
     if not near < far:
         return negative
     length = near + (far - near) * math.exp(-alpha / average)
     return [a + length * (n - a) / far for a, n in zip(z, negative, strict=True)]
 
 
+@pytest.mark.parametrize("reference", ["positive", 0.0, 0.7])
 @pytest.mark.parametrize("average", [0.01, 1.0, 30.0, 1e6])
 @pytest.mark.parametrize("case", CLASS_CASES, ids=str)
-def test_the_augmentor_equals_the_formula(case, average):
+def test_the_augmentor_equals_the_formula(case, average, reference):
     x = case.embeddings
     for a in range(len(x)):
         for p in range(len(x)):
-            found = pull(x[a], x[p], x, 7.0, torch.tensor(average))
-            expected = [pulled_by_loop(x[a], x[p], n, 7.0, average) for n in x]
+            found = pull(x[a], x[p], x, 7.0, torch.tensor(average), reference)
+            expected = [pulled_by_loop(x[a], x[p], n, 7.0, average, reference) for n in x]
             torch.testing.assert_close(found, torch.tensor(expected, dtype=x.dtype), rtol=1e-10, atol=1e-12)
 
 
@@ -94,10 +96,17 @@ def test_a_low_loss_moves_a_negative_to_the_distance_of_the_positive_and_a_high_
     assert torch.equal(pull(z, negative, positive, 7.0, torch.tensor(1.0)), positive)  # hard enough already
 
 
-def test_the_augmentors_gradient():
+@pytest.mark.parametrize("average", [0.0, 2.0, math.inf])
+def test_alpha_0_moves_nothing(average):
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(pull(x[0], x[1], x[2], 0.0, torch.tensor(average)), x[2])
+
+
+@pytest.mark.parametrize("reference", ["positive", 0.5])
+def test_the_augmentors_gradient(reference):
     x = torch.randn(3, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     average = torch.tensor(5.0)
-    assert torch.autograd.gradcheck(lambda x: pull(x[0], x[1], x[2], 7.0, average), x)
+    assert torch.autograd.gradcheck(lambda x: pull(x[0], x[1], x[2], 7.0, average, reference), x)
 
 
 @pytest.mark.parametrize("average", [0.0, 1.0, math.inf])
@@ -208,7 +217,8 @@ def terms_by_loop(step, model, images, classes, form):
     pulled, positions = [], []
     for a, p, own in zip(anchors, found.positives.tolist(), items, strict=True):
         for item in own:
-            near, far = (z[a] - z[p]).norm(), (z[a] - z[item]).norm()
+            near = (z[a] - z[p]).norm() if step.reference == "positive" else z.new_tensor(step.reference)
+            far = (z[a] - z[item]).norm()
             length = near + (far - near) * torch.exp(-step.alpha / step.means[0])
             pulled.append(z[a] + length * (z[item] - z[a]) / far if item != p and near < far else z[item])
             positions.append(item)
@@ -219,9 +229,14 @@ def terms_by_loop(step, model, images, classes, form):
     t = len(anchors)
     synthetic = metric_by_loop(step.loss, form, embedded[:t], embedded[t:].view(t, -1, embedded.shape[1]), found.target)
     ids = torch.cat((classes[anchors], classes[positions]))
-    generator = (rebuilt - y).square().sum()
-    for row, label in zip(step.softmax(made), ids, strict=True):
-        generator = generator + step.softmax_weight * (row.logsumexp(0) - row[label])
+    entropies = [row.logsumexp(0) - row[label] for row, label in zip(step.softmax(made), ids, strict=True)]
+    if step.softmax_reduction == "sum":
+        cross_entropy = sum(entropies)
+    elif form == "n_pairs":
+        cross_entropy = sum(entropies[:t]) / t + sum(entropies[t:]) / len(entropies[t:])
+    else:
+        cross_entropy = sum(entropies) / len(entropies)
+    generator = step.reconstruction_weight * (rebuilt - y).square().sum() + step.softmax_weight * cross_entropy
     softmax = torch.stack([row.logsumexp(0) - row[c] for row, c in zip(step.softmax(y), classes, strict=True)]).mean()
     return real, synthetic, generator, softmax
 
@@ -246,14 +261,26 @@ def batch_of(classes):
     return images, ClassLabels(classes)
 
 
+VARIANTS = {
+    "j_avg 20": {"initial_loss": 20.0},
+    "j_avg 0.5": {},
+    "alpha 0": {"alpha": 0.0},
+    "softmax weight 0": {"softmax_weight": 0.0},
+    "reconstruction weight 0": {"reconstruction_weight": 0.0},
+    "reference 0": {"reference": 0.0},
+    "reference 0.3": {"reference": 0.3},
+    "authors' J_gen": {"reconstruction_weight": 0.5, "softmax_weight": 5000.0, "softmax_reduction": "mean"},
+}
+
+
 @pytest.mark.parametrize("form", LOSSES)
-@pytest.mark.parametrize("j_avg", [0.5, 20.0])
-def test_each_term_trains_its_own_network(form, j_avg):
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_each_term_trains_its_own_network(form, options):
     """Only J_metric trains backbone and head, only J_gen the generator, only its own loss the softmax layer."""
     classes = torch.tensor([0, 1, 2, 0, 1, 2, 3, 3, 4, 0])
     images, labels = batch_of(classes)
-    model, step = model_of().double(), hdml(LOSSES[form](), beta=3.0).double()
-    step.means.copy_(torch.tensor([j_avg, 10.0]))
+    initial = {"initial_loss": 0.5, "initial_generator_loss": 10.0}
+    model, step = model_of().double(), hdml(LOSSES[form](), beta=3.0, **{**initial, **options}).double()
     real, synthetic, generator, softmax = terms_by_loop(step, model, images, classes, form)
     share = math.exp(-3.0 / 10.0)
     metric = share * real + (1 - share) * synthetic
@@ -282,6 +309,79 @@ def test_each_term_trains_its_own_network(form, j_avg):
         for parameter, gradient in zip(parameters, expected[name], strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-10)
     assert any(gradient.abs().max() > 1e-3 for gradient in expected["generator"])
+
+
+class OnTuples(TrainingStep):
+    """The loss on HDML's own tuples, and nothing else."""
+
+    def forward(self, model, images, labels, anchors=None):
+        classes, z = labels.class_ids, model(images)
+        form = "n_pairs" if isinstance(self.loss, NPairsLoss) else "triplet_margin"
+        if form == "n_pairs":
+            return self.loss(z, classes)
+        found = triplets(classes)
+        return metric_by_loop(self.loss, form, z[found.anchors], z[found.items], found.target)
+
+
+@pytest.mark.parametrize("form", LOSSES)
+def test_beta_0_is_the_loss_on_the_same_tuples(form):
+    """All weights after a training are the same."""
+    split = class_squares()
+
+    def trained(step):
+        sampler = ClassSampler(5, 3, batches=5, labels=split.labels, seed=3)
+        trainer = Trainer(
+            model_of().double(),
+            step.double(),
+            split,
+            sampler,
+            augmented(resize=16, crop=14, scale_jitter=1, shift=1),
+            Training(epochs=3),
+            optimizer=lambda groups: OPTIMIZERS["adam"](lr=1e-2, weight_decay=0.1, groups=groups),
+            quiet=True,
+        )
+        trainer.fit()
+        assert set(trainer.training_step.logs()) <= {"metric_loss"}
+        return trainer.bare_model.state_dict()
+
+    start, expected = model_of().double().state_dict(), trained(OnTuples(loss=LOSSES[form]()))
+    step = hdml(LOSSES[form](), beta=0, initial_loss=0.1, initial_generator_loss=0.1)
+    untouched = [p.clone() for p in (*step.generator.parameters(), *step.softmax.parameters())]
+    found = trained(step)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10)
+        assert not name.startswith("head") or not torch.equal(value, start[name])
+    for before, after in zip(untouched, (*step.generator.parameters(), *step.softmax.parameters()), strict=True):
+        assert torch.equal(before.double(), after)
+
+
+def test_a_subclass_can_say_where_the_triplets_are():
+    """A batch of anchors, then positives, then negatives; a class may appear twice."""
+
+    class Thirds(HDML):
+        def tuples(self, classes, anchors=None):
+            a, p, n = torch.arange(len(classes)).chunk(3)
+            return Tuples(a, p, torch.stack((p, n), 1), torch.tensor([[0.0, 1.0]]).expand(len(a), 2))
+
+    classes = torch.tensor([0, 0, 1, 0, 0, 1, 2, 3, 0])
+    images, labels = batch_of(classes)
+    model = model_of().double()
+    data = {"num_classes": 5, "embedding_dim": 4, "feature_dim": 6, "steps_per_epoch": 5}
+    value = Thirds(loss=triplet_margin(), beta=0, **data).double()(model, images, labels)
+    a, p, n = model(images).chunk(3)
+    apart = (a - p).square().sum(1) - (a - n).square().sum(1)
+    torch.testing.assert_close(value, (apart + 1).clamp(min=0).sum())
+
+
+def test_what_is_not_moved_at_first_and_what_is():
+    classes = torch.arange(4).repeat(3)
+    images, labels = batch_of(classes)
+    options = {"initial_loss": 3.0, "initial_generator_loss": 7.0, "steps_per_epoch": 1}
+    model, step = model_of(), hdml(triplet_margin(), **options)
+    assert step.means.tolist() == [3.0, 7.0]
+    step(model, images.float(), labels, None)
+    assert step.logs()["synthetic_share"] == pytest.approx(1 - math.exp(-1e4 / 7))
+    assert step.means.tolist() == [step.logs()["metric_loss"], step.logs()["generator_loss"]]
 
 
 @pytest.mark.parametrize("form", LOSSES)
@@ -589,10 +689,12 @@ def test_a_config_with_hdml_trains_and_resumes(config, tmp_path):
 
 
 def test_options_of_the_step_from_the_command_line(config):
-    loaded = experiment.load(str(config), ["step.hidden=16", "step.generator_lr=0.5", "loss.name=n_pairs"])
+    changes = ["step.hidden=16", "step.generator_lr=0.5", "loss.name=n_pairs", "step.reference=2"]
+    loaded = experiment.load(str(config), changes)
     trainer = loaded.build_trainer(loaded.build_task(), quiet=True)
     assert trainer.training_step.generator[0].out_features == 16
     assert trainer.training_step.alpha == 90
+    assert trainer.training_step.reference == 2
     assert trainer.training_step.steps_per_epoch == 3
     assert [g["initial_lr"] for g in trainer.optimizer.param_groups if g["name"] == "generator"] == [0.5]
 
@@ -604,8 +706,13 @@ def test_options_of_the_step_from_the_command_line(config):
             ["task.name=miniature/graded", "sampler.name=uniform", "binarize.name=threshold", "binarize.threshold=3"],
             ["mini.yaml", "hdml", "classes", "0 and 1"],
         ),
-        (["step.beta=0"], ["step.beta", "0", "above 0"]),
-        (["step.alpha=-1"], ["alpha", "-1", "above 0"]),
+        (["step.beta=-1"], ["step.beta", "-1", "at least 0"]),
+        (["step.alpha=-1"], ["alpha", "-1", "at least 0"]),
+        (["step.reference=-1"], ["step.reference", "-1", "at least 0"]),
+        (["step.reference=negative"], ["step.reference", "'negative'", "positive or a number"]),
+        (["step.softmax_reduction=max"], ["step.softmax_reduction", "'max'", "sum, mean"]),
+        (["step.reconstruction_weight=-1"], ["reconstruction_weight", "-1", "at least 0"]),
+        (["step.initial_loss=0"], ["step.initial_loss", "0", "above 0"]),
         (["step.hidden=0"], ["hidden", "0", "at least 1"]),
         (["step.generator_lr=-1"], ["generator_lr", "-1", "at least 0"]),
         (["loss.name=log_ratio"], ["mini.yaml", "log_ratio", "graded", "classes"]),
