@@ -189,7 +189,8 @@ def compare(
         ),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write table.md and table.csv there, and plot.png with --by.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write table.md, table.csv and curves.png there, and plot.png with --by."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -203,10 +204,11 @@ def compare(
     (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized
     score: 0 = random ranking, 1 = oracle.
 
-    --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
+    curves.png has two plots: the metric on the validation split over the epochs, and the metric on the test split over
+    K. --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
     """
     from contml.compare.comparison import compare as compare_runs
-    from contml.compare.plot import comparison_plot
+    from contml.compare.plot import comparison_plot, curves_plot
     from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
     from contml.report.plots import png
 
@@ -215,6 +217,7 @@ def compare(
     if by is not None:
         files[(save or Path()) / "plot.png"] = png(comparison_plot(found, metric or ()))
     if save is not None:
+        files[save / "curves.png"] = png(curves_plot(found, metric or ()))
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
     for path, content in files.items():
         write(path, methodcaller("write_bytes", content))
