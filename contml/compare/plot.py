@@ -200,7 +200,7 @@ def _draw_curves(
 def _set_titles(axes: Axes, about: str, words: str, better: str) -> None:
     if better and words.partition("@")[0].islower():
         words = words[:1].upper() + words[1:]
-    axes.set_title(plain(f"{textwrap.fill(about, _TITLE_WIDTH)}\n{words}"))
+    axes.set_title(plain(f"{textwrap.fill(about, _TITLE_WIDTH)}\n{words}"), fontsize=10)
     axes.set_ylabel(f"{better} is better" if better else "", color=GREY)
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,9 @@ from contml.compare.differences import distinct, identity, short
 from contml.compare.plot import comparison_plot, curves_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
 from contml.config import flat
+from contml.data.identity import DataRecord
 from contml.evaluation.results import Evaluated, Score, measured
+from contml.report.gallery import CAPTION, HEADING, THUMB
 
 SEPARATE = "2 different test sets or splits, one table each: their metrics cannot be compared"
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
@@ -711,6 +714,53 @@ def test_two_real_runs(contml, tmp_path):
         assert row["metrics"]["ndcg@1"]["mean"] == saved["curves"]["ndcg"]["model"][0]
         assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
     assert (tmp_path / "out/plot.png").exists()
+
+
+def test_one_query_under_two_runs(contml, refused, tmp_path):
+    for option in ("model.dim=4", "model.dim=8", "task.seed=1"):
+        status, _, err = contml("train", "pose/synthetic", *TINY, option)
+        assert status == 0, err
+    *runs, other = sorted((tmp_path / "runs/pose/synthetic").iterdir())
+    status, out, err = contml("compare", *runs, "--query", "person 10000003", "--save", "out")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "out/query.png"
+    first = (tmp_path / "out/query.png").read_bytes()
+    with Image.open(io.BytesIO(first)) as picture:
+        assert picture.height == 4 * (HEADING + THUMB + CAPTION)  # two runs, untrained, oracle
+    # Embeddings by the untrained weights are kept; the row and the end of the name are the same image.
+    (kept,) = runs[0].glob("embeddings/*untrained*")
+    assert contml("compare", *runs, "--query", "3", "--save", "out")[0] == 0
+    assert (tmp_path / "out/query.png").read_bytes() == first
+    line = refused("compare", *runs, "--query", "nobody")
+    assert "--query: no test image 'nobody'; give a name such as person 10000000, or a row, 0 to 23" in line
+    line = refused("compare", *runs, other, "--query", "3")
+    assert "--query: runs with different test data" in line
+    assert "give runs on the same data" in line
+    for path in runs[1].glob("embeddings/*"):
+        path.unlink()
+    line = refused("compare", *runs, "--query", "3")
+    assert "no embeddings" in line
+    assert f"run 'contml evaluate {runs[1]}'" in line
+    kept.write_bytes(b"damaged")
+    status, _, err = contml("compare", runs[0], "--query", "3")
+    assert status == 0
+    assert err.startswith(f"no line of untrained weights: {kept}: ")
+    with Image.open(tmp_path / "query.png") as picture:
+        assert picture.height == 2 * (HEADING + THUMB + CAPTION)
+
+
+def test_runs_with_other_labels_are_other_data(contml, refused, tmp_path):
+    """Two runs whose evaluations agree, but not the labels in their records."""
+    assert contml("train", "pose/synthetic", *TINY)[0] == 0
+    (run,) = (tmp_path / "runs/pose/synthetic").iterdir()
+    shutil.copytree(run, tmp_path / "copy")
+    record = DataRecord.load(run / "data.json.gz")
+    labels = {name: [text[::-1] for text in texts] for name, texts in record.labels.items()}
+    replace(record, labels=labels).save(tmp_path / "copy/data.json.gz")
+    config = (tmp_path / "copy/config.yaml").read_text()
+    (tmp_path / "copy/config.yaml").write_text(config.replace("seed: 0", "seed: 1"))
+    line = refused("compare", run, "copy", "--query", "3")
+    assert f"--query: runs with different test data ({run} and copy)" in line
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
