@@ -3,7 +3,8 @@
     for each method, each of its options:   train with seed 0, measure on the validation split
     for each method, its best option:       train with seeds 1, 2, 3, measure on the test split
 
-Every method has the same number of options to try. Options that were not chosen are never measured on the test split.
+Every method has the same number of options to try; with one option there is nothing to choose, and only the second line
+is trained. Options that were not chosen are never measured on the test split.
 A finished training is a line of benchmarks/results/raw/NAME.jsonl; a later call goes on from there. Intervals are 95 %
 t intervals over the seeds; differences to the first method are paired by seed.
 """
@@ -149,8 +150,15 @@ class Trials:
         self._train(self.trial_jobs())
         self._train(job for method in self.methods for job in self.test_jobs(method))
 
+    @property
+    def chooses(self) -> bool:
+        """Whether a method has several options to choose from."""
+        return len(self.methods[0].tried) > 1
+
     def trial_jobs(self) -> list[Job]:
-        """The trainings that are measured on the validation split."""
+        """The trainings that are measured on the validation split; none where there is nothing to choose."""
+        if not self.chooses:
+            return []
         return [
             Job(method, options, TRIAL_SEED, "val", self.trial_changes)
             for method in self.methods
@@ -163,6 +171,8 @@ class Trials:
 
     def choice(self, method: Method) -> str:
         """The options with the best validation result; of equal ones the first."""
+        if not self.chooses:
+            return method.tried[0]
         sign, tried = 1 if self.better == "lower" else -1, self.tried(method)
         return min(tried, key=lambda options: sign * tried[options])
 
@@ -243,6 +253,8 @@ def interval(values: Sequence[float]) -> float:
 def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
     """The table of the chosen options on the test split, and the validation results of all options.
 
+    Where nothing was chosen, the methods keep their order.
+
     Args:
         trials: all of them are finished.
         columns: title of each further column: the name of a metric, and its format.
@@ -257,16 +269,22 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
         rows.append(
             [
                 method.name,
-                trials.choice(method) or "-",
+                *([trials.choice(method) or "-"] if trials.chooses else []),
                 f"{statistics.mean(values):.3f} ± {interval(values):.3f}",
                 "-" if method.name == first else f"{statistics.mean(pairs):+.3f} ± {interval(pairs):.3f}",
                 *(format(statistics.mean(m[name] for m in found), form) for name, form in columns.values()),
                 f"{statistics.median(metrics['seconds'] for metrics in found):.0f}",
             ]
         )
-        results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
-        notes.append(f"- {method.name}: {results}")
+        if trials.chooses:
+            results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
+            notes.append(f"- {method.name}: {results}")
+    chosen = ["chosen options"] if trials.chooses else []
+    head = ["method", *chosen, f"test, mean of {len(SEEDS)} seeds", f"less {first}", *columns, "seconds"]
+    if not trials.chooses:
+        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, SEEDS))}. ±: 95 % t interval."])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
+<<<<<<< HEAD
     head = [
         "method",
         "chosen options",
@@ -281,6 +299,12 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
         f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split. ±: 95 % t interval."
     )
     return "\n".join([table([head, *rows]), "", chosen, "", "Validation results:", "", *notes])
+=======
+    number = len(trials.methods[0].tried)
+    remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
+    remark += f" trained with seeds {', '.join(map(str, SEEDS))} and measured on the test split. ±: 95 % t interval."
+    return "\n".join([table([head, *rows]), "", remark, "", "Validation results:", "", *notes])
+>>>>>>> pictures
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

@@ -11,9 +11,18 @@ from pathlib import Path
 import pytest
 from support.miniature import TINY
 
-from benchmarks import captions_synthetic, classes_real, classes_synthetic, layout_synthetic, pose_synthetic, synthetic
+from benchmarks import (
+    captions_synthetic,
+    classes_real,
+    classes_synthetic,
+    embedding_size,
+    layout_synthetic,
+    pose_synthetic,
+    synthetic,
+)
 from benchmarks.trials import SEEDS, Job, Method, OutOfTimeError, Record, Trials, interval, main, report
 from contml import InputError
+from contml.evaluation.results import headline
 from contml.experiment import load
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
@@ -224,6 +233,44 @@ def test_a_training(train, method, changes):
     assert val["value"] > 0
     assert test["value"] > 0
     assert "untrained" in test
+
+
+def test_one_option_is_not_tried(tmp_path):
+    methods = [Method("dim 8", "pose/synthetic", ("",)), Method("dim 16", "pose/synthetic", ("",))]
+    found = Trials(methods, fake, Record(tmp_path / "raw.jsonl"), "higher")
+    found.run()
+    assert (found.done, found.total) == (6, 6)
+    lines = report(found, {}).splitlines()
+    assert lines[0] == "| method | test, mean of 3 seeds | less dim 8 | seconds |"
+    assert [line.split(" | ")[0] for line in lines[2:4]] == ["| dim 8", "| dim 16"]  # in their order
+    assert lines[-1] == "Seeds 1, 2, 3. ±: 95 % t interval."
+
+
+@pytest.mark.parametrize("name", embedding_size.KINDS)
+def test_the_embedding_sizes_are_valid(name, tmp_path):
+    found = embedding_size.trials_of(name, tmp_path)
+    jobs = [job for method in found.methods for job in found.test_jobs(method)]
+    assert len({job.key for job in jobs}) == 18
+    assert {load(job.method.config, job.overrides).values["model"]["dim"] for job in jobs} == set(embedding_size.DIMS)
+
+
+def test_embedding_sizes_of_a_small_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("contml.compare.plot.DPI", 60)
+    changes = [*TINY, "training.epochs=1"]
+    given = argparse.Namespace(only=["pose"], dims=[4, 8], changes=changes, raw=tmp_path, minutes=math.inf, workers=1)
+    given.plan, given.save, given.plot = False, tmp_path / "table.md", tmp_path / "plot.png"
+    embedding_size.main(given)
+    text = given.save.read_text()
+    assert "| dim 4 | " in text
+    assert "| dim 8 | " in text
+    assert given.plot.read_bytes().startswith(b"\x89PNG")
+    trials = {"pose": embedding_size.trials_of("pose", tmp_path, [4, 8], tuple(changes))}
+    assert trials["pose"].done == 6  # a later call trains nothing
+    (table,) = embedding_size.comparison(trials).tables
+    values = [metrics["value"] for metrics in trials["pose"].tests(trials["pose"].methods[1])]
+    assert headline(table.rows[1].runs[0].evaluation) == "label_distance@10/random"
+    assert table.rows[1].values("label_distance@10/random") == pytest.approx(values)
+    assert [len(row.runs) for row in table.rows] == [3, 3]
 
 
 def test_validation_classes_of_drawn_species_are_not_in_training():

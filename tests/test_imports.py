@@ -12,7 +12,18 @@ import pytest
 
 import contml
 
-HEAVY = ("accelerate", "faiss", "gensim", "llvmlite", "matplotlib", "numba", "rapidfuzz", "scipy.sparse", "torchvision")
+HEAVY = (
+    "accelerate",
+    "faiss",
+    "gensim",
+    "llvmlite",
+    "matplotlib",
+    "numba",
+    "rapidfuzz",
+    "scipy.sparse",
+    "sklearn",
+    "torchvision",
+)
 
 
 def loaded_after(code, names, *, cwd=None):

@@ -18,6 +18,7 @@ from contml import experiment
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import write
 from contml.cli import listing
+from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
 from contml.cli.options import (
     AcceptChanges,
     BundledConfig,
@@ -39,8 +40,6 @@ from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 #: The error of wrong arguments, in the version of click that typer uses.
 _UsageError: Any = typer.BadParameter.__bases__[0]
-_COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
-contml compare runs/pose/synthetic/* --by model.dim"""
 
 
 def main() -> None:
@@ -170,65 +169,7 @@ def report(
     echo(experiment.report_run(run, accept_changes=accept_changes, trust=trust, pair=pair))
 
 
-@app.command(epilog=_COMPARE_EXAMPLE)
-def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that contain some.")],
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; repeatable."
-        ),
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Plot the metric against this config key, such as 'model.dim'.")
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY", help="Average runs with equal values of this key; repeatable. Default: all keys but seed."
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write table.md and table.csv there, and plot.png with --by.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Compare runs in a table: the differences of their configs, and their metrics.
-
-    Runs that differ only in the seed share a row, with mean and standard deviation. If a config has a section
-    'published', the numbers of the paper are shown too. Runs tested on different data get separate tables. Runs
-    without metrics are listed below the tables, with the reason.
-
-    Metrics of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
-    (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized
-    score: 0 = random ranking, 1 = oracle.
-
-    --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
-    """
-    from contml.compare.comparison import compare as compare_runs
-    from contml.compare.plot import comparison_plot
-    from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
-    from contml.report.plots import png
-
-    found = compare_runs(runs, metric or (), by, group or ())
-    files: dict[Path, bytes] = {}
-    if by is not None:
-        files[(save or Path()) / "plot.png"] = png(comparison_plot(found, metric or ()))
-    if save is not None:
-        files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
-    for path, content in files.items():
-        write(path, methodcaller("write_bytes", content))
-    if as_json:
-        echo(json.dumps(as_data(found)))
-    else:
-        for part in found.tables:
-            echo(part.title)
-            print_table([header(part), *body(part)], text_columns=len(part.keys))
-            echo("\n".join([*remarks(part), ""]))
-        for line in (*found.notes, *found.left_out):
-            echo(line)
-    for path in files:
-        echo(path, err=as_json)
+app.command(epilog=COMPARE_EXAMPLE)(compare)
 
 
 @app.command()

@@ -1,13 +1,20 @@
-"""Plots a metric against a config key: one line per group of rows, its seeds as points, random ranking and oracle."""
+"""Plots of several runs: a metric against a config key, over epochs, and over K.
+
+A row of the table, or a group of rows, is one line in all of them; its seeds are a band. Random ranking and oracle are
+drawn where they are known.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -16,8 +23,26 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from contml.compare.comparison import Comparison, Row, Table, has_numeric_axis, is_normalized
 from contml.compare.differences import ABSENT
 from contml.compare.table import NOT_MEASURED, title
-from contml.evaluation.results import headline
-from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, draw_baselines, draw_note, panels, plain
+from contml.data.split import SPLIT_TITLES
+from contml.evaluation.metrics import METRICS_AT_K
+from contml.evaluation.results import Evaluation, Score, headline, measured
+from contml.report.plots import (
+    BLUE,
+    DPI,
+    GREY,
+    INK,
+    ORACLE,
+    RANDOM,
+    STYLE,
+    WIDTH,
+    Array,
+    draw_baselines,
+    draw_note,
+    neighbours_axis,
+    panels,
+    plain,
+    series,
+)
 from contml.report.table import value_text
 
 # Okabe and Ito's colours without those of random and oracle, and without yellow, which is pale on white.
@@ -26,26 +51,49 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (3, 1.5, 1, 1.5)))
 #: An axis of at most this many values has a tick at each of them.
 _MAX_TICKS = 9
+#: Characters of a line of a title, so that it ends before the next panel.
+_TITLE_WIDTH = 44
+
+
+def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
+    """One panel per test set and metric against the key of the tables' axis; default the headline metric."""
+
+    def panel(table: Table, metric: str) -> _Panel:
+        def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
+            _draw_panel(axes, table, metric, styles)
+
+        return draw
+
+    chosen = [panel(table, metric) for table in comparison.tables for metric in metrics or [_headline(table)]]
+    return _plot(comparison.tables, chosen)
+
+
+def curves_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
+    """Per test set: the metric that the training watched over epochs, and the metrics over K; default the headline."""
+    tables = [replace(table, axis=None) for table in comparison.tables]  # each row has a line of its own
+    return _plot(tables, [panel for table in tables for panel in (*_over_epochs(table), *_over_k(table, metrics))])
+
+
+#: Draws on axes, with the style of each label.
+_Panel: TypeAlias = Callable[[Axes, Mapping[str, dict[str, Any]]], None]
+
+
+def _headline(table: Table) -> str:
+    return headline(table.rows[0].runs[0].evaluation)
 
 
 @matplotlib.rc_context(STYLE)
-def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
-    """One panel per test set and metric; default the headline metric."""
-    chosen = [
-        (table, metric)
-        for table in comparison.tables
-        for metric in metrics or [headline(table.rows[0].runs[0].evaluation)]
-    ]
+def _plot(tables: Sequence[Table], chosen: Sequence[_Panel]) -> Figure:
+    """The panels in two columns, and one legend for all of them."""
     columns = min(len(chosen), 2)
-    labels = dict.fromkeys(table.label(row) for table in comparison.tables for row in table.rows)
+    labels = dict.fromkeys(table.label(row) for table in tables for row in table.rows)
     styles = {label: _style(n) for n, label in enumerate(labels)}
     width = WIDTH if columns > 1 or max(map(len, labels)) > 24 else 0.78 * WIDTH
     height = max(4.2 * -(-len(chosen) // columns), 0.27 * len(labels) + 1)
     figure = Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     handles: dict[str, Any] = {}
-    for axes, (table, metric) in zip(panels(figure, len(chosen), columns), chosen, strict=True):
-        _draw_panel(axes, table, metric, styles)
-        axes.set_xlabel(plain(table.axis or ""))
+    for axes, draw in zip(panels(figure, len(chosen), columns), chosen, strict=True):
+        draw(axes, styles)
         artists, texts = axes.get_legend_handles_labels()
         handles |= zip(texts, artists, strict=True)
     order = [*(plain(label) for label in labels), "published", "random", "oracle"]
@@ -63,10 +111,103 @@ def _style(n: int) -> dict[str, Any]:
     }
 
 
-def _draw_panel(axes: Axes, table: Table, metric: str, styles: dict[str, dict[str, Any]]) -> None:
-    score, words, about = table.score(metric), title(table, metric), table.title.partition(": ")[0]
-    axes.set_title(plain(f"{about}\n" + (words.capitalize() if score and words.islower() else words)))
-    axes.set_ylabel(f"{score.better} is better" if score else "", color=GREY)
+def _over_epochs(table: Table) -> list[_Panel]:
+    """A panel for each split and metric that runs of the table watched during the training."""
+    watched = dict.fromkeys(
+        (str(row["split"]), str(row["metric"]))
+        for of_row in table.rows
+        for run in of_row.runs
+        for row in run.during
+        if str(row.get("metric")).partition("@")[0] in METRICS_AT_K
+    )
+
+    def panel(split: str, metric: str) -> _Panel:
+        def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
+            name, _, k = metric.partition("@")
+            about = f"{table.title.partition(',')[0]}, {SPLIT_TITLES[split]} split"
+            _set_titles(axes, about, f"{METRICS_AT_K[name].title}@{k}", METRICS_AT_K[name].better)
+            axes.set_xlabel("epoch")
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            for row in table.rows:
+                rows = [[each for each in run.during if each["split"] == split] for run in row.runs]
+                found = [series(each, metric, over="epoch") for each in rows]
+                _draw_curves(axes, found, table.label(row), styles)
+
+        return draw
+
+    return [panel(split, metric) for split, metric in watched]
+
+
+def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
+    """A panel for each of the metrics that has a K, whatever its K; for the headline if none has one."""
+    names = dict.fromkeys(
+        (base.partition("@")[0], slash + form)
+        for base, slash, form in (metric.partition("/") for metric in metrics)
+        if "@" in base
+    )
+    if not names:
+        base, slash, form = _headline(table).partition("/")
+        names = {(base.partition("@")[0], slash + form): None}
+
+    def panel(name: str, form: str) -> _Panel:
+        def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
+            scores: list[Score] = []
+            for row in table.rows:
+                found = [_scores_over_k(run.evaluation, name, form) for run in row.runs]
+                scores = max(scores, *found, key=len)
+                of_runs = [(np.arange(1.0, 1 + len(of_run)), np.array([s.model for s in of_run])) for of_run in found]
+                _draw_curves(axes, of_runs, table.label(row), styles)
+            if not scores:
+                _set_titles(axes, table.title.partition(": ")[0], f"{name}@K{form}", "")
+                draw_note(axes, NOT_MEASURED)
+                return
+            k = np.arange(1, 1 + len(scores))
+            axes.plot(k, [score.random for score in scores], **RANDOM)
+            axes.plot(k, [score.oracle for score in scores], **ORACLE)
+            words = scores[0].title.replace("@1", "@K", 1)
+            _set_titles(axes, table.title.partition(": ")[0], words, scores[0].better)
+            neighbours_axis(axes, len(k))
+
+        return draw
+
+    return [panel(name, form) for name, form in names]
+
+
+def _scores_over_k(evaluation: Evaluation, name: str, form: str) -> list[Score]:
+    """The metric at K = 1, 2, ..."""
+    curve = evaluation.curves.get(name)
+    found = (measured(evaluation, f"{name}@{k}{form}") for k in range(1, 1 + len(curve.model) if curve else 1))
+    return [score for score in found if score is not None]
+
+
+def _draw_curves(
+    axes: Axes, found: Sequence[tuple[Array, Array]], label: str, styles: Mapping[str, dict[str, Any]]
+) -> None:
+    """The mean of the curves of the seeds, where all have a value, and their range as a band."""
+    places = sorted(set.intersection(*(set(x.tolist()) for x, _ in found)))
+    if not places:
+        return
+    values = np.array([[dict(zip(x.tolist(), y.tolist(), strict=True))[place] for place in places] for x, y in found])
+    every = -(-len(places) // _MAX_TICKS)  # few markers, at other places on each line
+    start = list(styles).index(label) * every // len(styles)
+    marks: dict[str, Any] = {"markersize": 5.5, "markevery": (start, every)}
+    axes.plot(places, values.mean(0), label=plain(label), linewidth=2, **marks, **styles[label])
+    if len(values) > 1:
+        band: dict[str, Any] = {"color": styles[label]["color"], "alpha": 0.18, "linewidth": 0}
+        axes.fill_between(places, values.min(0), values.max(0), **band)
+
+
+def _set_titles(axes: Axes, about: str, words: str, better: str) -> None:
+    if better and words.partition("@")[0].islower():
+        words = words[:1].upper() + words[1:]
+    axes.set_title(plain(f"{textwrap.fill(about, _TITLE_WIDTH)}\n{words}"), fontsize=10)
+    axes.set_ylabel(f"{better} is better" if better else "", color=GREY)
+
+
+def _draw_panel(axes: Axes, table: Table, metric: str, styles: Mapping[str, dict[str, Any]]) -> None:
+    score = table.score(metric)
+    _set_titles(axes, table.title.partition(": ")[0], title(table, metric), score.better if score else "")
+    axes.set_xlabel(plain(table.axis or ""))
     numeric = has_numeric_axis(table.rows)
     rows = [row for row in table.rows if row.values(metric) or metric in row.published]
     rows = [row for row in rows if row.x is not None or not numeric]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from contml._support.errors import InputError
 from contml.compare.differences import CONFIG, Values, differing, identity, short
@@ -29,6 +30,7 @@ class EvaluatedRun:
         source: the paper whose metrics the config holds; None if there is none.
         published: the metrics that the paper reports.
         evaluated: the metrics, and which weights and split they are of.
+        during: the rows of the evaluations during the training.
     """
 
     folder: Path
@@ -36,6 +38,7 @@ class EvaluatedRun:
     source: str | None
     published: Mapping[str, float]
     evaluated: Evaluated
+    during: Sequence[Mapping[str, Any]] = ()
 
     @property
     def evaluation(self) -> Evaluation:
@@ -108,7 +111,8 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
             yield f"its {path.name} {reason}: {command}"
         else:
             keys = {**config, "checkpoint": found.checkpoint, "split": found.split}
-            yield EvaluatedRun(run.folder, keys, source, metrics, found)
+            during = [row for row in rows if row.get("event") == "evaluation"]
+            yield EvaluatedRun(run.folder, keys, source, metrics, found, during)
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:

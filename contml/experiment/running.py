@@ -101,7 +101,7 @@ def resume(
             if numbers["finished"]:
                 on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
             _check_config(experiment, run, numbers, longer=numbers["finished"])
-        task, _ = _recorded_task(experiment, run, accept_changes=False)
+        task, _ = recorded_task(experiment, run, accept_changes=False)
         trainer = experiment.build_trainer(task, run, weights=not state.exists())
         try:
             trainer.resume()
@@ -141,7 +141,7 @@ def evaluate_run(
     if not isinstance(saved.get("epoch"), int):
         raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
     numbers = _saved_numbers(run.checkpoints / "state.safetensors")
-    task, changes = _recorded_task(experiment, run, accept_changes)
+    task, changes = recorded_task(experiment, run, accept_changes)
     model = experiment.build_model(task, weights=False)
     try:
         model.load_state_dict(weights)
@@ -171,25 +171,16 @@ def report_run(
     """
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
-    path = run.embeddings(evaluated.split)
-    if not path.exists():
-        raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {folder}'")
-    tensors, saved = _saved_embeddings(path)
-    _check_config(experiment, run, saved)
-    task, changes = _recorded_task(experiment, run, accept_changes)
+    task, changes = recorded_task(experiment, run, accept_changes)
     split = task.splits[evaluated.split]
-    row_of = {name: row for row, name in enumerate(saved["names"])}
     names = item_names(split, experiment.root)
-    split = split.subset([row for row, name in enumerate(names) if name in row_of])
-    rows = torch.tensor([row_of[name] for name in names if name in row_of])
-    if not len(rows):
-        raise InputError(str(path), "has no embedding of the current items", hint=f"run 'contml evaluate {folder}'")
-    missing = torch.isin(rows, tensors["missing"]).nonzero()[:, 0]
+    kept, embeddings, missing = saved_embeddings(experiment, run, evaluated.split, names)
+    split = split.subset(kept)
     if pair is not None and split.explainer is None:
         got = f"task {experiment.config.parts['task'].name} cannot explain a pair"
         raise InputError("--pair", got, hint="omit --pair")
-    pair_rows = None if pair is None else (_row_of(split, pair[0]), _row_of(split, pair[1]))
-    evaluation, ranking = evaluate_split(tensors["embeddings"][rows], missing, split)
+    pair_rows = None if pair is None else (row_of(split, pair[0], "--pair"), row_of(split, pair[1], "--pair"))
+    evaluation, ranking = evaluate_split(embeddings, missing, split)
     return _report(
         experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), ranking, pair_rows
     )
@@ -220,18 +211,37 @@ def _saved_numbers(state: Path) -> dict[str, Any]:
     return {**numbers, "selection": selection}
 
 
-def _saved_embeddings(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The embeddings that `_save` wrote, and the names of their items."""
+def saved_embeddings(
+    experiment: Experiment, run: Run, split: str, names: Sequence[str], checkpoint: str | None = None
+) -> tuple[list[int], Tensor, Tensor]:
+    """The saved embeddings of the named items: positions in `names` of those that have one `[n]`, and `[n, d]` of them.
+
+    Also returns which of these n could not be read. `checkpoint`: the weights; None: those that the run selected.
+
+    Raises:
+        InputError: there are none, or they are damaged or of another config.
+    """
+    path = run.embeddings(split, checkpoint)
+    option = f" --checkpoint {checkpoint}" if checkpoint else ""
+    hint = f"run 'contml evaluate {run.folder}{option}'"
+    if not path.exists():
+        raise InputError(str(path), "no embeddings", hint=hint)
     tensors, saved = load_weights(path)
-    names, found = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
-    if found != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(names, list):
+    known, found = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
+    if found != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(known, list):
         raise InputError(str(path), "not the embeddings of a run", hint="run 'contml evaluate' again")
-    if len(names) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in names):
-        raise InputError(str(path), f"{len(names):,} names for {len(tensors['embeddings']):,} embeddings")
-    return tensors, saved
+    if len(known) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in known):
+        raise InputError(str(path), f"{len(known):,} names for {len(tensors['embeddings']):,} embeddings")
+    _check_config(experiment, run, saved)
+    place = {name: row for row, name in enumerate(known)}
+    kept = [position for position, name in enumerate(names) if name in place]
+    if not kept:
+        raise InputError(str(path), "has no embedding of the current items", hint=hint)
+    rows = torch.tensor([place[names[position]] for position in kept])
+    return kept, tensors["embeddings"][rows], torch.isin(rows, tensors["missing"]).nonzero()[:, 0]
 
 
-def _recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
+def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
     """The data of a run, in the order of its record, and what changed.
 
     Args:
@@ -270,8 +280,8 @@ def _longer(run: Run) -> str:
     return f"to train longer, start a new run from its weights: contml train {run.config} model.weights={weights}"
 
 
-def _row_of(split: Split, given: str) -> int:
-    """The row of a test image given by its name, by the end of its name after a slash or space, or by its row."""
+def row_of(split: Split, given: str, option: str) -> int:
+    """The row of a test image, given by its name, by the end of its name after a slash or space, or by its row."""
     names = [split.name(row) for row in range(len(split))]
     ends = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
     if given in names or len(ends) == 1:
@@ -279,7 +289,7 @@ def _row_of(split: Split, given: str) -> int:
     if given.isdecimal() and int(given) < len(split):
         return int(given)
     got = f"{len(ends)} test images end in '{given}'" if ends else f"no test image '{given}'"
-    raise InputError("--pair", got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")
+    raise InputError(option, got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")
 
 
 def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:

@@ -1,4 +1,4 @@
-"""The map of the embeddings: their two principal components, with the pictures of some of them."""
+"""Maps of the embeddings, with the pictures of some of them: their two principal components, and t-SNE."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
@@ -18,6 +19,9 @@ from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note
 
 MAX_PICTURES = 120
 MAX_COLUMNS = 22  # so that a picture is at least 40 px wide on the page
+#: t-SNE of more items takes minutes; of fewer than ten it shows nothing.
+MAX_TSNE, MIN_TSNE = 2000, 10
+PERPLEXITY = 30
 
 
 class Grid(NamedTuple):
@@ -29,11 +33,42 @@ class Grid(NamedTuple):
     lines: int
 
 
-@matplotlib.rc_context({**STYLE, "axes.grid": False})
 def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
     """Pictures at the place of their embeddings in the plane of the two principal components."""
-    rows = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
+    rows = _finite_rows(embeddings)
     points, shares = principal_components(embeddings[rows])
+    figure, axes = _draw_map(split, rows, points, broken)
+    axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
+    axes.set_ylabel(f"second ({percent(shares[1])})")
+    return figure
+
+
+def tsne_plot(split: Split, embeddings: Tensor, broken: dict[int, str], seed: int = 0) -> Figure:
+    """Pictures at the place of their embeddings on a t-SNE map; of many items, of a sample that the seed fixes."""
+    finite = _finite_rows(embeddings)
+    generator = torch.Generator().manual_seed(seed)
+    rows = finite[torch.randperm(len(finite), generator=generator)[:MAX_TSNE].sort().values]
+    if few := 0 < len(rows) < MIN_TSNE:
+        rows = rows[:0]
+    figure, axes = _draw_map(
+        split, rows, tsne(embeddings[rows], seed), broken, f"t-SNE needs at least {MIN_TSNE} items" if few else ""
+    )
+    axes.set_xticks([])
+    axes.set_yticks([])
+    items = f"{len(finite):,} item{'s' * (len(finite) != 1)}"
+    if len(rows) < len(finite) and not few:
+        items = f"{len(rows):,} of {len(finite):,} items, drawn at random"
+    axes.set_xlabel(f"t-SNE of {items} (seed {seed}); the axes have no unit")
+    return figure
+
+
+def _finite_rows(embeddings: Tensor) -> Tensor:
+    return torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
+
+
+@matplotlib.rc_context({**STYLE, "axes.grid": False})
+def _draw_map(split: Split, rows: Tensor, points: Array, broken: dict[int, str], note: str = "") -> tuple[Figure, Axes]:
+    """The pictures of `rows` at their `points`, at most one per cell of a grid; without points, a note."""
     grid, chosen = place_pictures(points)
     height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
@@ -46,11 +81,30 @@ def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure
         picture = draw(split, int(rows[position]), int(0.92 * cell), broken)
         canvas.paste(picture, (round(float(x)), round(float(y))))
     axes.imshow(np.asarray(canvas), extent=(left, right, bottom, top), aspect="equal")
-    axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
-    axes.set_ylabel(f"second ({percent(shares[1])})")
     if not chosen:
-        draw_note(axes, "no embeddings recorded")
-    return figure
+        draw_note(axes, note or "no embeddings recorded")
+    return figure, axes
+
+
+def tsne(embeddings: Tensor, seed: int = 0) -> Array:
+    """Coordinates `[N, 2]` of a t-SNE map that starts from the principal components; equal for equal seeds."""
+    n = len(embeddings)
+    if n == 0:
+        return np.zeros((0, 2))
+    from sklearn.manifold import TSNE  # here: it takes a second to import
+    from threadpoolctl import threadpool_limits
+
+    # The map does not depend on the scale, and squares of a large scale would overflow.
+    values = embeddings.detach().cpu().double()
+    values = values - values.mean(dim=0)
+    values = values / (float(values.abs().max()) or 1.0)
+    start, _ = principal_components(values)
+    # The noise separates equal items, and the second axis where the embeddings have one dimension.
+    noise = np.random.default_rng(seed).normal(scale=1e-6, size=start.shape)
+    start = 1e-4 * start / (start[:, 0].std() or 1.0) + noise
+    with threadpool_limits(1):  # sums of several threads have another order, and so another map, in each call
+        model = TSNE(perplexity=min(PERPLEXITY, (n - 1) / 3), init=start, random_state=seed)
+        return np.asarray(model.fit_transform(values.numpy()), dtype=np.float64)
 
 
 def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]]:

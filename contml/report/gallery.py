@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -125,40 +126,71 @@ def encode(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
+class Line(NamedTuple):
+    """Retrieved items of a query, best first, and their label distances; the heading says who ranked them."""
+
+    heading: str
+    rows: Sequence[int]
+    label_distances: Sequence[float]
+
+
 def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int, str]) -> Strip:
-    query = int(ranking.queries[q])
-    model, oracle = ranking.label_distances[q, :TOP].tolist(), ranking.oracle_label_distances[q, :TOP].tolist()
-    line = HEADING + THUMB + CAPTION
-    canvas = Image.new("RGB", (WIDTH, 2 * line), "white")
+    model, oracle = ranking_lines(split, ranking, q, "Retrieved by the embedding")
+    means = [mean_label_distance(line) for line in (model, oracle)]
+    quality = [f"mean label distance {means[0]}", f"oracle {means[1]}"]
+    if split.labels.kind == "classes":
+        found = model.label_distances
+        quality = [f"{found.count(0.0)} of the top {len(found)} have the same class"]
+    return query_strip(split, int(ranking.queries[q]), [model, oracle], f"Query {place}", quality, broken)
+
+
+def ranking_lines(split: Split, ranking: Ranking, q: int, heading: str) -> tuple[Line, Line]:
+    """What the model and the oracle retrieved for the query at position `q`."""
+    classes = split.labels.kind == "classes"
+    model, oracle = ranking.label_distances[q, :TOP], ranking.oracle_label_distances[q, :TOP]
+    return (
+        Line(heading, ranking.model[q, :TOP].tolist(), model.tolist()),
+        Line(
+            f"Oracle: {'same class' if classes else 'nearest by label'}",
+            ranking.oracle[q, :TOP].tolist(),
+            oracle.tolist(),
+        ),
+    )
+
+
+def mean_label_distance(line: Line) -> str:
+    """The mean of the finite label distances, as text."""
+    return number(float(_finite_mean(np.array(line.label_distances))))
+
+
+def query_strip(
+    split: Split, query: int, lines: Sequence[Line], title: str, details: Sequence[str], broken: dict[int, str]
+) -> Strip:
+    """The picture of a query on the left with some words below it, and on the right each line of retrieved items."""
+    height = HEADING + THUMB + CAPTION
+    canvas = Image.new("RGB", (WIDTH, max(2, len(lines)) * height), "white")
     pen = ImageDraw.Draw(canvas)
 
     def paste(row: int, left: int, top: int, size: int) -> None:
         canvas.paste(draw(split, row, size, broken), (left, top))
         pen.rectangle((left, top, left + size - 1, top + size - 1), outline=FRAME)
 
-    _write(pen, (0, 4), f"Query {place}", 24, INK, QUERY, bold=True)
+    _write(pen, (0, 4), title, 24, INK, QUERY, bold=True)
     paste(query, 0, HEADING, QUERY)
     name, classes = printable(split.name(query)), split.labels.kind == "classes"
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
-    quality = [f"{model.count(0.0)} of the top {len(model)} have the same class"]
-    if not classes:
-        means = [number(float(_finite_mean(np.array(values)))) for values in (model, oracle)]
-        quality = [f"mean label distance {means[0]}", f"oracle {means[1]}"]
-    for line_number, text in enumerate(quality):
-        _write(pen, (0, HEADING + QUERY + 40 + 30 * line_number), text, 22, INK, QUERY)
-
-    for top, heading, rows, distances in (
-        (0, "Retrieved by the embedding", ranking.model[q, :TOP].tolist(), model),
-        (line, f"Oracle: {'same class' if classes else 'nearest by label'}", ranking.oracle[q, :TOP].tolist(), oracle),
-    ):
-        left = QUERY + BETWEEN
-        _write(pen, (left, top + 4), heading, 24, INK, WIDTH - left, bold=True)
-        for row, distance in zip(rows, distances, strict=True):
+    for place, text in enumerate(details):
+        _write(pen, (0, HEADING + QUERY + 40 + 30 * place), text, 22, INK, QUERY)
+    for place, line in enumerate(lines):
+        left, top = QUERY + BETWEEN, place * height
+        _write(pen, (left, top + 4), printable(line.heading), 24, INK, WIDTH - left, bold=True)
+        for row, distance in zip(line.rows, line.label_distances, strict=True):
             paste(row, left, top + HEADING, THUMB)
             text, color = _caption(distance, classes)
             _write(pen, (left + THUMB // 2, top + HEADING + THUMB + 4), text, 22, color, THUMB, centre=True)
             left += THUMB + GAP
-    description = f"label distances of the retrieved items {_list(model)}; of the oracle's {_list(oracle)}"
+    found = [_list(line.label_distances) for line in lines]
+    description = f"label distances of the retrieved items {'; '.join(found[:-1])}; of the oracle's {found[-1]}"
     return Strip(canvas, f"query {name}: {description}")
 
 
@@ -195,5 +227,5 @@ def _finite_mean(values: Array) -> Array:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _list(values: list[float]) -> str:
+def _list(values: Sequence[float]) -> str:
     return ", ".join(number(value) for value in values) or MISSING

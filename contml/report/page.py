@@ -14,7 +14,7 @@ import jinja2
 from contml._support.files import write
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.results import Evaluated, Ranking
-from contml.report.embedding_map import map_plot
+from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
 from contml.report.gallery import encode, explain_pair, gallery_strips, printable, stack
 from contml.report.plots import class_density_plot, density_plot, metrics_plot, png, training_plot, watched
 from contml.report.table import sentence, summary, unit_words
@@ -59,6 +59,7 @@ def write_report(
         **({} if match is None else {"match": encode(match.picture)}),
         "density": png(density),
         "map": png(map_plot(split, ranking.embeddings, broken)),
+        "tsne": png(tsne_plot(split, ranking.embeddings, broken)),
     }
     for name, content in files.items():
         write(folder / f"{name}.png", methodcaller("write_bytes", content))
@@ -83,6 +84,7 @@ def write_report(
         table=[[_text(cell) for cell in row] for row in table],
         classes=classes,
         chosen_pair=pair is not None,
+        largest_tsne=MAX_TSNE,
         pictures=pictures,
         broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
         config=_text(config),

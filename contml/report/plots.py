@@ -81,10 +81,10 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
     train = [row for row in rows if row.get("event") == "train"]
     figure = Figure(figsize=(WIDTH, 3.5), dpi=DPI, layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 0.8])
-    _plot_loss(left, *_series(train, "loss"))
+    _plot_loss(left, *series(train, "loss"))
     _plot_evaluations(middle, rows, evaluated)
     right.set_title("Learning rate")
-    steps, rates = _series(train, "learning_rate")
+    steps, rates = series(train, "learning_rate")
     _line_or_note(right, steps, rates, "no learning rate recorded", color=INK, linewidth=1.4)
     if len(rates):
         right.set_ylim(bottom=0)
@@ -109,18 +109,23 @@ def metrics_plot(evaluation: Evaluation) -> Figure:
         for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
             axes.plot(k, values, marker=_marker(k), **style)
         axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
-        axes.set_xlabel("K (number of neighbours)")
-        if len(k) > LONG:  # Recall@1000: it changes most at small K
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        neighbours_axis(axes, len(k))
     if curves:
         random, oracle, model = grid[0].get_lines()
         figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
     else:
         draw_note(grid[0], "no metrics recorded")
     return figure
+
+
+def neighbours_axis(axes: Axes, largest: int) -> None:
+    """The axis of K = 1 to `largest`, logarithmic if it is long: Recall@1000 changes most at small K."""
+    axes.set_xlabel("K (number of neighbours)")
+    if largest > LONG:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 @matplotlib.rc_context(STYLE)
@@ -222,7 +227,7 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
     curve, k = evaluation.curves.get(name), _k_of(key) or k
     metric = "Recall" if name == "recall" else "label distance"
     axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {metric}@{k}")
-    steps, values = _series(rows, key)
+    steps, values = series(rows, key)
     _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
     # The metrics of a random ranking and of the oracle depend on the split.
     if split == evaluated.split and curve is not None and 1 <= k <= len(curve.random):
@@ -262,9 +267,9 @@ def _marker(values: Sized) -> str | None:
     return "o" if len(values) == 1 else None
 
 
-def _series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Array, Array]:
+def series(rows: Sequence[Mapping[str, Any]], key: str, over: str = "step") -> tuple[Array, Array]:
     """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
-    pairs: list[tuple[Any, Any]] = [(row.get("step"), row.get(key)) for row in rows]
+    pairs: list[tuple[Any, Any]] = [(row.get(over), row.get(key)) for row in rows]
     found = dict(pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair))
     steps = sorted(found)
     return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)

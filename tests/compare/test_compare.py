@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from support.refusals import refuses
 
 from contml.compare.comparison import compare
 from contml.compare.differences import distinct, identity, short
-from contml.compare.plot import comparison_plot
+from contml.compare.plot import comparison_plot, curves_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
 from contml.config import flat
+from contml.data.identity import DataRecord
 from contml.evaluation.results import Evaluated, Score, measured
+from contml.report.gallery import CAPTION, HEADING, THUMB
 
 SEPARATE = "2 different test sets or splits, one table each: their metrics cannot be compared"
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
@@ -555,6 +558,50 @@ def test_many_groups_have_different_styles(tmp_path):
     assert figure.get_figheight() > 8  # the legend fits
 
 
+# Curves over epochs and over K
+
+
+def test_each_row_has_a_line_over_epochs_and_over_k(tmp_path):
+    for dim in (8, 16):
+        for seed in (0, 1):
+            watched = [1000 + dim, 900 + dim + 10 * seed, *([800] * seed)]  # seed 1 has one epoch more
+            write_run(tmp_path / f"{dim}-{seed}", poses(dim / 40), model__dim=dim, seed=seed, watched=watched)
+    figure = curves_plot(compare([tmp_path], by="model.dim"))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [
+        "pose/synthetic, validation split\nMean label distance@10",
+        "pose/synthetic, test split, last weights\nMean label distance@K / random",
+    ]
+    assert drawn(figure)["dim 16"] == ([1, 2], [1016, 921])  # the mean of the seeds, where both have a value
+    assert len(figure.axes[0].collections) == 2  # the range of the seeds
+    over_k = drawn(figure, 1)
+    assert list(over_k) == ["dim 8", "dim 16", "random", "oracle"]
+    assert over_k["dim 16"] == (list(range(1, 101)), [0.4] * 100)
+    assert over_k["oracle"][1] == [0.2] * 100
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(over_k)
+
+
+def test_chosen_metrics_are_drawn_over_k(tmp_path):
+    write_run(tmp_path / "1", poses(0.5))
+    write_run(tmp_path / "2", poses(0.4, k=20), model__dim=128)
+    found = compare([tmp_path])
+    figure = curves_plot(found, ["ndcg@1", "ndcg@5", "label_distance@2/normalized", "spearman"])
+    titles = [axes.get_title(loc="left").split("\n")[1] for axes in figure.axes]
+    assert titles == ["nDCG@K", "Mean label distance@K, normalized"]  # no evaluation during the training
+    assert [len(x) for x, _ in list(drawn(figure).values())] == [100, 20, 100, 100]
+    figure = curves_plot(found, ["spearman", "recall@1"])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not measured"]
+
+
+def test_eight_runs_have_different_lines(tmp_path):
+    for n in range(8):
+        write_run(tmp_path / f"{n}", classes(0.5), model__dim=n + 1, watched=[0.5, 0.6])
+    figure = curves_plot(compare([tmp_path]))
+    lines = [line for line in figure.axes[-1].get_lines() if line.get_label().startswith("dim")]
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == 8
+    assert len({str(line.get_markevery()) for line in lines}) > 1
+
+
 # The command
 
 
@@ -566,8 +613,10 @@ def test_command_prints_and_saves(contml, tmp_path):
     assert "log_ratio       16 " in out
     assert "0.360 ± 0.014" in out
     assert "runs/late: not finished, 1 of 2 epochs; continue with: contml train --resume runs/late" in out
-    assert out.splitlines()[-3:] == ["out/plot.png", "out/table.md", "out/table.csv"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plot.png", "table.csv", "table.md"]
+    assert out.splitlines()[-4:] == ["out/plot.png", "out/curves.png", "out/table.md", "out/table.csv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("curves.png", "plot.png", "table.csv", "table.md")
+    ]
     with Image.open(tmp_path / "out/plot.png") as picture:
         assert min(picture.size) > 200
     # Saved files among the runs do no harm.
@@ -635,7 +684,7 @@ def test_a_folder_that_cannot_be_written_to(refused, tmp_path):
     sizes(tmp_path / "runs")
     (tmp_path / "file").write_text("")
     line = refused("compare", "runs", "--save", "file/in")
-    assert "file/in/table.md" in line
+    assert "file/in/curves.png" in line
     assert "Not a directory" in line
 
 
@@ -665,6 +714,53 @@ def test_two_real_runs(contml, tmp_path):
         assert row["metrics"]["ndcg@1"]["mean"] == saved["curves"]["ndcg"]["model"][0]
         assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
     assert (tmp_path / "out/plot.png").exists()
+
+
+def test_one_query_under_two_runs(contml, refused, tmp_path):
+    for option in ("model.dim=4", "model.dim=8", "task.seed=1"):
+        status, _, err = contml("train", "pose/synthetic", *TINY, option)
+        assert status == 0, err
+    *runs, other = sorted((tmp_path / "runs/pose/synthetic").iterdir())
+    status, out, err = contml("compare", *runs, "--query", "person 10000003", "--save", "out")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "out/query.png"
+    first = (tmp_path / "out/query.png").read_bytes()
+    with Image.open(io.BytesIO(first)) as picture:
+        assert picture.height == 4 * (HEADING + THUMB + CAPTION)  # two runs, untrained, oracle
+    # Embeddings by the untrained weights are kept; the row and the end of the name are the same image.
+    (kept,) = runs[0].glob("embeddings/*untrained*")
+    assert contml("compare", *runs, "--query", "3", "--save", "out")[0] == 0
+    assert (tmp_path / "out/query.png").read_bytes() == first
+    line = refused("compare", *runs, "--query", "nobody")
+    assert "--query: no test image 'nobody'; give a name such as person 10000000, or a row, 0 to 23" in line
+    line = refused("compare", *runs, other, "--query", "3")
+    assert "--query: runs with different test data" in line
+    assert "give runs on the same data" in line
+    for path in runs[1].glob("embeddings/*"):
+        path.unlink()
+    line = refused("compare", *runs, "--query", "3")
+    assert "no embeddings" in line
+    assert f"run 'contml evaluate {runs[1]}'" in line
+    kept.write_bytes(b"damaged")
+    status, _, err = contml("compare", runs[0], "--query", "3")
+    assert status == 0
+    assert err.startswith(f"no line of untrained weights: {kept}: ")
+    with Image.open(tmp_path / "query.png") as picture:
+        assert picture.height == 2 * (HEADING + THUMB + CAPTION)
+
+
+def test_runs_with_other_labels_are_other_data(contml, refused, tmp_path):
+    """Two runs whose evaluations agree, but not the labels in their records."""
+    assert contml("train", "pose/synthetic", *TINY)[0] == 0
+    (run,) = (tmp_path / "runs/pose/synthetic").iterdir()
+    shutil.copytree(run, tmp_path / "copy")
+    record = DataRecord.load(run / "data.json.gz")
+    labels = {name: [text[::-1] for text in texts] for name, texts in record.labels.items()}
+    replace(record, labels=labels).save(tmp_path / "copy/data.json.gz")
+    config = (tmp_path / "copy/config.yaml").read_text()
+    (tmp_path / "copy/config.yaml").write_text(config.replace("seed: 0", "seed: 1"))
+    line = refused("compare", run, "copy", "--query", "3")
+    assert f"--query: runs with different test data ({run} and copy)" in line
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):

@@ -20,13 +20,13 @@ from contml._support.text import number, percent
 from contml.data import Pixels, Split
 from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Selection
 from contml.labels import VectorLabels
-from contml.report.embedding_map import place_pictures, principal_components
+from contml.report.embedding_map import place_pictures, principal_components, tsne, tsne_plot
 from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack
 from contml.report.page import write_report
 from contml.report.plots import binned_quartiles, density_plot, png, smooth, training_plot
 from contml.report.table import sentence, summary
 
-PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png"]
+PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
 
 
@@ -165,7 +165,7 @@ def check_self_contained(text: str) -> Page:
 
 def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
     page = check_self_contained(write(tmp_path / "new" / "folder"))
-    assert len(page.links) == 4 + 6  # four plots, six queries
+    assert len(page.links) == 5 + 6  # five plots, six queries
     assert len(page.alts) == len(page.links)
     assert page.text.count("60 queries \u00d7 59 gallery items") == 1
     assert "torso lengths" in page.text
@@ -418,6 +418,37 @@ def test_principal_components_equal_the_svd() -> None:
     direction = torch.linalg.lstsq(x - x.mean(0), torch.from_numpy(points)).solution
     largest = direction.gather(0, direction.abs().argmax(0, keepdim=True))
     assert bool((largest > 0).all())
+
+
+def test_tsne_keeps_neighbours_and_is_fixed_by_its_seed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.arange(4).repeat_interleave(15)
+    x = 5 * torch.randn(4, 6, generator=generator)[groups] + 0.1 * torch.randn(60, 6, generator=generator)
+    points = torch.from_numpy(tsne(x))
+    nearest = torch.cdist(points, points).fill_diagonal_(math.inf).argmin(1)
+    assert torch.equal(groups[nearest], groups)
+    assert np.array_equal(tsne(x), points.numpy())
+    assert not np.array_equal(tsne(x, seed=1), points.numpy())
+
+
+@pytest.mark.parametrize("x", [torch.zeros(40, 3), torch.randn(40, 1), 1e30 * torch.randn(40, 3), torch.ones(10, 2)])
+def test_tsne_takes_degenerate_embeddings(x: torch.Tensor) -> None:
+    assert np.isfinite(tsne(x)).all()
+
+
+def test_tsne_of_a_sample_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contml.report.embedding_map.MAX_TSNE", 20)
+    _, ranking = fake()
+    ranking.embeddings[7] = math.nan
+    axes = tsne_plot(colours(), ranking.embeddings, {}).axes[0]
+    assert axes.get_xlabel() == "t-SNE of 20 of 59 items, drawn at random (seed 0); the axes have no unit"
+
+
+@pytest.mark.parametrize("n", [1, 3, 9])
+def test_tsne_of_few_items_is_a_note(n: int) -> None:
+    axes = tsne_plot(colours(n), torch.randn(n, 4), {}).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["t-SNE needs at least 10 items"]
+    assert axes.get_xlabel().startswith(f"t-SNE of {n} item")
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 100, 3000])

@@ -52,6 +52,7 @@ def write_run(
     config: str = "pose/synthetic",
     epochs: float | None = 2.0,
     evaluated: Sequence[Evaluated] = (),
+    watched: Sequence[float] = (),
     **changes: Any,
 ) -> Path:
     """A run folder; `model__dim=16` sets a key, `loss={...}` a section.
@@ -72,6 +73,11 @@ def write_run(
     (folder / "config.yaml").write_text(f"{HEAD}{config}\n{dump(values)}", encoding="utf-8")
     if epochs is not None:
         rows = [{"event": "train", "epoch": epochs / 2, "step": 1}, {"event": "train", "epoch": epochs, "step": 2}]
+        key = "label_distance@10"
+        rows += [
+            {"event": "evaluation", "split": "val", "metric": key, "epoch": float(n), "step": 0, key: value}
+            for n, value in enumerate(watched, start=1)
+        ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["epoch"]))
     results = [*evaluated, *([] if evaluation is None else [Evaluated(evaluation, "test", "last", 2, 2)])]
     for result in results:

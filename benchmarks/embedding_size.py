@@ -1,0 +1,93 @@
+"""Embedding size against retrieval quality, for three kinds of labels, with three seeds each.
+
+    python -m benchmarks.embedding_size [--workers 2] [--minutes M] --save benchmarks/results/embedding_size.md \\
+        --plot docs/embedding_size.png
+
+Poses and captions: mean label distance@10, relative to that of a random ranking (lower is better). Classes: Recall@1 of
+held-out classes (higher is better). Everything but the size is as in the config.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from benchmarks import classes_synthetic, synthetic
+from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
+from contml.compare.comparison import Comparison, Row, Table
+from contml.compare.plot import comparison_plot
+from contml.compare.runs import EvaluatedRun
+from contml.evaluation.metrics import METRICS_AT_K
+from contml.evaluation.results import Curve, Evaluated, Evaluation
+from contml.report.plots import png
+
+DIMS = (4, 8, 16, 32, 64, 128)
+
+
+class Kind(NamedTuple):
+    """A kind of labels: its config, how it is trained and measured, and the seconds of one training."""
+
+    config: str
+    train: Callable[[Job], Metrics]
+    metric: str
+    better: Literal["lower", "higher"]
+    seconds: float
+
+
+KINDS = {
+    "pose": Kind("pose/synthetic", synthetic.train, "label_distance@10", "lower", 160),
+    "captions": Kind("captions/synthetic", synthetic.train, "label_distance@10", "lower", 150),
+    "classes": Kind("classes/synthetic", classes_synthetic.train, "recall@1", "higher", 55),
+}
+
+
+def trials_of(name: str, raw: Path, dims: Sequence[int] = DIMS, changes: tuple[str, ...] = ()) -> Trials:
+    """The trainings of one kind of labels: a method for each size, without options to choose."""
+    kind = KINDS[name]
+    methods = [Method(f"dim {dim}", kind.config, ("",), (f"model.dim={dim}",)) for dim in dims]
+    record = Record(raw / "embedding_size.jsonl")
+    return Trials(methods, kind.train, record, kind.better, test_changes=changes)
+
+
+def comparison(trials: dict[str, Trials]) -> Comparison:
+    """The results as `contml compare` holds them, to be plotted against the size."""
+    tables = []
+    for name, each in trials.items():
+        rows = []
+        for method in each.methods:
+            dim = int(method.name.removeprefix("dim "))
+            runs = [_run(KINDS[name], dim, metrics) for metrics in each.tests(method)]
+            rows.append(Row((str(dim),), dim, tuple(runs)))
+        title = f"{KINDS[name].config}, test split: "
+        tables.append(Table(title, ("model.dim",), tuple(rows), (KINDS[name].metric,), "model.dim"))
+    return Comparison(tuple(tables), (), ())
+
+
+def _run(kind: Kind, dim: int, metrics: Metrics) -> EvaluatedRun:
+    """A run with no more than its metric: label distances are those relative to a random ranking."""
+    name = kind.metric.partition("@")[0]
+    title, better, *_ = METRICS_AT_K[name]
+    baselines = (metrics.get("random", 1.0), metrics.get("oracle", 1.0))
+    model, random, oracle = ([value] * 100 for value in (metrics["value"], *baselines))
+    evaluation = Evaluation("", 0, 0, {name: Curve(title, better, model, random, oracle)}, float("nan"))
+    result = Evaluated(evaluation, "test", "best", int(metrics.get("epoch", 0)), 0)
+    return EvaluatedRun(Path(), {"model.dim": dim}, None, {}, result)
+
+
+def main(given: argparse.Namespace) -> None:
+    trials = {name: trials_of(name, given.raw, given.dims, tuple(given.changes)) for name in given.only}
+    parts = {KINDS[name].config: (each, KINDS[name].seconds) for name, each in trials.items()}
+    print_tables("Embedding size", parts, {}, given)
+    if given.plot is not None and all(each.done == each.total for each in trials.values()):
+        given.plot.write_bytes(png(comparison_plot(comparison(trials))))
+
+
+if __name__ == "__main__":
+    parser = arguments(__doc__)
+    parser.add_argument("--only", nargs="+", default=list(KINDS), choices=list(KINDS), help="these labels alone")
+    parser.add_argument("--dims", nargs="+", type=int, default=DIMS, help="the sizes")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also plot the metric against the size")
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="changes to every config")
+    main(parser.parse_args())

@@ -1,0 +1,105 @@
+"""`contml compare`: a table of runs, and pictures of them."""
+
+from __future__ import annotations
+
+import json
+from operator import methodcaller
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import echo
+
+from contml import experiment
+from contml._support.files import write
+from contml.cli.options import Json, Trust
+from contml.cli.printing import print_table
+
+EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
+contml compare runs/pose/synthetic/* --by model.dim"""
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that contain some.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; repeatable."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Plot the metric against this config key, such as 'model.dim'.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", help="Average runs with equal values of this key; repeatable. Default: all keys but seed."
+        ),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IMAGE",
+            help="A test image, by name or by row: query.png shows its nearest images under each run, under untrained "
+            "weights and by the true label distance.",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write table.md, table.csv and curves.png there, plot.png with --by, and query.png with --query.",
+        ),
+    ] = None,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Compare runs in a table: the differences of their configs, and their metrics.
+
+    Runs that differ only in the seed share a row, with mean and standard deviation. If a config has a section
+    'published', the numbers of the paper are shown too. Runs tested on different data get separate tables. Runs
+    without metrics are listed below the tables, with the reason.
+
+    Metrics of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
+    (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized
+    score: 0 = random ranking, 1 = oracle.
+
+    curves.png has two plots: the metric on the validation split over the epochs, and the metric on the test split over
+    K. --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
+
+    --query needs runs that were tested on the same data. The untrained weights are those with which the first run
+    began; the first call embeds the test images with them.
+    """
+    from contml.compare.comparison import compare as compare_runs
+    from contml.compare.plot import comparison_plot, curves_plot
+    from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
+    from contml.report.plots import png
+
+    found = compare_runs(runs, metric or (), by, group or ())
+    files: dict[Path, bytes] = {}
+    if by is not None:
+        files[(save or Path()) / "plot.png"] = png(comparison_plot(found, metric or ()))
+    if save is not None:
+        files[save / "curves.png"] = png(curves_plot(found, metric or ()))
+        files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
+    notes: list[str] = []
+    if query is not None:
+        from contml.report.gallery import encode
+
+        picture, notes = experiment.query_picture(found, query, trust=trust)
+        files[(save or Path()) / "query.png"] = encode(picture)
+    for path, content in files.items():
+        write(path, methodcaller("write_bytes", content))
+    for note in notes:
+        echo(note, err=True)
+    if as_json:
+        echo(json.dumps(as_data(found)))
+    else:
+        for part in found.tables:
+            echo(part.title)
+            print_table([header(part), *body(part)], text_columns=len(part.keys))
+            echo("\n".join([*remarks(part), ""]))
+        for line in (*found.notes, *found.left_out):
+            echo(line)
+    for path in files:
+        echo(path, err=as_json)
