@@ -280,31 +280,16 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
             results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
             notes.append(f"- {method.name}: {results}")
     chosen = ["chosen options"] if trials.chooses else []
-    head = ["method", *chosen, f"test, mean of {len(SEEDS)} seeds", f"less {first}", *columns, "seconds"]
+    head = ["method", *chosen, f"test, mean of {len(trials.seeds)} seeds", f"less {first}", *columns, "seconds"]
     if not trials.chooses:
-        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, SEEDS))}. ±: 95 % t interval."])
+        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. ±: 95 % t interval."])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
-<<<<<<< HEAD
-    head = [
-        "method",
-        "chosen options",
-        f"test, mean of {len(trials.seeds)} seeds",
-        f"less {first}",
-        *columns,
-        "seconds",
-    ]
-    number = len(trials.methods[0].tried)
-    chosen = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
-    chosen += (
-        f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split. ±: 95 % t interval."
-    )
-    return "\n".join([table([head, *rows]), "", chosen, "", "Validation results:", "", *notes])
-=======
     number = len(trials.methods[0].tried)
     remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
-    remark += f" trained with seeds {', '.join(map(str, SEEDS))} and measured on the test split. ±: 95 % t interval."
+    remark += (
+        f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split. ±: 95 % t interval."
+    )
     return "\n".join([table([head, *rows]), "", remark, "", "Validation results:", "", *notes])
->>>>>>> pictures
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import check_requirement
 from contml.losses.n_pairs import NPairsLoss, class_pairs
-from contml.losses.triplet import TripletMarginLoss
+from contml.losses.triplet import TripletMarginLoss, batch_triplets
 from contml.training.processes import gather_rows
 from contml.training.step import TrainingStep
 
@@ -44,7 +44,8 @@ class HDML(TrainingStep):
     """Hardness-aware deep metric learning: trains on generated negatives, which get harder as the metric improves.
 
     The loss is `triplet_margin` or `n_pairs`; the paper's triplet loss has margin 1, distance squared_euclidean,
-    reduction sum. It is computed over triplets of the batch, one per two items of a class, or over its N-pairs.
+    reduction sum. It is computed over triplets of the batch, one per two items of a class; or over those that the
+    sampler "triplets" drew, if the loss has triplets="batch"; or over the N-pairs of the batch.
     Generator and softmax layer share the optimizer and the schedule, with their own learning rates and without weight
     decay; the defaults are the paper's, for Adam. No synthetic tuples are used in the first epoch.
 
@@ -197,11 +198,11 @@ class HDML(TrainingStep):
         return metric + (auxiliary - auxiliary.detach())
 
     def tuples(self, classes: Tensor, anchors: Tensor | None = None) -> Tuples:
-        """The tuples of a batch of classes `[B]`, for both real and synthetic terms; of the given anchors alone.
-
-        A subclass whose batches are in a known order of anchors, positives and negatives overrides this.
-        """
-        found = n_pairs(classes) if isinstance(self.loss, NPairsLoss) else triplets(classes)
+        """The tuples of a batch of classes `[B]`, for both real and synthetic terms; of the given anchors alone."""
+        if isinstance(self.loss, NPairsLoss):
+            found = n_pairs(classes)
+        else:
+            found = drawn_triplets(classes) if self.loss.triplets == "batch" else triplets(classes)
         if anchors is None:
             return found
         return Tuples(*(part[torch.isin(found.anchors, anchors)] for part in found))
@@ -312,9 +313,19 @@ def triplets(classes: Tensor) -> Tuples:
     priority = priority.masked_fill((turn < 0) | (classes == classes[anchors][:, None]), 3 * items)
     lowest, negatives = priority.min(1)
     valid = lowest < 3 * items
-    anchors, positives = anchors[valid], positives[valid]
-    target = torch.tensor([0.0, 1.0], device=classes.device).expand(len(anchors), 2)
-    return Tuples(anchors, positives, torch.stack((positives, negatives[valid]), 1), target)
+    return _triplets(anchors[valid], positives[valid], negatives[valid])
+
+
+def drawn_triplets(classes: Tensor) -> Tuples:
+    """The triplets that the sampler drew into a batch of classes `[B]`; without those that broken images left."""
+    a, p, n = batch_triplets(len(classes), classes.device)
+    valid = (classes[a] == classes[p]) & (classes[a] != classes[n])
+    return _triplets(a[valid], p[valid], n[valid])
+
+
+def _triplets(anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tuples:
+    target = torch.tensor([0.0, 1.0], device=anchors.device).expand(len(anchors), 2)
+    return Tuples(anchors, positives, torch.stack((positives, negatives), 1), target)
 
 
 def n_pairs(classes: Tensor) -> Tuples:

@@ -27,13 +27,13 @@ from contml.runs import create
 from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
-from contml.training.hdml import Tuples, n_pairs, pull, triplets, tuple_loss
+from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
 from contml.training.processes import world
 from contml.training.step import TrainingStep
 
 
-def triplet_margin():
-    return TripletMarginLoss(1.0, "squared_euclidean", "sum")
+def triplet_margin(**options):
+    return TripletMarginLoss(1.0, "squared_euclidean", "sum", **options)
 
 
 LOSSES = {"triplet_margin": triplet_margin, "n_pairs": NPairsLoss}
@@ -355,20 +355,13 @@ def test_beta_0_is_the_loss_on_the_same_tuples(form):
         assert torch.equal(before.double(), after)
 
 
-def test_a_subclass_can_say_where_the_triplets_are():
-    """A batch of anchors, then positives, then negatives; a class may appear twice."""
-
-    class Thirds(HDML):
-        def tuples(self, classes, anchors=None):
-            a, p, n = torch.arange(len(classes)).chunk(3)
-            return Tuples(a, p, torch.stack((p, n), 1), torch.tensor([[0.0, 1.0]]).expand(len(a), 2))
-
-    classes = torch.tensor([0, 0, 1, 0, 0, 1, 2, 3, 0])
+def test_the_triplets_of_the_sampler_are_those_of_the_batch():
+    """A class may appear twice. The third is none by its classes, as where a broken image was left out."""
+    classes = torch.tensor([0, 0, 1, 0, 0, 2, 2, 3, 0])
     images, labels = batch_of(classes)
     model = model_of().double()
-    data = {"num_classes": 5, "embedding_dim": 4, "feature_dim": 6, "steps_per_epoch": 5}
-    value = Thirds(loss=triplet_margin(), beta=0, **data).double()(model, images, labels)
-    a, p, n = model(images).chunk(3)
+    value = hdml(triplet_margin(triplets="batch"), beta=0).double()(model, images, labels)
+    a, p, n = (part[:2] for part in model(images).chunk(3))
     apart = (a - p).square().sum(1) - (a - n).square().sum(1)
     torch.testing.assert_close(value, (apart + 1).clamp(min=0).sum())
 
