@@ -60,7 +60,7 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
             got = f"runs with different test data ({run.folder} and {each.folder})"
             raise InputError("--query", got, hint="give runs on the same data")
         other = None if each.evaluated.checkpoint == own.selected else each.evaluated.checkpoint
-        _, embeddings, missing = saved_embeddings(own, folder, name, names, other)
+        _, embeddings, missing = saved_embeddings(own, folder, name, other).of(names)
         line, oracle = ranking_lines(split, _ranking(split, row, embeddings, missing), 0, heading)
         lines.append(line)
     try:
@@ -101,7 +101,7 @@ def _ranking(split: Split, row: int, embeddings: Tensor, missing: Tensor) -> Ran
 def _untrained(experiment: Experiment, run: Run, task: Task, name: str, names: list[str]) -> tuple[Tensor, Tensor]:
     """Embeddings by the weights with which the training began, and the rows that could not be read."""
     if run.embeddings(name, _UNTRAINED).exists():
-        return saved_embeddings(experiment, run, name, names, _UNTRAINED)[1:]
+        return saved_embeddings(experiment, run, name, _UNTRAINED).of(names)[1:]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = experiment.build_model(task).to(device)
     embeddings, missing = embed(model, task.splits[name], experiment.build_images(), device=device)

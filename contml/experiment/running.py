@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,10 +171,12 @@ def report_run(
     """
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
+    saved = saved_embeddings(
+        experiment, run, evaluated.split
+    )  # before the data: a config that was edited may change them
     task, changes = recorded_task(experiment, run, accept_changes)
     split = task.splits[evaluated.split]
-    names = item_names(split, experiment.root)
-    kept, embeddings, missing = saved_embeddings(experiment, run, evaluated.split, names)
+    kept, embeddings, missing = saved.of(item_names(split, experiment.root))
     split = split.subset(kept)
     if pair is not None and split.explainer is None:
         got = f"task {experiment.config.parts['task'].name} cannot explain a pair"
@@ -211,21 +213,41 @@ def _saved_numbers(state: Path) -> dict[str, Any]:
     return {**numbers, "selection": selection}
 
 
-def saved_embeddings(
-    experiment: Experiment, run: Run, split: str, names: Sequence[str], checkpoint: str | None = None
-) -> tuple[list[int], Tensor, Tensor]:
-    """The saved embeddings of the named items: positions in `names` of those that have one `[n]`, and `[n, d]` of them.
+@dataclass(frozen=True)
+class SavedEmbeddings:
+    """The embeddings of a split that a run saved: one for each name `[N, d]`, and the rows that could not be read."""
 
-    Also returns which of these n could not be read. `checkpoint`: the weights; None: those that the run selected.
+    path: Path
+    names: Sequence[str]
+    embeddings: Tensor
+    missing: Tensor
+
+    def of(self, names: Sequence[str]) -> tuple[list[int], Tensor, Tensor]:
+        """Positions in `names` of the items that have an embedding `[n]`, their embeddings, and which were not read.
+
+        Raises:
+            InputError: no item has one.
+        """
+        place = {name: row for row, name in enumerate(self.names)}
+        kept = [position for position, name in enumerate(names) if name in place]
+        if not kept:
+            raise InputError(
+                str(self.path), "has no embedding of the current items", hint="run 'contml evaluate' again"
+            )
+        rows = torch.tensor([place[names[position]] for position in kept])
+        return kept, self.embeddings[rows], torch.isin(rows, self.missing).nonzero()[:, 0]
+
+
+def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: str | None = None) -> SavedEmbeddings:
+    """The saved embeddings of a split; `checkpoint`: by which weights, None: by those that the run selected.
 
     Raises:
         InputError: there are none, or they are damaged or of another config.
     """
     path = run.embeddings(split, checkpoint)
     option = f" --checkpoint {checkpoint}" if checkpoint else ""
-    hint = f"run 'contml evaluate {run.folder}{option}'"
     if not path.exists():
-        raise InputError(str(path), "no embeddings", hint=hint)
+        raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {run.folder}{option}'")
     tensors, saved = load_weights(path)
     known, found = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
     if found != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(known, list):
@@ -233,12 +255,7 @@ def saved_embeddings(
     if len(known) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in known):
         raise InputError(str(path), f"{len(known):,} names for {len(tensors['embeddings']):,} embeddings")
     _check_config(experiment, run, saved)
-    place = {name: row for row, name in enumerate(known)}
-    kept = [position for position, name in enumerate(names) if name in place]
-    if not kept:
-        raise InputError(str(path), "has no embedding of the current items", hint=hint)
-    rows = torch.tensor([place[names[position]] for position in kept])
-    return kept, tensors["embeddings"][rows], torch.isin(rows, tensors["missing"]).nonzero()[:, 0]
+    return SavedEmbeddings(path, known, tensors["embeddings"], tensors["missing"])
 
 
 def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:

@@ -192,12 +192,14 @@ def sends_at(trainer, step, number):
 
 
 GROUP = """
-import sys
+import signal, sys
 from pathlib import Path
 from support.miniature import *
 from contml.runs import Run
 from contml.training import Interrupted
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nohup or a shell may have ignored them
+        signal.signal(number, signal.SIG_DFL)
     trainer = small_trainer(Run(Path(sys.argv[1])), epochs=10_000)
     trainer.images.workers = 2
     try:
