@@ -82,7 +82,7 @@ def setup(name: str, places: tuple[str, ...], record: Record) -> Trials:
 
 
 def write_components(features: Path, out: Path) -> None:
-    """The first principal components of the features; mean and directions are those of the training images."""
+    """The first principal components of the features; mean and directions are from the training images."""
     found = read_features(features)
     with np.load(features) as file:
         splits = file["split"].tolist()

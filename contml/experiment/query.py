@@ -20,7 +20,7 @@ from contml.evaluation.embed import embed
 from contml.evaluation.results import Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.running import recorded_task, row_of, saved_embeddings
+from contml.experiment.running import SavedEmbeddings, recorded_task, row_of, saved_embeddings
 from contml.report.gallery import Line, mean_label_distance, printable, query_strip, ranking_lines
 from contml.runs import Run
 
@@ -31,13 +31,13 @@ _UNTRAINED = "untrained"
 def query_picture(comparison: Comparison, query: str, *, trust: bool = False) -> tuple[Image.Image, list[str]]:
     """The nearest images of a query under each run, untrained weights and the oracle, a line each; and notes on it.
 
-    The untrained weights are those with which the first run began. Their embeddings are computed once, and kept beside
-    those of the run.
+    The untrained weights are the ones with which the first run began. Their embeddings are computed once, and kept in
+    the folder of that run.
 
     Args:
         comparison: the runs.
         query: an image of their test split: its name, the end of its name, or its row.
-        trust: allow the config of the first run to name code to import.
+        trust: allow the configs of the runs to name code to import.
 
     Raises:
         InputError: the runs were tested on different data, there is no such image, or a run has no embeddings.
@@ -46,21 +46,23 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
         sets = " and ".join(table.title.partition(": ")[0] for table in comparison.tables[:2])
         raise InputError("--query", f"runs with different test data ({sets})", hint="give runs on the same data")
     table = replace(comparison.tables[0], axis=None)
-    runs = [(_heading(table, row, run), run) for row in table.rows for run in row.runs]
-    experiment, run = load_run(runs[0][1].folder, trust=trust)
+    name = table.rows[0].runs[0].evaluated.split
+    runs: list[tuple[str, Experiment, Run, SavedEmbeddings]] = []
+    for heading, each in ((_heading(table, row, run), run) for row in table.rows for run in row.runs):
+        experiment, run = load_run(each.folder, trust=trust)
+        if runs and _items(runs[0][2], name) != _items(run, name):
+            got = f"runs with different test data ({runs[0][2].folder} and {run.folder})"
+            raise InputError("--query", got, hint="give runs on the same data")
+        other = None if each.evaluated.checkpoint == experiment.selected else each.evaluated.checkpoint
+        runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, other)))
+    _, experiment, run, _ = runs[0]
     task, _ = recorded_task(experiment, run, accept_changes=False)
-    name = runs[0][1].evaluated.split
     split, names = task.splits[name], item_names(task.splits[name], experiment.root)
-    row, record = row_of(split, query, "--query"), DataRecord.load(run.data)
+    row = row_of(split, query, "--query")
     lines: list[Line] = []
     oracle, notes = None, []
-    for heading, each in runs:
-        own, folder = load_run(each.folder, trust=trust)
-        if _items(record, name) != _items(DataRecord.load(folder.data), name):
-            got = f"runs with different test data ({run.folder} and {each.folder})"
-            raise InputError("--query", got, hint="give runs on the same data")
-        other = None if each.evaluated.checkpoint == own.selected else each.evaluated.checkpoint
-        _, embeddings, missing = saved_embeddings(own, folder, name, other).of(names)
+    for heading, *_, saved in runs:
+        _, embeddings, missing = saved.of(names)
         line, oracle = ranking_lines(split, _ranking(split, row, embeddings, missing), 0, heading)
         lines.append(line)
     try:
@@ -85,8 +87,9 @@ def _heading(table: Table, row: Row, run: EvaluatedRun) -> str:
     return table.label(row) + (f", seed {run.config.get('seed')}" if len(row.runs) > 1 else "")
 
 
-def _items(record: DataRecord, split: str) -> dict[str, str]:
-    """The label hash of each item of a split by its name."""
+def _items(run: Run, split: str) -> dict[str, str]:
+    """The label hash of each item of a split by its name, as the run recorded them."""
+    record = DataRecord.load(run.data)
     return dict(zip(record.names.get(split, ()), record.labels.get(split, ()), strict=True))
 
 

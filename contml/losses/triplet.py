@@ -6,7 +6,7 @@ No list of triplets is needed. The hinges of an anchor sum to sum_i D(a, i) (p_i
 and n_i count the active triplets in which i is the nearer and the farther item by label. The counts come from sorting a
 row and searching in it; the gradient by D(a, i) is p_i - n_i.
 
-With triplets="batch" a row has one positive and one negative: those that the sampler put into the batch for its anchor.
+With triplets="batch" a row has one positive and one negative, which the sampler put into the batch for its anchor.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ _RUN_LENGTH = 16
 
 
 class TripletMarginLoss(PairLoss):
-    """Triplet loss over all valid triplets of a batch, or over those that the sampler drew.
+    """Triplet loss over all valid triplets of a batch, or over the triplets that the sampler drew.
 
     Args:
         margin: how much farther than a positive a negative must be.
         distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" compare
             unnormalized embeddings.
         reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
-        triplets: "all", or those of the "batch": the first third of the batch are the anchors, the second their
-            positives, the last their negatives, as in a batch of the sampler triplets. Where a broken image was left
-            out of the batch, items move: an anchor whose two items are not a positive and a negative adds nothing.
+        triplets: "all" valid ones, or the triplets of the "batch": the first third of the batch are the anchors, the
+            second their positives, the last their negatives, as in a batch of the sampler triplets. Where a broken
+            image was left out of the batch, items move: an anchor whose two items are not a positive and a negative
+            adds nothing.
     """
 
     def __init__(

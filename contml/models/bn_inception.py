@@ -42,7 +42,7 @@ class BNInception(nn.Module):
 
     The names of its layers are those of the Caffe release, so that a state dict converted from it can be loaded. The
     output of a block is the module `inception_3a_output`. Heights and widths must be even down to the last block, as
-    those of 224 and 227 pixels and of every multiple of 32 are.
+    they are for images of 224 and 227 pixels, and of every multiple of 32.
     """
 
     pixel_format = PixelFormat(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), maximum=255, order="BGR")

@@ -103,7 +103,10 @@ class Trainer:
             group["params"] = [p for p in group["params"] if p.requires_grad]
         self._backbone = groups[0]["params"]
         if self.options.head_only_epochs and not any(group["params"] for group in groups[1:]):
-            got, hint = "neither a head nor a loss has parameters to train", "set model.dim, or head_only_epochs=0"
+            got, hint = (
+                "neither a head nor a loss has parameters to train",
+                "set model.dim, or training.head_only_epochs=0",
+            )
             raise InputError("head_only_epochs", got, hint=hint)
         bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)

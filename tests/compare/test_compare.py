@@ -761,6 +761,10 @@ def test_runs_with_other_labels_are_other_data(contml, refused, tmp_path):
     (tmp_path / "copy/config.yaml").write_text(config.replace("seed: 0", "seed: 1"))
     line = refused("compare", run, "copy", "--query", "3")
     assert f"--query: runs with different test data ({run} and copy)" in line
+    path = run / "config.yaml"
+    path.write_text(path.read_text().replace("seed: 0", "seed: 2"))
+    line = refused("compare", run, "--query", "3")  # not the data, which the edited config changes
+    assert f"{path}: changed since the run began (task.seed: 0 -> 2; seed: 0 -> 2)" in line
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
