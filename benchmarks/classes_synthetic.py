@@ -29,6 +29,8 @@ def _values(key: str, *values: float) -> tuple[str, ...]:
 
 _HDML = _values("step.beta", 100, 300, 1000, 10000)
 _HDML_TRIPLET = ("loss.distance=squared_euclidean", "loss.reduction=sum", "loss.margin=1", "step=hdml")
+#: The base loss alone, on the tuples that HDML takes.
+_BASE = ("step=hdml", "step.beta=0")
 #: Name in the table: loss, the options to choose from, and what else is changed in the config.
 _LOSSES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cross_entropy": ("cross_entropy", _values("optimizer.lr", 5e-4, 1e-3, 2e-3, 4e-3), (_FREE,)),
@@ -61,6 +63,16 @@ _LOSSES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "dense_triplet (0 / 1)": ("dense_triplet", _values("loss.margin", 0.03, 0.1, 0.3, 0.5), ()),
     "hdml, triplet": ("triplet_margin", _HDML, _HDML_TRIPLET),
     "hdml, n_pairs": ("n_pairs", _HDML, ("step=hdml", _FREE, *_TWO)),
+    "triplet_margin, hdml's tuples": (
+        "triplet_margin",
+        _values("loss.margin", 0.2, 0.5, 1, 2),
+        (*_HDML_TRIPLET, *_BASE),
+    ),
+    "n_pairs, hdml's tuples": (
+        "n_pairs",
+        ("loss.l2=0", *_values("loss.l2", 0.002, 0.02, 0.1)),
+        (*_BASE, _FREE, *_TWO),
+    ),
 }
 METHODS = {
     name: Method(name, "classes/synthetic", tried, (f"loss={loss}", *changes))

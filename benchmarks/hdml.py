@@ -81,15 +81,16 @@ def setup(name: str, places: tuple[str, ...], record: Record) -> Trials:
     return Trials(methods, train, record, "higher", trial_changes, test_changes, seeds=_SEEDS)
 
 
-def write_components(features: Path, out: Path) -> None:
+def write_components(features: Path, out: Path, components: int) -> None:
     """The first principal components of the features; mean and directions are from the training images."""
     found = read_features(features)
     with np.load(features) as file:
         splits = file["split"].tolist()
-    seen = found.values[[split == "train" for split in splits]].astype(np.float64)
-    directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:_COMPONENTS]
+    values = found.values.reshape(len(splits), -1)
+    seen = values[[split == "train" for split in splits]].astype(np.float64)
+    directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:components]
     assert found.names is not None
-    write_features(out, found.names, splits, ((found.values - seen.mean(0)) @ directions.T).astype(np.float32))
+    write_features(out, found.names, splits, ((values - seen.mean(0)) @ directions.T).astype(np.float32))
 
 
 def differences(trials: Trials, metric: str) -> list[tuple[float, float]]:
@@ -145,7 +146,7 @@ def main() -> None:
         if not given.plan:
             if given.features is None:
                 extract_features(load(_CONFIG, [*_MOBILENET, root, f"model.weights={given.weights}"]), features)
-            write_components(features, components)
+            write_components(features, components, _COMPONENTS)
         parts = {name: setup(name, (root, f"images.features={components}"), record) for name in given.only}
         print_tables(
             "HDML against its base loss on the same tuples: MAP@R of held-out characters",

@@ -35,7 +35,7 @@ from contml.experiment import load
 TRIAL_SEED, SEEDS = 0, (1, 2, 3)
 RAW = Path(__file__).parent / "results" / "raw"
 #: Keys of a config that say where files are and how they are read: another value is the same training.
-_PLACES = {("task", "root"), ("images", "features"), ("images", "workers"), ("model", "weights")}
+_PLACES = {("task", "root"), ("task", "data"), ("images", "features"), ("images", "workers"), ("model", "weights")}
 
 #: What a training is measured by. "value" chooses an option; "seconds" is how long it took.
 Metrics: TypeAlias = dict[str, float]
@@ -244,7 +244,9 @@ def _measured(train: Callable[[Job], Metrics], job: Job) -> Metrics:
 
 
 def interval(values: Sequence[float]) -> float:
-    """Half the width of the 95 % t interval of the mean."""
+    """Half the width of the 95 % t interval of the mean; NaN of one value."""
+    if len(values) < 2:
+        return math.nan
     from scipy.stats import t
 
     return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
@@ -309,6 +311,7 @@ def main(
     columns: Mapping[str, tuple[str, str]],
     given: argparse.Namespace,
     remark: Callable[[Trials], str] = lambda _: "",
+    overview: Callable[[dict[str, Trials]], str] | None = None,
 ) -> None:
     """Train what is missing, and print the tables; with --plan only how long it takes.
 
@@ -318,6 +321,7 @@ def main(
         columns: as in `report`.
         given: the arguments of the command line.
         remark: a line below a table.
+        overview: what stands before the tables.
     """
     start = time.monotonic()
     for name, (trials, seconds) in parts.items():
@@ -339,7 +343,7 @@ def main(
             f"stopped after {given.minutes:g} minutes: {done} of {total} trainings are done; the same command goes on"
         )
         return
-    sections = []
+    sections = [overview({name: trials for name, (trials, _) in parts.items()})] if overview is not None else []
     for name, (trials, _) in parts.items():
         lines = [f"## {name}\n"] if name else []
         sections.append(

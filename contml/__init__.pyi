@@ -2,12 +2,14 @@
 
 from contml._support.errors import InputError as InputError
 from contml._support.progress import progress_bar as progress_bar
+from contml.estimator import ContinuousMetric as ContinuousMetric
 from contml.evaluation import (
     Evaluation as Evaluation,
     evaluate as evaluate,
 )
 from contml.labels import (
     CaptionLabels as CaptionLabels,
+    CaptionVectorLabels as CaptionVectorLabels,
     ClassLabels as ClassLabels,
     GeoLabels as GeoLabels,
     LabelSpace as LabelSpace,
@@ -23,17 +25,23 @@ from contml.labels import (
     ThresholdLabels as ThresholdLabels,
     VectorLabels as VectorLabels,
     WeightedLabels as WeightedLabels,
+    idf_weights as idf_weights,
     nearest as nearest,
 )
 from contml.losses import (
     AngularLoss as AngularLoss,
     BinomialDevianceLoss as BinomialDevianceLoss,
     ContrastiveLoss as ContrastiveLoss,
+    CoSENTLoss as CoSENTLoss,
     CrossBatchMemory as CrossBatchMemory,
     CrossEntropyLoss as CrossEntropyLoss,
     DenseTripletLoss as DenseTripletLoss,
     DROLoss as DROLoss,
+    GeneralizedContrastiveLoss as GeneralizedContrastiveLoss,
+    GradedInstanceCrossEntropyLoss as GradedInstanceCrossEntropyLoss,
+    GradedMultiSimilarityLoss as GradedMultiSimilarityLoss,
     InstanceCrossEntropyLoss as InstanceCrossEntropyLoss,
+    IsometricLoss as IsometricLoss,
     LiftedStructureLoss as LiftedStructureLoss,
     LogRatioLoss as LogRatioLoss,
     MarginLoss as MarginLoss,
@@ -44,11 +52,22 @@ from contml.losses import (
     ProxyAnchorLoss as ProxyAnchorLoss,
     ProxyNCALoss as ProxyNCALoss,
     RankedListLoss as RankedListLoss,
+    RankNContrastLoss as RankNContrastLoss,
+    RankSimLoss as RankSimLoss,
     RAWLoss as RAWLoss,
+    RegularizedLoss as RegularizedLoss,
+    RelaxedContrastiveLoss as RelaxedContrastiveLoss,
+    SmoothRankLoss as SmoothRankLoss,
+    SoftInfoNCELoss as SoftInfoNCELoss,
     SoftTripleLoss as SoftTripleLoss,
     TripletMarginLoss as TripletMarginLoss,
     kl_robust as kl_robust,
     pair_weights as pair_weights,
+)
+from contml.retrieval import (
+    Embedder as Embedder,
+    Index as Index,
+    load as load,
 )
 from contml.training import (
     HDML as HDML,

@@ -9,8 +9,9 @@ distances 0 and 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,30 @@ LabelKind: TypeAlias = Literal["graded", "binary", "classes"]
 
 #: The kind of labels that a loss needs, or "any". "binary" accepts classes too; "graded" accepts neither.
 Requirement: TypeAlias = Literal["any", "graded", "binary", "classes"]
+
+
+class Measure(NamedTuple):
+    """How a label distance reads in the unit of the labels: for pages and messages, never for a loss.
+
+    Attributes:
+        unit: the unit, such as "km", or "" for plain numbers.
+        factor: the value of a label distance of 1.
+        kind: "linear": factor x distance; "root": the square root of that, for squared distances (of a mean of squares,
+            it is the root mean square); "ratio": its exponential, for distances of logarithms.
+    """
+
+    unit: str
+    factor: float = 1.0
+    kind: Literal["linear", "root", "ratio"] = "linear"
+
+    def of(self, label_distance: float) -> float:
+        """The label distance in this unit; NaN stays NaN."""
+        value = self.factor * label_distance
+        if self.kind == "root":
+            return math.sqrt(value)
+        if self.kind == "ratio":
+            return math.exp(value) if value < 700 else math.inf
+        return value
 
 
 @runtime_checkable

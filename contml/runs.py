@@ -1,9 +1,11 @@
 """The folder of a run: creates and opens it, logs metrics.
 
 It contains config.yaml, data.json.gz (the names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
-evaluation.json, embeddings/, report.html and its pictures. One process trains it at a time: that process holds the lock
-of the folder. Others may read it meanwhile, since every file but metrics.jsonl is replaced as a whole, and a last line
-of metrics.jsonl that is cut short is ignored.
+evaluation.json, calibration.json, about.json (device, time, versions of the training), seconds.json (its time until the
+saved state), embeddings/ (of a captioner: captions/), report.html and its pictures, card.png (the result on one
+picture), the log of a tracker, queries.csv (the result of each query: score, random, oracle, names of the nearest
+items). One process trains it at a time: that process holds the lock of the folder. Others may read it meanwhile, since
+every file but metrics.jsonl is replaced as a whole, and a last line of metrics.jsonl that is cut short is ignored.
 """
 
 from __future__ import annotations
@@ -22,16 +24,21 @@ from contml._support.files import append_line, locked, read_bytes, remove_tempor
 #: Keys of a config that say where files are and how they are read, not what they hold: another value is the same run.
 PLACES = frozenset(
     {
-        *("task.root", "task.data", "model.weights", "binarize.cache", "sampler.cache", "images.cache"),
-        *("images.workers", "training.checkpoint_minutes"),
+        *("task.root", "task.data", "model.weights", "captioner.weights"),
+        *("binarize.cache", "sampler.cache", "images.cache", "images.workers"),
+        *("training.checkpoint_minutes", "training.tracker"),
     }
 )
 #: The columns of the metrics that hold text, and the splits that are evaluated.
 _TEXTS, _SPLITS = ("event", "split", "metric"), ("val", "test")
 #: Largest metrics.jsonl in bytes; a row has about 300.
 _METRICS_LIMIT = 1 << 26
+#: Longest line of a head in bytes.
+_LINE_LIMIT = 1 << 16
 #: Start of the first line of a run's config; the name of the original config follows.
 HEAD = "# contml run of "
+#: Start of the second line, if the run was started by a command; the command follows.
+COMMAND = "# command: "
 
 
 class Run:
@@ -48,9 +55,19 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the original config."""
-        with self.config.open("rb") as file:
-            first = file.readline(1000).decode("utf-8", errors="replace").rstrip("\r\n")
+        first = self._head()[0]
         return first.removeprefix(HEAD) if first.startswith(HEAD) else self.folder.resolve().parent.name
+
+    @property
+    def command(self) -> str:
+        """The command that the user typed; empty if the run was started from Python."""
+        second = self._head()[1]
+        return second.removeprefix(COMMAND) if second.startswith(COMMAND) else ""
+
+    def _head(self) -> list[str]:
+        """The first two lines of the config."""
+        with self.config.open("rb") as file:
+            return [file.readline(_LINE_LIMIT).decode("utf-8", errors="replace").rstrip("\r\n") for _ in range(2)]
 
     @property
     def data(self) -> Path:
@@ -61,9 +78,27 @@ class Run:
         """The file of the evaluation: of the selected weights, or of others by name ("last", "best")."""
         return self.folder / f"evaluation{f'-{checkpoint}' if checkpoint else ''}.json"
 
+    @property
+    def calibration(self) -> Path:
+        """The file that says what an embedding distance means (`contml.retrieval.Calibration`)."""
+        return self.folder / "calibration.json"
+
+    @property
+    def about(self) -> Path:
+        """The file that says how the weights were trained: device, time, versions, number of parameters."""
+        return self.folder / "about.json"
+
     def embeddings(self, split: str, checkpoint: str | None = None) -> Path:
         """The file of the embeddings of a split, by the selected weights or by others."""
         return self.folder / "embeddings" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
+
+    def captions(self, split: str, checkpoint: str | None = None) -> Path:
+        """The file of the captions of a split, by the selected weights of a captioner or by others."""
+        return self.folder / "captions" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.json"
+
+    def attention(self, split: str, checkpoint: str | None = None) -> Path:
+        """The file of where a captioner with attention looks, in the images that the report shows."""
+        return self.captions(split, checkpoint).with_suffix(".safetensors")
 
     @property
     def metrics(self) -> Path:
@@ -74,6 +109,23 @@ class Run:
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.folder / "checkpoints"
+
+    @property
+    def _seconds(self) -> Path:
+        """The file of the time of the training: not in the state, which is the same for the same training."""
+        return self.folder / "seconds.json"
+
+    def save_seconds(self, seconds: float | None) -> None:
+        """Save the time of the training until the saved state."""
+        write(self._seconds, lambda path: path.write_text(json.dumps(seconds), encoding="utf-8"))
+
+    def read_seconds(self) -> float | None:
+        """The saved time; None if it is not known."""
+        try:
+            found = json.loads(read_bytes(self._seconds, 100))
+        except (OSError, ValueError):
+            return None
+        return float(found) if isinstance(found, int | float) and found >= 0 else None
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
@@ -25,7 +25,11 @@ _Integers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class BatchSampler:
-    """Base of the samplers: iterating yields the remaining batches of the epoch, starting at `(epoch, step)`."""
+    """Base of the samplers: iterating yields the remaining batches of the epoch, starting at `(epoch, step)`.
+
+    It fits `torch.utils.data.DataLoader(dataset, batch_sampler=sampler)`. Worker processes of a loader take batches in
+    advance, so `state_dict` is then ahead of the training.
+    """
 
     anchors: int | None = None
 
@@ -50,11 +54,22 @@ class BatchSampler:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        while self.step < len(self):
+        last = False
+        while not last:
             rows = self.batch(self.epoch, self.step)
-            self.step += 1
+            last = self.step + 1 == len(self)
+            # Before the batch is given away: Lightning takes `len` batches, and does not ask whether there is another.
+            self.epoch, self.step = (self.epoch + 1, 0) if last else (self.epoch, self.step + 1)
             yield rows
-        self.epoch, self.step = self.epoch + 1, 0
+
+    @property
+    def sampler(self) -> Self:
+        """Itself: of a loader, Lightning calls `batch_sampler.sampler.set_epoch`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Continue with the first batch of an epoch. Lightning and accelerate call it, also after a resume."""
+        self.epoch, self.step = epoch, 0
 
     def state_dict(self) -> dict[str, int]:
         """The epoch and step of the next batch, and the seed."""
@@ -62,7 +77,8 @@ class BatchSampler:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from the state of `state_dict`."""
-        self.seed, self.epoch, self.step = state["seed"], state["epoch"], state["step"]
+        epochs, self.step = divmod(state["step"], len(self))  # after the last step of an epoch comes the next epoch
+        self.seed, self.epoch = state["seed"], state["epoch"] + epochs
 
     def _random(self, stream: int, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, stream, *key])

@@ -1,7 +1,8 @@
-"""Fixtures: the command line as a user types it."""
+"""Fixtures: the command line as a user types it, and a browser."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -41,3 +42,16 @@ def refused(contml):
         return line
 
     return run
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Debian's Chromium, driven by playwright; the test is skipped where one of them is missing."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()

@@ -43,6 +43,7 @@ SMALL = {
         "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],
+    "scalar/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],
     "table/file": ["task.data=own/items.csv"],
 }
 TRANSFORMS = {
@@ -85,7 +86,7 @@ FILES = {
     "classes/sop": write_sop,
     "classes/inshop": write_inshop,
     "classes/folder": write_folders,
-    "classes/csv": write_class_table,
+    "classes/csv": lambda folder: write_class_table(folder, kind="kind {0} 20{0:02d}"),
     "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
     "layout/files": write_label_maps,
     "captions/coco": write_coco,

@@ -25,9 +25,10 @@ ALLOWED = {
     # Objects of other libraries, in one version or another.
     "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
     "transport/vector_operations.py:pointer: array": "types of Numba: arrays alone have a layout",
+    "retrieval/index_structure.py:Searcher._propose: structure.index": "faiss.contrib.torch_utils replaces its search",
     "distances/vectors.py:rounded_inputs: products": "torch 2.9 and later",
     "distances/vectors.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
-    "labels/captions.py:CaptionLabels.__init__: vectors": "word vectors are a mapping, or gensim's",
+    "labels/captions.py:vector_source: vectors": "word vectors are a mapping, or gensim's",
     "_support/signals.py:module: signal": "Windows has no SIGHUP",
     # Modules, functions and records of our own, asked for a name that is a value.
     "config/__init__.py:_fits: contract": "a contract may be a protocol, of which issubclass checks no methods",

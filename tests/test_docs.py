@@ -1,24 +1,36 @@
-"""The page of losses is written by hand, and complete: every loss with all its options and their defaults."""
+"""The pages are complete: every loss with all its options and defaults, every kind of label. Their code runs."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import runpy
+import shlex
+from typing import Any
 
 import pytest
 from support.paths import ROOT
+from support.photographs import houses, with_run
 
 from contml.config import options
 from contml.experiment import config_names, load
-from contml.labels import LABELS
+from contml.labels import BINARY_LABELS, LABELS
 from contml.losses import LOSSES
 from contml.mining import MINERS
 
+SITE = runpy.run_path(str(ROOT / "docs" / "conf.py"))
 PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
-#: The rows of the family's tables: | `name` (options) | value | weight | paper | paper against code |
+#: The options of each loss in the rows of the family's tables: | [`name`](losses/name.md) | options |
 ROWS = {
-    match[1]: (match[2], match[0].strip("|").split("|"))
-    for match in re.finditer(r"^\| `(\w+)` \(([^)]*)\) \|.*\|$", PAGE, re.MULTILINE)
+    match[1]: match[2] for match in re.finditer(r"^\| \[`(\w+)`\]\(losses/\1\.md\) \| (.*?) ?\|$", PAGE, re.MULTILINE)
+}
+#: Pages whose Python runs with data or trainings of its own, and the test that runs it.
+ELSEWHERE = {
+    "README.md": "test_readme.py",
+    "CONTRIBUTING.md": "test_contributing.py",
+    "docs/sweep.md": "cli/test_sweep.py",
+    "docs/table.md": "tasks/table/test_table_docs.py",
+    "docs/using_a_model.md": "retrieval/test_page.py",
 }
 
 
@@ -32,15 +44,28 @@ def test_every_loss_stands_on_the_page_once_and_in_reading_order():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_options_and_defaults_are_those_of_the_code(name):
-    documented = dict(part.split(" = ") for part in ROWS[name][0].split(", ") if part)
+    documented = dict(part.split(" = ") for part in ROWS[name].split(", ") if part)
     assert documented == {option.name: shown(option.default) for option in options(LOSSES[name])}
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_row_has_value_weight_and_paper(name):
-    cells = [cell.strip() for cell in ROWS[name][1]]
-    assert len(cells) == 5
-    assert all(cells[1:4])
+def test_the_page_of_a_loss_has_formula_paper_and_weight_and_its_example_runs(name):
+    page = (ROOT / "docs" / "losses" / f"{name}.md").read_text(encoding="utf-8")
+    formula, paper, weight = re.split(r"^## (?:Paper|Weight of a pair)\n", page, flags=re.MULTILINE)
+    assert formula.startswith("# ")
+    assert "```math\n" in formula
+    assert paper.strip()
+    assert weight.strip()
+    code = SITE["example"](name)
+    names: dict[str, Any] = {}
+    exec(compile(code, name, "exec"), names)
+    assert type(names["loss_function"]) is LOSSES[name]
+    assert names["loss"].isfinite()
+    assert names["embeddings"].grad.norm() > 0
+
+
+def test_each_page_of_a_loss_is_of_a_loss():
+    assert {page.stem for page in (ROOT / "docs" / "losses").iterdir()} == set(LOSSES)
 
 
 def test_what_is_your_label_names_every_loss_and_label_space():
@@ -50,6 +75,76 @@ def test_what_is_your_label_names_every_loss_and_label_space():
     for space in LABELS.values():
         assert inspect.isclass(space)
         assert space.__name__ in table, space.__name__
+
+
+def python(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run(page):
+    names: dict[str, Any] = {}
+    for block in python(page):
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
+PAGES = [
+    page
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+    if python(page := path.relative_to(ROOT).as_posix())
+]
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - {*ELSEWHERE, "docs/in_your_code.md", "docs/labels.md"}))
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(page)
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_the_python_of_other_pages_runs_in_a_test_of_its_own(page):
+    assert page in PAGES
+    test = (ROOT / "tests" / ELSEWHERE[page]).read_text(encoding="utf-8")
+    assert page.rpartition("/")[2] in test
+    assert "```python" in test
+
+
+def test_the_gallery_of_label_kinds_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run("docs/labels.md")
+    code = "".join(python("docs/labels.md"))
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*  # (.*)$", code, re.MULTILINE)
+    for space in (*LABELS.values(), *BINARY_LABELS.values()):
+        assert f"contml.{space.__name__}(" in code, space.__name__
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_recipes_run(contml, tmp_path):
+    houses(tmp_path)
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(commands) == 11
+    short = ["training.epochs=1", "sampler.batches=1", "sampler.batch_size=16", "sampler.anchors_per_batch=2"]
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "contml"
+        options = short if "--data" in arguments and arguments[0] != "features" else []
+        status, _, err = contml(*with_run(arguments, tmp_path), *options)
+        assert status == 0, (command, err)
+    assert (tmp_path / "found.html").exists()
+
+
+def test_the_code_of_the_page_on_own_code_runs(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "in_your_code.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = run("docs/in_your_code.md")
+    assert names["embeddings"].shape == (len(names["y_test"]), 16)
+    assert 0.2 < names["pipeline"].score(names["X_test"], names["y_test"]) < 1
+    assert names["metric"].embedding_.shape == (len(names["X"]), 8)
+    for file in re.findall(r"\]\(\.\./(\S+?)\)", page):
+        assert (ROOT / file).exists(), file
+    for example in (ROOT / "examples").glob("*.py"):
+        assert example.stem == "dials" or f"examples/{example.name}" in page
 
 
 def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_recall():

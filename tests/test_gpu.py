@@ -6,10 +6,12 @@ import pytest
 import torch
 from support.miniature import Flat, small_trainer
 
+from contml import ContinuousMetric
 from contml.config import data_arguments
 from contml.distances import cosine, euclidean, squared_euclidean
 from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses import LOSSES
+from contml.training.setup import accelerator
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,7 +43,8 @@ def test_labels_and_nearest(space):
 def test_losses(name, block_rows):
     torch.manual_seed(0)
     takes = data_arguments(LOSSES[name])
-    data = {key: value for key, value in {"num_classes": 4, "embedding_dim": 6}.items() if takes.get(key)}
+    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else {"labels": VectorLabels([0.0, 1.0])}
+    data = {key: value for key, value in data.items() if key in takes}
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows
     embeddings = torch.randn(40, 6, dtype=torch.float64)
@@ -54,6 +57,14 @@ def test_losses(name, block_rows):
         value = moved(leaf, space.to(device))
         results.append((value.cpu(), torch.autograd.grad(value, leaf)[0].cpu()))
     torch.testing.assert_close(results[0], results[1], rtol=1e-8, atol=1e-8)
+
+
+def test_one_process_trains_on_one_device_after_the_other():
+    X, found = torch.randn(200, 5).numpy(), []
+    for device, expected in {"auto": "cuda", "cpu": "cpu", "cuda": "cuda"}.items():
+        found.append(torch.tensor(ContinuousMetric(epochs=5, random_state=0, device=device).fit(X, X[:, 0]).embedding_))
+        assert accelerator("float32", device=device).device.type == expected
+    torch.testing.assert_close(found[0], found[1], rtol=0.01, atol=0.01)
 
 
 def test_training_in_bfloat16():

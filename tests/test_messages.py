@@ -102,6 +102,8 @@ COMMANDS = [
     ["evaluate", "own"],
     ["report", "nowhere"],
     ["compare", "nowhere"],
+    ["audit", "nowhere"],
+    ["audit", "nowhere", "--out", "errors.txt"],
     ["list", "lossess"],
     ["copy", "pose/synthetic", "typo.yaml"],
     ["prepare", "classes/cub", "nowhere"],

@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 from support.paths import ROOT
+from support.photographs import houses
 from support.pose_sets import pose_files
-from support.tables import dials, write_table
 
 from contml.experiment import config_names, load
 
@@ -52,8 +52,7 @@ def test_python_runs(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("block", sorted({number for number, _ in commands()}))
 def test_shell_commands_run_on_small_data(contml, tmp_path, block):
-    rows = dials(tmp_path)
-    write_table(tmp_path / "items.csv", [{"image": row["image"], "age": row["reading"]} for row in rows])
+    houses(tmp_path)
     pose_files(tmp_path / "DATA")
     for command in (command for number, command in commands() if number == block):
         name, *arguments = shlex.split(command)

@@ -12,6 +12,7 @@ from support import reference
 from support.miniature import TINY
 from support.refusals import refuses
 from support.strategies import label_vectors
+from torch.utils.data import DataLoader
 
 from contml.experiment import load
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
@@ -264,6 +265,35 @@ def test_iterating_goes_from_epoch_to_epoch_and_on_from_any_state(name):
         assert [rows for _ in range(3) for rows in resumed][: 3 * steps - taken - 1] == expected[taken + 1 :][
             : 3 * steps - taken - 1
         ]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_set_epoch_goes_to_the_first_batch_of_an_epoch(name):
+    sampler = MADE[name]()
+    next(iter(sampler))
+    for epoch in (2, 0):
+        sampler.set_epoch(epoch)
+        assert list(sampler) == epoch_of(MADE[name](), epoch)
+    assert sampler.sampler is sampler  # Lightning looks for `set_epoch` there
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_next_epoch_follows_if_nobody_asks_for_a_batch_after_the_last(name):
+    sampler, steps = MADE[name](), len(MADE[name]())
+    for epoch in range(3):
+        assert [rows for _, rows in zip(range(steps), sampler, strict=False)] == epoch_of(MADE[name](), epoch)
+        assert sampler.state_dict() == {"seed": 0, "epoch": epoch + 1, "step": 0}
+    sampler.load_state_dict({"seed": 0, "epoch": 1, "step": steps})
+    assert sampler.state_dict() == {"seed": 0, "epoch": 2, "step": 0}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_takes_the_batches_of_a_sampler(name, workers):
+    loader = DataLoader(range(1000), batch_sampler=MADE[name](), num_workers=workers)
+    assert len(loader) == len(MADE[name]())
+    for epoch in range(2):
+        assert [rows.tolist() for rows in loader] == epoch_of(MADE[name](), epoch)
 
 
 @pytest.mark.parametrize("name", MADE)

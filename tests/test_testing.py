@@ -59,9 +59,10 @@ def test_nearest_is_not_symmetric():
 def construct(name):
     """A loss of the table for 4 classes and 6 dimensions."""
     parameters = inspect.signature(LOSSES[name]).parameters
-    data = {"num_classes": 4, "embedding_dim": 6, "num_items": 12, "items": 12}
+    data = {"num_classes": 4, "embedding_dim": 6, "num_items": 12, "items": 12, "labels": VectorLabels([0.0, 1.0])}
     torch.manual_seed(0)
-    return LOSSES[name](**{key: value for key, value in data.items() if key in parameters})
+    loss = LOSSES[name](**{key: value for key, value in data.items() if key in parameters})
+    return loss.eval() if name == "isometric" else loss  # a call in training changes the pairs of the next
 
 
 #: Rules that do not apply to a loss by design, besides "empty" for losses with proxies.
@@ -70,6 +71,8 @@ SKIPPED: dict[str, tuple[str, ...]] = {
     "angular": ("permutation",),
     "ranked_list": ("gradcheck",),
     "instance_cross_entropy": ("gradcheck",),
+    "graded_instance_cross_entropy": ("gradcheck",),
+    "rank_sim": ("gradcheck",),
 }
 
 

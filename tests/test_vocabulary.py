@@ -50,7 +50,7 @@ FILES = sorted(
         "benchmarks/*.py",
         "tests/**/*.py",
         "configs/**/*.yaml",
-        "docs/*.md",
+        "docs/**/*.md",
     )
     for path in ROOT.glob(pattern)
     if path.name != "test_vocabulary.py"

@@ -44,7 +44,9 @@ def atomic(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean_once(path.parent.absolute())
         temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(mode)  # safetensors makes a new file, which only its owner can read
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

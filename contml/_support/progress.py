@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from contml._support.text import duration
+
 #: Seconds before the bar is shown, and between two lines where stderr is not a terminal.
 _BAR_DELAY, _LINE_INTERVAL = 2.0, 20.0
 
@@ -37,12 +39,12 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
                 bar.start()
         elif finished == total:
             if last_time > start:
-                console.print(f"{text}: all {total:,} after {(now - start) / 60:.1f} min", soft_wrap=True, markup=False)
+                console.print(f"{text}: all {total:,} after {duration(now - start)}", soft_wrap=True, markup=False)
         elif now - last_time >= _LINE_INTERVAL and finished > last_finished:
             # Speed since the last line: items of a cache are finished at once.
-            left = (now - last_time) / (finished - last_finished) * (total - finished) / 60
+            left = (now - last_time) / (finished - last_finished) * (total - finished)
             last_time, last_finished = now, finished
-            console.print(f"{text}: {finished:,} of {total:,}, {left:.1f} min left", soft_wrap=True, markup=False)
+            console.print(f"{text}: {finished:,} of {total:,}, {duration(left)} left", soft_wrap=True, markup=False)
 
     try:
         yield report
@@ -85,8 +87,8 @@ class TrainingProgress(Progress):
         self.images += images
         self.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
         if self.disable and self.done % self.steps == 0:
-            left = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done) / 60
-            self.line(f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {left:.1f} min left")
+            left = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done)
+            self.line(f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {duration(left)} left")
 
     def line(self, text: str) -> None:
         """Prints a line above the bar."""

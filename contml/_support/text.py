@@ -1,4 +1,4 @@
-"""Numbers as short text."""
+"""Numbers and durations as short text."""
 
 from __future__ import annotations
 
@@ -22,3 +22,24 @@ def number(value: float) -> str:
 def percent(fraction: float) -> str:
     """Returns a fraction as a whole percentage: `73 %`; a dash for NaN and infinities."""
     return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING
+
+
+def plain_text(text: str, *, lines: bool = False) -> str:
+    """Text that UTF-8, HTML and CSV can hold: control characters and lone surrogates are escaped.
+
+    `lines`: line breaks and tabs are kept.
+    """
+    kept = "\n\t" if lines else ""
+    return "".join(
+        c.encode("unicode_escape").decode("ascii")
+        if c not in kept and (ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff")
+        else c
+        for c in text
+    )
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in the unit that suits it: `40 s`, `2.5 min`, `1.5 h`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 99.95 * 60 else f"{seconds / 3600:.1f} h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -18,7 +19,11 @@ from contml import experiment
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import write
 from contml.cli import listing
+from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
+from contml.cli.embed import EMBED_EXAMPLE, embed, export
+from contml.cli.explore import EXPLORE_EXAMPLE, explore
+from contml.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
 from contml.cli.options import (
     AcceptChanges,
     BundledConfig,
@@ -29,13 +34,19 @@ from contml.cli.options import (
     Json,
     Labels,
     Overrides,
+    Pattern,
+    Preset,
     RunFolder,
     TaskName,
     Trust,
+    check_run_name,
     load_experiment,
+    own_data,
 )
-from contml.cli.printing import print_broken, print_evaluation, print_table
+from contml.cli.printing import print_broken, print_calibration, print_evaluation, print_table
 from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
+from contml.config import dump
+from contml.runs import Run, open_run
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 #: The error of wrong arguments, in the version of click that typer uses.
@@ -49,7 +60,9 @@ def main() -> None:
     except InputError as error:
         message = str(error)
     except _UsageError as error:
-        message = " ".join(error.format_message().split())
+        message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+        if message.startswith("No such option") and "Possible" not in message:
+            message += "; an option of the config is written as training.epochs=3"
     except typer.Abort:
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe has closed it
@@ -85,21 +98,29 @@ def train(
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
+    pattern: Pattern = None,
+    preset: Preset = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which the run folder is created.")] = Path("runs"),
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The run folder is RUNS/CONFIG/NAME. Default: date and time.")
+    ] = "",
     trust: Trust = False,
 ) -> None:
     """Train a config, evaluate, and write a report. Ctrl-C saves the run; --resume continues it.
 
     Your own table needs no config: contml train --data items.csv --label age=number
     """
-    from contml.runs import Run, open_run
-
+    check_run_name(name)
     # Mistyped names are reported before torch is imported.
+    own_folder = None
     if resume is None:
-        chosen = load_experiment(config, overrides, data, label, image)
-    elif config is not None or data is not None:
-        raise InputError("--resume", f"used with {config or '--data'}", hint="omit one of them")
+        chosen = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+        own_folder = runs / chosen.name / name if name else None
+        if own_folder is not None and own_folder.exists():  # before the data are read
+            raise InputError("--name", f"{own_folder} exists already", hint="choose another name")
+    elif other := config or ("--data" if data is not None else "--name" if name else ""):
+        raise InputError("--resume", f"used with {other}", hint="omit one of them")
     else:
         open_run(resume)
     from contml.training import Interrupted
@@ -118,13 +139,21 @@ def train(
         if resume is not None:
             run = experiment.resume(resume, trust=trust, on_finished=lambda text: echo(text, err=True))
         else:
-            run = experiment.train(chosen, runs, on_start=on_start, on_columns=on_columns)
+            run = experiment.train(
+                chosen,
+                runs,
+                on_start=on_start,
+                on_columns=on_columns,
+                folder=own_folder,
+                command=shlex.join(["contml", *sys.argv[1:]]),
+            )
     except Interrupted as stop:
         hint = f"; continue with: contml train --resume {folder}" if folder else ""
         echo(f"contml: {stop}{hint}", err=True)
         raise typer.Exit(130) from None
     if run is not None:
         print_evaluation(experiment.read_evaluation(run))
+        print_calibration(run)
         echo(f"report: {run.folder / 'report.html'}")
 
 
@@ -149,6 +178,8 @@ def evaluate(
     """
     result = experiment.evaluate_run(run, checkpoint=checkpoint, accept_changes=accept_changes, trust=trust)
     print_evaluation(result, as_json=as_json)
+    if checkpoint is None and not as_json:
+        print_calibration(open_run(run))
 
 
 @app.command()
@@ -170,6 +201,10 @@ def report(
 
 
 app.command(epilog=COMPARE_EXAMPLE)(compare)
+app.command(epilog=INDEX_EXAMPLE)(index)
+app.command(epilog=SEARCH_EXAMPLE)(search)
+app.command(epilog=EXPLORE_EXAMPLE)(explore)
+app.command(epilog=AUDIT_EXAMPLE)(audit)
 
 
 @app.command()
@@ -179,13 +214,25 @@ def check(
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
+    pattern: Pattern = None,
+    preset: Preset = None,
     images: DecodedImages = "batch",
+    save_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the whole config, with what was found in your data.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read the data, build everything and run one batch, without training. --images all decodes every image."""
     columns: list[Sequence[str]] = []
-    chosen = load_experiment(config, overrides, data, label, image)
+    if save_config is not None and save_config.exists():
+        raise InputError(str(save_config), "exists already", hint="choose another file")
+    chosen = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     facts = experiment.check(chosen, images=images, on_columns=columns.extend, on_broken=print_broken)
+    if data is not None and chosen.values["model"]["backbone"] == "small_cnn":
+        facts.append(("network", "a small CNN from scratch; for photographs add --preset photos"))
+    if save_config is not None:
+        write(save_config, methodcaller("write_text", dump(chosen.values), encoding="utf-8"))
+        facts.append(("config", f"written: contml train {save_config}"))
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
         echo(json.dumps({**dict(facts), **table}))
@@ -205,6 +252,11 @@ def features(
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
+    pattern: Pattern = None,
+    preset: Preset = None,
+    maps: Annotated[
+        bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
+    ] = False,
 ) -> None:
     """Write the backbone features of all images of a config, to train a head on them in seconds.
 
@@ -215,14 +267,18 @@ def features(
     """
     from contml._support.progress import progress_bar
 
-    chosen = load_experiment(config, overrides, data, label, image)
+    chosen = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     task = chosen.read_task()
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
-        written = experiment.extract_features(replace(chosen, task=task), out, progress)
+        written = experiment.extract_features(replace(chosen, task=task), out, progress, maps=maps)
     resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""
-    echo(f"{out}: {written.items:,} vectors of {written.dim:,} numbers{resumed}")
+    echo(f"{out}: {written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     echo(f"train a head on them with: images.features={out} model.backbone=features")
+
+
+app.command()(export)
+app.command(epilog=EMBED_EXAMPLE)(embed)
 
 
 @app.command()

@@ -11,6 +11,7 @@ import typer
 from typer import echo
 
 from contml import experiment
+from contml._support.errors import InputError
 from contml._support.files import write
 from contml.cli.options import Json, Trust
 from contml.cli.printing import print_table
@@ -44,6 +45,14 @@ def compare(
             "weights and by the true label distance.",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write one HTML page there: all runs in a table, their curves, and the nearest images of the same "
+            "queries under each run.",
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -67,14 +76,16 @@ def compare(
     curves.png has two plots: the metric on the validation split over the epochs, and the metric on the test split over
     K. --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
 
-    --query needs runs that were tested on the same data. The untrained weights are those with which the first run
-    began; the first call embeds the test images with them.
+    --query and --report need runs that were tested on the same data. The untrained weights are those with which the
+    first run began; the first call embeds the test images with them.
     """
     from contml.compare.comparison import compare as compare_runs
     from contml.compare.plot import comparison_plot, curves_plot
     from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
     from contml.report.plots import png
 
+    if report is not None and report.suffix.lower() != ".html":
+        raise InputError("--report", str(report), "must be a .html file")
     found = compare_runs(runs, metric or (), by, group or ())
     files: dict[Path, bytes] = {}
     if by is not None:
@@ -88,6 +99,8 @@ def compare(
 
         picture, notes = experiment.query_picture(found, query, trust=trust)
         files[(save or Path()) / "query.png"] = encode(picture)
+    if report is not None:
+        files[report] = experiment.comparison_report(found, metric or (), trust=trust)
     for path, content in files.items():
         write(path, methodcaller("write_bytes", content))
     for note in notes:

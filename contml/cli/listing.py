@@ -22,6 +22,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
         "samplers": partial(import_by_name, "contml.sampling:SAMPLERS"),
         "losses": partial(import_by_name, "contml.losses:LOSSES"),
+        "regularizers": partial(import_by_name, "contml.losses:REGULARIZERS"),
         "miners": partial(import_by_name, "contml.mining:MINERS"),
         "steps": partial(import_by_name, "contml.training:STEPS"),
         "optimizers": partial(import_by_name, "contml.training:OPTIMIZERS"),

@@ -32,7 +32,13 @@ Config = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, such as 'loss.margin=0.1'.")
 ]
-Data = Annotated[Path | None, typer.Option(metavar="FILE", help="Your own table, .csv or .parquet, instead of CONFIG.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG.",
+    ),
+]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
@@ -42,6 +48,17 @@ Labels = Annotated[
     ),
 ]
 ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age and sex.",
+    ),
+]
+Preset = Annotated[
+    Literal["photos"] | None,
+    typer.Option(help="'photos': a ResNet-18 of ImageNet at 224 pixels, in place of a small network, for --data."),
+]
 BundledConfig = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
 ]
@@ -66,17 +83,45 @@ AcceptChanges = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def check_run_name(name: str) -> None:
+    """Refuse a name of a run that would be in another folder."""
+    if "/" in name or name.startswith("."):
+        raise InputError("--name", repr(name), "must be a word", "the folder above it is --runs FOLDER")
+
+
+def own_data(
+    data: Path | None, label: list[str] | None, image: str | None, pattern: str | None, preset: str | None
+) -> experiment.OwnData | None:
+    """The data that the options of a command name; None if there are none."""
+    if data is not None:
+        return experiment.OwnData(data, tuple(label or []), image, pattern, preset)
+    options = {"--label": label, "--image": image, "--pattern": pattern, "--preset": preset}
+    for option, value in options.items():
+        if value:
+            raise InputError(option, "used without --data", hint="name your table or folder: --data PATH")
+    return None
+
+
+def split_config(
+    config: str | None, overrides: list[str] | None, own: experiment.OwnData | None
+) -> tuple[str | None, list[str]]:
+    """The config, which your own data need not name, and its overrides.
+
+    Raises:
+        InputError: there is no config, and there are no data.
+    """
+    changes = overrides or []
+    # Without a config, the first argument is an override, perhaps without its value: training.epochs
+    if own is not None and config is not None and ("=" in config or not ("/" in config or Path(config).exists())):
+        return None, [config, *changes]
+    if own is None and config is None:
+        raise InputError("CONFIG", "missing", hint="choose one of 'contml list configs', such as pose/synthetic")
+    return config, changes
+
+
 def load_experiment(
-    config: str | None, overrides: list[str] | None, data: Path | None, label: list[str] | None, image: str | None
+    config: str | None, overrides: list[str] | None, own: experiment.OwnData | None
 ) -> experiment.Experiment:
     """Load the experiment that the arguments of a command name."""
-    changes = overrides or []
-    if data is not None:
-        if config is not None and "=" in config:  # without a config the first argument is an override
-            return experiment.load_table(data, label or [], image, None, [config, *changes])
-        return experiment.load_table(data, label or [], image, config, changes)
-    if label or image is not None:
-        raise InputError("--label" if label else "--image", "used without --data", hint="name your table: --data FILE")
-    if config is None:
-        raise InputError("CONFIG", "missing", hint="choose one of 'contml list configs', such as pose/synthetic")
-    return experiment.load(config, changes)
+    config, changes = split_config(config, overrides, own)
+    return experiment.load(str(config), changes) if own is None else experiment.load_table(own, config, changes)

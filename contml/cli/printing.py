@@ -14,11 +14,12 @@ from typer import echo
 if TYPE_CHECKING:
     from contml.compare.table import Cell
     from contml.evaluation.results import Evaluated
+    from contml.runs import Run
 
 
 def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     """Print the evaluation of a run as a table and a sentence, or as JSON."""
-    from contml.report.table import sentence, summary, unit_words
+    from contml.evaluation.table import is_of_captions, sentence, summary, unit_words
 
     if as_json:
         echo(json.dumps(evaluated.to_dict()))
@@ -26,8 +27,13 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     evaluation = evaluated.evaluation
     echo(evaluated.description)
     print_table(summary(evaluation))
-    unit = unit_words(evaluation)
-    echo(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance: {unit}")
+    if is_of_captions(evaluation):
+        echo(f"{evaluation.queries} images")
+    else:
+        unit = unit_words(evaluation)
+        echo(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance: {unit}")
+    if 0 < evaluation.sorted_queries < evaluation.queries:
+        echo(f"H-AP and Kendall's tau: {evaluation.sorted_queries} of the queries")
     if evaluation.skipped:
         echo(f"{evaluation.skipped} images could not be read and were excluded")
     echo(sentence(evaluation))
@@ -35,6 +41,15 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
         echo(f"changed since the run began: {change}")
     if evaluated.doubt:
         echo(f"note: {evaluated.doubt}")
+
+
+def print_calibration(run: Run) -> None:
+    """Print how well the embedding distances of a run say label distances, if it has a calibration."""
+    from contml.retrieval import Calibration
+
+    calibration = Calibration.read(run.calibration)
+    if calibration is not None:
+        echo(calibration.sentence())
 
 
 def print_table(

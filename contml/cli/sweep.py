@@ -9,8 +9,19 @@ from typing import Annotated, Literal
 import typer
 from typer import echo
 
-from contml._support.errors import InputError
-from contml.cli.options import Config, Data, ImageColumn, Json, Labels, Overrides, load_experiment
+from contml.cli.options import (
+    Config,
+    Data,
+    ImageColumn,
+    Json,
+    Labels,
+    Overrides,
+    Pattern,
+    Preset,
+    check_run_name,
+    own_data,
+    split_config,
+)
 from contml.cli.printing import print_table
 
 EXAMPLE = """Example: contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --try optimizer.lr=1e-4..1e-2
@@ -52,6 +63,8 @@ def sweep(
     data: Data = None,
     label: Labels = None,
     image: ImageColumn = None,
+    pattern: Pattern = None,
+    preset: Preset = None,
     runs: Annotated[Path, typer.Option(help="The folder in which the sweep's folder is created.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
@@ -59,18 +72,15 @@ def sweep(
 
     Ctrl-C stops it; the same command goes on, also with more --trials.
     """
-    if data is not None and config is not None and "=" in config:  # without a config the first argument is an override
-        overrides, config = [config, *(overrides or [])], None
-    if data is None and (config is None or label or image is not None):
-        load_experiment(config, overrides, data, label, image)  # refuses them
-    if "/" in name or name.startswith("."):
-        raise InputError("--name", repr(name), "must be a word")
+    own = own_data(data, label, image, pattern, preset)
+    config, overrides = split_config(config, overrides, own)
+    check_run_name(name)
     from contml.sweep import sweep as run_sweep
 
     try:
         found = run_sweep(
             config,
-            overrides or [],
+            overrides,
             tries,
             trials=trials,
             sampler=sampler,
@@ -79,9 +89,7 @@ def sweep(
             processes=processes,
             runs=runs,
             name=name,
-            data=data,
-            labels=label or [],
-            image=image,
+            own=own,
             on_line=lambda line: echo(line, err=True),
         )
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ from contml.compare.differences import ABSENT, CONFIG, differing, distinct, iden
 from contml.compare.runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
 from contml.evaluation.metrics import metric_of
 from contml.evaluation.results import FORMS, Score, measurable, measured, split_form, usual
-from contml.report.table import value_text
+from contml.evaluation.table import value_text
 
 
 @dataclass(frozen=True)

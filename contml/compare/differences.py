@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from contml._support.text import MISSING
-from contml.report.table import value_text
+from contml.evaluation.table import value_text
 
 #: A config as flat keys: `{"loss.name": "triplet_margin", "loss.margin": 0.1}`; its name is under `CONFIG`.
 Values: TypeAlias = "Mapping[str, Any]"
@@ -18,7 +18,7 @@ ABSENT = MISSING
 #: Keys that do not change the trained model, and the seed, over which metrics are averaged.
 _IRRELEVANT = {
     *(CONFIG, "seed", "images.cache", "images.workers", "labels.cache", "sampler.cache"),
-    "training.checkpoint_minutes",
+    *("training.checkpoint_minutes", "training.tracker"),
 }
 #: Tables with more columns than these begin with the names of the configs.
 _FEW_COLUMNS = 3

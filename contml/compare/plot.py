@@ -16,16 +16,20 @@ from typing import Any, TypeAlias
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from contml._support.errors import InputError
 from contml.compare.comparison import Comparison, Row, Table, has_numeric_axis, is_normalized
 from contml.compare.differences import ABSENT
 from contml.compare.table import NOT_MEASURED, title
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.metrics import METRICS_AT_K
+from contml.evaluation.metrics import metric_of, title_of
 from contml.evaluation.results import Evaluation, Score, headline, measured
+from contml.evaluation.table import value_text
 from contml.report.plots import (
     BLUE,
     DPI,
@@ -43,7 +47,6 @@ from contml.report.plots import (
     plain,
     series,
 )
-from contml.report.table import value_text
 
 # Okabe and Ito's colours without those of random and oracle, and without yellow, which is pale on white.
 _COLORS = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", INK)
@@ -78,8 +81,25 @@ def curves_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
 _Panel: TypeAlias = Callable[[Axes, Mapping[str, dict[str, Any]]], None]
 
 
+def legend_of(figure: Figure) -> list[tuple[str, str, str]]:
+    """The lines of the legend of a plot, for a page: colour, the name of a dash in CSS, text."""
+    shown = [each for legend in figure.legends for each in legend.legend_handles]
+    lines = [each for each in shown if isinstance(each, Line2D)]
+    names = {"-": "solid", ":": "dotted"}
+    looks = [(to_hex(line.get_color()), names.get(str(line.get_linestyle()), "dashed")) for line in lines]
+    return [(*look, str(line.get_label()).replace(r"\$", "$")) for look, line in zip(looks, lines, strict=True)]
+
+
 def _headline(table: Table) -> str:
     return headline(table.rows[0].runs[0].evaluation)
+
+
+def _is_metric(name: str) -> bool:
+    try:
+        metric_of(name)
+    except InputError:
+        return False
+    return True
 
 
 @matplotlib.rc_context(STYLE)
@@ -118,14 +138,13 @@ def _over_epochs(table: Table) -> list[_Panel]:
         for of_row in table.rows
         for run in of_row.runs
         for row in run.during
-        if str(row.get("metric")).partition("@")[0] in METRICS_AT_K
+        if _is_metric(str(row.get("metric")))
     )
 
     def panel(split: str, metric: str) -> _Panel:
         def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
-            name, _, k = metric.partition("@")
             about = f"{table.title.partition(',')[0]}, {SPLIT_TITLES[split]} split"
-            _set_titles(axes, about, f"{METRICS_AT_K[name].title}@{k}", METRICS_AT_K[name].better)
+            _set_titles(axes, about, title_of(metric), metric_of(metric).better)
             axes.set_xlabel("epoch")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             for row in table.rows:
@@ -147,7 +166,8 @@ def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
     )
     if not names:
         base, slash, form = _headline(table).partition("/")
-        names = {(base.partition("@")[0], slash + form): None}
+        name, _, k = base.partition("@")
+        names = {(name, slash + form): None} if k else {}
 
     def panel(name: str, form: str) -> _Panel:
         def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:

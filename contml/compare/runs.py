@@ -13,7 +13,7 @@ from contml.compare.differences import CONFIG, Values, differing, identity, shor
 from contml.config import Section, flat, read, validate
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import Evaluated, Evaluation
-from contml.report.table import unit_words, value_text
+from contml.evaluation.table import unit_words, value_text
 from contml.runs import Run, find_runs, open_run
 
 #: Two test sets are the same where the metrics of a random ranking and of the oracle agree up to rounding.

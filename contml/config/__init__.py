@@ -19,7 +19,7 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
-from contml._support.errors import InputError, did_you_mean
+from contml._support.errors import InputError, closest, did_you_mean
 from contml._support.imports import import_by_name
 from contml.config.document import (
     COMMAND_LINE,
@@ -84,15 +84,23 @@ class Part:
         with self.errors():
             return self.constructor(**self.options, **{name: data[name] for name in data_names if name in data})
 
+    def _with_section(self, hint: str) -> str:
+        """A hint such as "set missing=drop" as it is typed on the command line: "set task.missing=drop"."""
+        if not self.options:
+            return hint
+        names = "|".join(map(re.escape, self.options))
+        begins = r"(?<=\bset )|(?<=\bcheck )|(?<![\w.,{-])(?<!kind )(?<!label )(?=\w+=)"  # not in NAME=KIND of a label
+        return re.sub(rf"(?:{begins})(?=(?:{names})\b)", f"{self.section}.", hint)
+
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Add file and line to errors of this part, and its section to the name of an option."""
+        """Add file and line to errors of this part, and its section to the names of its options."""
         try:
             yield
         except InputError as error:
             subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
             origin = self.origins.get(error.subject, self.origin)
-            named = InputError(subject, error.got, error.allowed, error.hint, error.origin)
+            named = InputError(subject, error.got, error.allowed, self._with_section(error.hint), error.origin)
             raise (named.at(origin) if origin else named) from error
 
 
@@ -111,7 +119,7 @@ def validate(document: Document, schema: Mapping[str, Section | Option]) -> Conf
     for key in [*document.values, *(key for key in schema if key not in document.values)]:
         entry = schema.get(key)
         if entry is None:
-            raise _unknown(document, (key,), schema)
+            raise _unknown_key(document, key, schema)
         if isinstance(entry, Section):
             part = _part(document, key, entry)
             if part is not None:
@@ -196,6 +204,31 @@ def _name_key(document: Document, key: str) -> Key:
 
 def _one_of(names: Collection[str]) -> str:
     return f"must be one of {', '.join(names)}" if names else "takes no options"
+
+
+def _options_of_sections(document: Document, schema: Mapping[str, Section | Option]) -> list[tuple[str, str]]:
+    """The options of the parts that a config has: (section, option)."""
+    found = []
+    for key, section in schema.items():
+        if not isinstance(section, Section):
+            continue
+        constructor: Constructor | None = section.parts if not isinstance(section.parts, Mapping) else None
+        if isinstance(section.parts, Mapping):
+            given = document.values.get(key)
+            name = given.get("name", section.default) if isinstance(given, dict) else given or section.default
+            constructor = section.parts.get(name) if isinstance(name, str) else None
+        if constructor is not None:
+            found += [(key, known.name) for known in options(constructor)]
+    return found
+
+
+def _unknown_key(document: Document, key: str, schema: Mapping[str, Section | Option]) -> InputError:
+    """An unknown key at the top level, which may be an option without its section: `epochs` for `training.epochs`."""
+    known = _options_of_sections(document, schema)
+    if closest(key, schema) is None and (near := closest(key, {option for _, option in known})):
+        meant = " or ".join(f"{section}.{option}" for section, option in known if option == near)
+        return document.error((key,), "unknown key", hint=f"did you mean '{meant}'?")
+    return _unknown(document, (key,), schema)
 
 
 def _unknown(document: Document, key: Key, names: Collection[str], name: str = "") -> InputError:

@@ -1,7 +1,7 @@
-"""Files of features: one vector per item, written by `contml features`, read in place of images.
+"""Files of features: one vector or map per item, written by `contml features`, read in place of images.
 
-`.npz` holds `names` `[N]`, `features` `[N, F]` and `split` `[N]`; Parquet has columns of these names. `.npy` holds only
-the vectors: first the training items, then the test items.
+`.npz` holds `names` `[N]`, `features` `[N, F]` (maps: `[N, P, F]`, at P places) and `split` `[N]`; Parquet has columns
+of these names. `.npy` holds only the vectors: first the training items, then the test items.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Features(NamedTuple):
     """Vectors and their names."""
 
     names: list[str] | None  # [N]; None: the vectors are in the order of the items, training before test
-    values: Floats  # [N,F]
+    values: Floats  # [N,F] or [N,P,F]
 
 
 def check_format(path: Path) -> None:
@@ -51,20 +51,30 @@ def check_format(path: Path) -> None:
         raise InputError(str(path), "Parquet needs pyarrow", hint='pip install "contml[table]"')
 
 
-def write_features(path: Path, names: Sequence[str], splits: Sequence[str], values: Floats) -> None:
-    """Writes vectors `[N, F]` with the name and the split of each."""
+def write_features(path: Path, names: Sequence[str], splits: Sequence[str] | None, values: Floats) -> None:
+    """Writes vectors `[N, F]` or maps `[N, P, F]` with the name of each, and the split if `splits` are given.
+
+    Raises:
+        InputError: the format of the suffix cannot hold them.
+    """
     check_format(path)
+    if values.ndim == 3 and path.suffix == ".parquet":
+        raise InputError(str(path), "Parquet for maps", "must end in .npz or .npy")
     with atomic(path) as temporary:
         if path.suffix == ".parquet":
             import pyarrow
             from pyarrow import parquet
 
-            table = pyarrow.table({"name": list(names), "split": list(splits), "features": list(values)})
+            columns = {"name": list(names), **({} if splits is None else {"split": list(splits)})}
+            table = pyarrow.table({**columns, "features": list(values)})
             parquet.write_table(table, temporary)
         elif path.suffix == ".npy":
             np.save(temporary, values)
         else:
-            np.savez(temporary, names=np.array(names), split=np.array(splits), features=values)
+            texts: dict[str, Any] = {"names": np.array(names)}
+            if splits is not None:
+                texts["split"] = np.array(splits)
+            np.savez(temporary, features=values, **texts)
 
 
 def read_features(path: Path) -> Features:
@@ -83,11 +93,12 @@ def read_features(path: Path) -> Features:
         raise InputError(file, "no such file", hint="'contml features' writes one") from None
     except (LookupError, ValueError, ArithmeticError, OSError, EOFError, MemoryError, *_DAMAGED) as error:
         raise InputError(file, f"not a file of features ({one_line(error)})") from None
-    if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise InputError(file, f"features of {values.dtype} {list(values.shape)}", "must be numbers [items, features]")
+    if values.ndim not in (2, 3) or values.dtype.kind not in "fiu" or not values.size:
+        allowed = "must be numbers [items, features] or [items, places, features]"
+        raise InputError(file, f"features of {values.dtype} {list(values.shape)}", allowed)
     if names is not None and len(names) != len(values):
         raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
-    values = values.astype(np.float32)
+    values = values.astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         row = int(np.argwhere(~np.isfinite(values))[0, 0])
         raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")

@@ -7,12 +7,13 @@ without decoding them.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -26,8 +27,32 @@ ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[Any]]"
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
 
+#: Endings of image names, in lower case.
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 #: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
 _MAX_RELATIVE_SIDE = 20
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Returns the images in a folder and in the folders inside it, sorted; hidden files and folders are omitted.
+
+    Raises:
+        InputError: there are none.
+    """
+    found = []
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not is_skipped(Path(place), name)]
+        found += [Path(place, name) for name in files if name.lower().endswith(IMAGE_SUFFIXES) and name[0] != "."]
+    if not found:
+        raise InputError(str(folder), "a folder without images", f"must hold some ({', '.join(IMAGE_SUFFIXES)})")
+    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def is_skipped(place: Path, name: str) -> bool:
+    """Returns whether a folder in `place` is hidden, `__MACOSX`, or a link to a folder that contains it."""
+    if name.startswith(".") or name == "__MACOSX":
+        return True
+    return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())
 
 
 class Stamp(NamedTuple):
@@ -56,16 +81,17 @@ class ImageSource(Protocol):
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Image.Image]:
-    """Opens an image file. Every error of opening or decoding it is raised as an OSError.
+def opened(file: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
+    """Opens an image file, by path or in memory, of any format or of one of `formats`.
 
+    Every error of opening or decoding it is raised as an OSError.
     So is an image of more than 89 million pixels, Pillow's limit (`PIL.Image.MAX_IMAGE_PIXELS`).
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about unusual metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as picture:
+            with Image.open(file, formats=formats) as picture:
                 yield picture
     except FileNotFoundError:
         raise FileNotFoundError("no such file") from None
@@ -108,7 +134,7 @@ class Vector:
     """Features of an image in place of its pixels: a head on features trains in seconds (`model.backbone=features`).
 
     Args:
-        values: float32 `[F]`.
+        values: float32 `[F]`; of feature maps, `[P, F]` at P places.
         picture: the source of the image itself, for galleries.
     """
 

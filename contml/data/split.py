@@ -20,8 +20,30 @@ from contml.labels.base import LabelSpace
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
 Renderer: TypeAlias = Callable[[Image.Image, int, int], Image.Image]
-#: `explainer((query, row), (picture, picture), size)` draws why two rows are near or far, `size` pixels wide.
-Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image], int], Image.Image]
+#: `facts(row, caption)` returns what a caption states about a row: kind, text, and whether it is true.
+Facts: TypeAlias = Callable[[int, str], list[tuple[str, str, bool]]]
+#: `describer(row)` returns the label of a row in words, one line or several.
+Describer: TypeAlias = Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why two rows are near or far.
+
+    Args:
+        pictures: a title and a picture each, to be shown beside or below each other.
+        header: the titles of the columns of a table: the parts of the label distance.
+        rows: its rows.
+    """
+
+    pictures: Sequence[tuple[str, Image.Image]]
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+#: `explainer((query, row), (picture, picture), size)` explains why two rows are near or far, in pictures of at most
+#: `size` pixels.
+Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image], int], Explanation]
 
 #: The names of splits in messages.
 SPLIT_TITLES = {"train": "training", "val": "validation", "test": "test"}
@@ -46,7 +68,12 @@ class Split:
             the content of the label space.
         excluded: number of items left out, by reason.
         renderer: draws the label of a row on its picture; None: the picture alone.
-        explainer: draws why two rows are near or far; None if the task has no explanation.
+        describer: the label of a row in words, which a page writes below the picture of the row; None: it has no words.
+            Without a legend, the page shows the picture without what the renderer draws on it.
+        legend: what the colours of the renderer mean: "#rrggbb" and a name each.
+        explainer: explains why two rows are near or far; None: the label space alone says it.
+        captions: the captions of each item, which a captioner learns and is compared with; None: the data have none.
+        facts: finds the facts that a caption states about a row; None: what is true is not known.
     """
 
     images: Sequence[ImageSource]
@@ -59,7 +86,11 @@ class Split:
     label_texts: Sequence[str] | None = None
     excluded: Mapping[str, int] = field(default_factory=dict)
     renderer: Renderer | None = None
+    describer: Describer | None = None
+    legend: Sequence[tuple[str, str]] = ()
     explainer: Explainer | None = None
+    captions: Sequence[Sequence[str]] | None = None
+    facts: Facts | None = None
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.names) == len(self.labels):
@@ -68,19 +99,19 @@ class Split:
         if (self.queries is None) != (self.gallery is None):
             got = "a gallery without queries" if self.queries is None else "queries without a gallery"
             raise InputError("split", got, hint="give both, or neither: then every item is a query")
-        lengths = {len(source.values) if isinstance(source, Vector) else 0 for source in self.images}
-        if len(lengths) > 1:
-            got = f"lengths of features {sorted(lengths)}, where 0 is an image"
-            raise InputError("split", got, "must be images, or feature vectors of one length")
+        shapes = {source.values.shape if isinstance(source, Vector) else () for source in self.images}
+        if len(shapes) > 1:
+            got = f"features of shapes {sorted(map(list, shapes))}, where [] is an image"
+            raise InputError("split", got, "must be images, or features of one shape")
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def feature_dim(self) -> int | None:
-        """The length of the feature vectors; None if the items are images."""
+        """The length of the feature vectors, or of those of the feature maps; None if the items are images."""
         first = self.images[0] if self.images else None
-        return len(first.values) if isinstance(first, Vector) else None
+        return first.values.shape[-1] if isinstance(first, Vector) else None
 
     def image(self, row: int) -> ImageItem:
         """Returns the image of a row: a file to decode, a picture, pixels, or features."""
@@ -129,7 +160,10 @@ class Split:
             groups=None if self.groups is None else self.groups[index],
             label_texts=None if self.label_texts is None else [self.label_texts[row] for row in kept],
             renderer=None if self.renderer is None else _SubsetRenderer(self.renderer, kept),
+            describer=None if self.describer is None else _SubsetDescriber(self.describer, kept),
             explainer=None if self.explainer is None else _SubsetExplainer(self.explainer, kept),
+            captions=None if self.captions is None else [self.captions[row] for row in kept],
+            facts=None if self.facts is None else _SubsetFacts(self.facts, kept),
         )
 
     def draw(self, row: int, size: int) -> Image.Image:
@@ -139,8 +173,8 @@ class Split:
             return picture.resize((size, size), Image.Resampling.BICUBIC)
         return self.renderer(picture, row, size)
 
-    def explain(self, query: int, row: int, size: int) -> Image.Image | None:
-        """Draws why two rows are near or far, `size` pixels wide; returns None without an explainer."""
+    def explain(self, query: int, row: int, size: int) -> Explanation | None:
+        """Explains why two rows are near or far, in pictures of at most `size` pixels; None without an explainer."""
         if self.explainer is None:
             return None
         return self.explainer((query, row), (self.picture(query), self.picture(row)), size)
@@ -158,14 +192,36 @@ class _SubsetRenderer:
 
 
 @dataclass(frozen=True)
+class _SubsetDescriber:
+    """The describer of some rows of a split."""
+
+    describer: Describer
+    rows: Sequence[int]
+
+    def __call__(self, row: int) -> str:
+        return self.describer(self.rows[row])
+
+
+@dataclass(frozen=True)
 class _SubsetExplainer:
     """The explainer of some rows of a split."""
 
     explainer: Explainer
     rows: Sequence[int]
 
-    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
         return self.explainer((self.rows[pair[0]], self.rows[pair[1]]), pictures, size)
+
+
+@dataclass(frozen=True)
+class _SubsetFacts:
+    """The facts of some rows of a split."""
+
+    facts: Facts
+    rows: Sequence[int]
+
+    def __call__(self, row: int, caption: str) -> list[tuple[str, str, bool]]:
+        return self.facts(self.rows[row], caption)
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,15 @@ def pose_distance(
 
 
 def haversine(x: Tensor, y: Tensor) -> Tensor:
-    """Great-circle distances in km `[N, M]`, in float32, of places x `[N, 2]` and y `[M, 2]`.
+    """Great-circle distances in km `[N, M]`, in float32, of places x `[N, 2]` and y `[M, 2]`, computed in float64.
 
-    Places are latitude and longitude in degrees. Computed in float64:
+    Places are latitude and longitude in degrees.
+    """
+    return great_circle(x, y).float()
+
+
+def great_circle(x: Tensor, y: Tensor) -> Tensor:
+    """Great-circle distances in km `[N, M]`, in float64, of places x `[N, 2]` and y `[M, 2]` in degrees.
 
         a = sin^2(dphi / 2) + cos(phi_1) cos(phi_2) sin^2(dlambda / 2),    d = 2 R atan2(sqrt(a), sqrt(1 - a))
 
@@ -78,7 +84,13 @@ def haversine(x: Tensor, y: Tensor) -> Tensor:
     half = torch.deg2rad(phi[:, None] - phi_y) / 2
     a = half.sin().square_() + cosines * east
     rest = half.cos().square_() * west + (torch.deg2rad(phi[:, None] + phi_y) / 2).sin().square_() * east
-    return (2 * _RADIUS * torch.atan2(a.sqrt_(), rest.sqrt_())).float()
+    return 2 * _RADIUS * torch.atan2(a.sqrt_(), rest.sqrt_())
+
+
+def heading_difference(x: Tensor, y: Tensor) -> Tensor:
+    """Angles `[N, M]` in float64, 0 to 180 degrees, between headings x `[N]` and y `[M]` in degrees."""
+    turn = (x.double()[:, None] - y.double()).abs() % 360
+    return torch.minimum(turn, 360 - turn)
 
 
 def jaccard_distance(x: Tensor, y: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -15,32 +17,57 @@ from contml.data.split import Split
 BATCH = 128
 
 
-@torch.no_grad()
 def embed(
-    model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+    model: nn.Module,
+    split: Split,
+    images: Images,
+    rows: Rows = None,
+    *,
+    device: torch.device | str = "cpu",
+    function: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns embeddings `[N, d]` of a split in float32 on the CPU, 0 where unreadable, and the unreadable rows `[M]`.
 
     Images are centre crops. The model is in evaluation mode during the call. With `rows`, only these are embedded: the
-    others stay 0 and count as read.
+    others stay 0 and count as read. `function` maps a batch of images to other outputs of the model `[B, ...]`, such as
+    captions.
 
     Raises:
         InputError: no image could be read, or one could not and broken images are errors.
     """
     wanted = as_rows(rows, len(split))
+    kept, found = embed_rows(model, split, images, wanted, device=device, function=function)
+    if not len(kept):
+        raise InputError("images", "none could be read", hint="check the image files")
+    embeddings = torch.zeros(len(split), *found.shape[1:], dtype=found.dtype)
+    embeddings[kept] = found
+    return embeddings, wanted[~torch.isin(wanted, kept)]
+
+
+def embed_rows(
+    model: nn.Module,
+    split: Split,
+    images: Images,
+    rows: Rows,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int = BATCH,
+    function: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The rows `[n]` that could be read, in the order of `rows`, and their embeddings `[n, d]`; `[0, 0]` if none.
+
+    `function` as in `embed`.
+    """
+    found = [(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0))]
     training = model.training
     model.eval()
     try:
-        found, kept = [], []
-        for batch in images.test_batches(split, wanted, BATCH):
-            if len(batch.rows):
-                found.append(model(batch.images.to(device)).float().cpu())
-                kept.append(batch.rows)
+        with torch.no_grad():
+            for batch in images.test_batches(split, rows, batch_size):
+                if len(batch.rows):
+                    outputs = (function or model)(batch.images.to(device))
+                    found.append((batch.rows, (outputs.float() if outputs.is_floating_point() else outputs).cpu()))
     finally:
         model.train(training)
-    if not found:
-        raise InputError("images", "none could be read", hint="check the image files")
-    read = torch.cat(kept)
-    embeddings = torch.zeros(len(split), found[0].shape[1])
-    embeddings[read] = torch.cat(found)
-    return embeddings, wanted[~torch.isin(wanted, read)]
+    kept, embeddings = (torch.cat(parts) for parts in zip(*(found[1:] or found), strict=True))
+    return kept, embeddings

@@ -33,6 +33,9 @@ METRICS_AT_K = {
     "recall": Metric("Recall"),
     "label_distance": Metric("mean label distance", "lower", high=math.inf),
     "ndcg": Metric("nDCG"),
+    "recall_area": Metric("recall area"),
+    "knn_error": Metric("k-NN regression error", "lower", high=math.inf),
+    "bleu": Metric("BLEU"),
 }
 #: Metrics without a K.
 METRICS = {
@@ -40,7 +43,14 @@ METRICS = {
     "r_precision": Metric("R-precision"),
     "nmi": Metric("NMI"),
     "f1": Metric("F1"),
+    "label_distance_area": Metric("area under the label distance", "lower", high=math.inf),
+    "hap": Metric("H-AP"),
+    "kendall": Metric("Kendall's tau", low=-1.0),
     "spearman": Metric("Spearman", low=-1.0),
+    "cider_d": Metric("CIDEr-D", high=10.0),
+    "cider": Metric("CIDEr"),
+    "rouge_l": Metric("ROUGE-L"),
+    "facts": Metric("facts that are right"),
 }
 
 
@@ -63,11 +73,23 @@ def metric_of(name: str) -> Metric:
     raise InputError(name, "unknown metric", hint=f"did you mean '{near}@{k}'?" if near else similar)
 
 
+def title_of(name: str) -> str:
+    """Returns the title of a metric by its name: "Recall@1", "BLEU-4", "CIDEr-D".
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    k = name.partition("@")[2]
+    title = metric_of(name).title
+    return title if not k else f"{title}-{k}" if title == "BLEU" else f"{title}@{k}"
+
+
 class Published:
     """Metrics that a paper reports for this setup; 'contml compare' shows ours beside them.
 
     Every other key is the name of a metric; its value is a fraction: 'recall@1: 0.697'. The names: recall@K, ndcg@K,
-    label_distance@K (in the unit of the task), map_at_r, r_precision, nmi, f1, spearman.
+    label_distance@K (in the unit of the task), recall_area@K, knn_error@K, map_at_r, r_precision, nmi, f1,
+    label_distance_area, hap, kendall, spearman; of captions bleu@1 to bleu@4, rouge_l, cider, cider_d.
 
     Args:
         source: where the values are published: paper, table, and anything special about them.

@@ -15,10 +15,14 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
 from contml._support.text import number
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.metrics import METRICS, METRICS_AT_K
+from contml.evaluation.metrics import METRICS, METRICS_AT_K, title_of
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
+#: The K of BLEU: the longest n-grams that it counts.
+BLEU_K = (1, 2, 3, 4)
+#: The K at which tables show other metrics.
+TABLE_K = (1, 5, 10, 20, 50, 100)
 #: Largest evaluation.json in bytes.
 _LIMIT = 1 << 24
 #: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
@@ -65,7 +69,7 @@ class Curve:
     def at(self, k: int) -> Score:
         """The metric at K = k."""
         values = self.model[k - 1], self.random[k - 1], self.oracle[k - 1]
-        return Score(f"{self.title}@{k}", self.better, *values)
+        return Score(f"{self.title}{'-' if self.title == 'BLEU' else '@'}{k}", self.better, *values)
 
 
 def curve_of(name: str, model: Tensor, random: Tensor, oracle: Tensor) -> Curve:
@@ -80,14 +84,36 @@ def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Sco
 
 
 @dataclass(frozen=True)
+class RecallWithin:
+    """Share of the queries with an item within a label distance among the K nearest, as a curve over this threshold.
+
+    The thresholds are `quantiles` of the label distances of queries and gallery. The recalls are those of the model, of
+    a random ranking (expectation) and of the oracle.
+    """
+
+    k: int
+    quantiles: list[float]
+    thresholds: list[float]
+    model: list[float]
+    random: list[float]
+    oracle: list[float]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The metrics of one evaluation.
 
-    `curves`: by metric name ("label_distance", "ndcg", for classes also "recall"); entry K - 1 of a curve is the
-    value at K. `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"). `recall_at`
-    are the K at which tables show Recall@K. `skipped` is the number of images that could not be read.
-    `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of them,
-    or a uniform sample of a million.
+    `curves`: by metric name ("label_distance", "ndcg", for classes also "recall", for graded labels "recall_area" and,
+    where labels are numbers or vectors, "knn_error", for captions "bleu"); entry K - 1 of a curve is the value at K.
+    `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"; for graded labels
+    "label_distance_area", "hap", "kendall"; for captions "cider_d", "cider", "rouge_l"). `sorted_queries` is the number
+    of queries of "hap" and "kendall", which sort the whole gallery: all, or a sample that is always the same.
+    `recall_within` is recall at the main K as a curve over a label distance, for graded labels. `recall_at` are the K
+    at which tables show Recall@K. `skipped` is the number of images that could not be read. `spearman` is the rank
+    correlation of embedding distance and label distance over query-gallery pairs: all of them, or a uniform sample of a
+    million; NaN for captions.
+    For captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is
+    a person: a reference, compared with the other references of its image.
     """
 
     unit: str
@@ -98,17 +124,39 @@ class Evaluation:
     skipped: int = 0
     scores: dict[str, Score] = field(default_factory=dict)
     recall_at: list[int] = field(default_factory=lambda: list(RECALL_AT))
+    sorted_queries: int = 0
+    recall_within: RecallWithin | None = None
 
     @property
-    def headline(self) -> tuple[str, int]:
-        """The main metric, as the name of a curve and K: Recall@1, or label distance@10.
+    def headline(self) -> str:
+        """The name of the main metric: "cider_d" of captions, "recall@1" of classes, else "label_distance@10".
 
         K is a tenth of a gallery of less than 100 items: its ten nearest items would be much or all of it.
         """
+        if "cider_d" in self.scores:
+            return "cider_d"
         if "recall" in self.curves:
-            return "recall", 1
+            return "recall@1"
         curve = self.curves.get("label_distance")
-        return "label_distance", headline_k(len(curve.model)) if curve else headline_k(100)
+        return f"label_distance@{headline_k(len(curve.model)) if curve else headline_k(100)}"
+
+    @property
+    def main(self) -> Score:
+        """The main metric."""
+        found = measured(self, self.headline)
+        assert found is not None  # of an evaluation that was computed
+        return found
+
+    def shown_k(self, name: str) -> list[int]:
+        """The K at which tables show a curve, as far as it reaches."""
+        chosen = {"recall": self.recall_at, "bleu": BLEU_K}.get(name, TABLE_K)
+        return [k for k in chosen if k <= len(self.curves[name].model)]
+
+    def numbers(self) -> dict[str, float]:
+        """The metrics of the model by name, at the K that tables show: what a training logs."""
+        found = {f"{each}@{k}": curve.model[k - 1] for each, curve in self.curves.items() for k in self.shown_k(each)}
+        scores = {each: score.model for each, score in self.scores.items()}
+        return {"spearman": self.spearman, **found, **scores, self.headline: self.main.model}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
@@ -120,7 +168,10 @@ class Evaluation:
         curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
         spearman = float("nan") if values["spearman"] is None else values["spearman"]
         scores = {name: Score(**score) for name, score in values["scores"].items()}
-        return cls(**{**values, "curves": curves, "spearman": spearman, "scores": scores})
+        within = values.get("recall_within")
+        recall_within = None if within is None else RecallWithin(**within)
+        rest = {"curves": curves, "spearman": spearman, "scores": scores, "recall_within": recall_within}
+        return cls(**{**values, **rest})
 
 
 @dataclass(frozen=True)
@@ -204,8 +255,7 @@ class Evaluated:
             return words
         size = number(chosen.interval)
         difference = f"{abs(chosen.difference):,.{len(size.partition('.')[2])}f}"
-        name, _, k = chosen.metric.partition("@")
-        return f"{words}: {METRICS_AT_K[name].title}@{k} differs by {difference} ± {size}"
+        return f"{words}: {title_of(chosen.metric)} differs by {difference} ± {size}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
@@ -249,7 +299,7 @@ class Evaluated:
             raise ValueError(f"a value is missing or of another type: {error}") from None
         TypeAdapter(cls).validate_json(json.dumps(asdict(found)), strict=True)
         evaluation = found.evaluation
-        names = {*evaluation.curves, *([selected.metric.partition("@")[0]] if selected else [])}
+        names = {*evaluation.curves, *([selected.metric.partition("@")[0]] if selected else [])} - METRICS.keys()
         if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
             raise ValueError("an unknown metric")
         if len({len(v) for c in evaluation.curves.values() for v in (c.model, c.random, c.oracle)}) > 1:
@@ -266,7 +316,9 @@ class Ranking:
     queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
     retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
     embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query: Recall@1, or
-    label distance@10, ties as expectations. Their mean is the main metric of the evaluation.
+    label distance@10, ties as expectations. Their mean is the main metric of the evaluation. `random_values` and
+    `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the oracle. `label_distance_at_k`
+    `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that of `headline_k`.
     """
 
     queries: Tensor
@@ -277,6 +329,9 @@ class Ranking:
     pairs: Tensor
     embeddings: Tensor
     values: Tensor
+    random_values: Tensor
+    oracle_values: Tensor
+    label_distance_at_k: Tensor
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -288,7 +343,7 @@ def measured(evaluation: Evaluation, metric: str) -> Score | None:
     base, _, form = metric.partition("/")
     name, _, k = base.partition("@")
     score = evaluation.scores.get(base)
-    if base == "spearman":
+    if base == "spearman" and "cider_d" not in evaluation.scores:
         score = score_of(base, evaluation.spearman, 0.0)
     elif name in evaluation.curves and k.isdecimal() and 1 <= int(k) <= len(evaluation.curves[name].model):
         score = evaluation.curves[name].at(int(k))
@@ -303,7 +358,8 @@ def measured(evaluation: Evaluation, metric: str) -> Score | None:
 def measurable(evaluation: Evaluation) -> list[str]:
     """The names of all metrics of an evaluation: "recall@1 to 100", "map_at_r", ..."""
     curves = [f"{name}@1 to {len(curve.model)}" for name, curve in evaluation.curves.items() if curve.model]
-    return [*curves, *evaluation.scores, "spearman"]
+    names = [*curves, *evaluation.scores, "spearman"]
+    return names if measured(evaluation, "spearman") else names[:-1]
 
 
 def split_form(metric: str) -> str:
@@ -320,16 +376,21 @@ def split_form(metric: str) -> str:
 
 
 def usual(evaluation: Evaluation) -> list[str]:
-    """The metrics that papers report: Recall at four K and all without a K for classes, else label distance, nDCG."""
-    if "recall" in evaluation.curves:
+    """The metrics that papers report: Recall at four K and all without a K for classes, else label distance, nDCG.
+
+    For captions: BLEU-1, BLEU-4, and all without a K.
+    """
+    if "cider_d" in evaluation.scores:
+        names = ["bleu@1", "bleu@4", *evaluation.scores]
+    elif "recall" in evaluation.curves:
         names = [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
     else:
-        k = evaluation.headline[1]
-        names = [f"label_distance@{k}", f"label_distance@{k}/random", f"ndcg@{k}", *evaluation.scores, "spearman"]
+        main = evaluation.headline
+        names = [main, f"{main}/random", f"ndcg@{main.partition('@')[2]}", "spearman"]
     return [name for name in names if measured(evaluation, name) is not None]
 
 
 def headline(evaluation: Evaluation) -> str:
     """The name of the main metric, as a plot shows it."""
-    name, k = evaluation.headline
-    return f"{name}@{k}" if name == "recall" else f"{name}@{k}/random"
+    main = evaluation.headline
+    return f"{main}/random" if main.startswith("label_distance") else main

@@ -7,6 +7,7 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
+from contml.evaluation.graded import Found, GradedMetrics
 from contml.evaluation.inputs import (
     Numbers,
     as_class_ids,
@@ -29,7 +31,7 @@ from contml.evaluation.inputs import (
 )
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
-from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k
+from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k, score_of
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace
 
@@ -108,8 +110,10 @@ def evaluate(
     pairs = _sample_pairs(data)
     curves: dict[str, Curve] = {}
     scores: dict[str, Score] = {}
+    graded = None
     if classes is None:
-        found = _rank_graded(data, labels, q, g, k, pairs)
+        graded = GradedMetrics(data, labels, q, g, k)
+        found = _rank_graded(data, labels, q, g, graded, pairs)
     else:
         ranked = ClassRetrieval(data, classes[q], classes[g], k)
         found = _rank_classes(ranked, pairs)
@@ -120,14 +124,34 @@ def evaluate(
             scores |= cluster_scores(x[members].to(data.device), classes[members])
 
     curves |= _graded_curves(found)
+    if graded is not None:
+        curve = curves["label_distance"]
+        area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
+        curves |= graded.curves(len(q))
+        scores = {"label_distance_area": area, **graded.scores()}
     distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), found.pair_labels.double()
     correlation = spearman(distances, pair_labels)
-    evaluation = Evaluation(labels.unit, len(q), len(g), curves, correlation, len(unread), scores, recall_ks)
+    evaluation = Evaluation(
+        labels.unit,
+        len(q),
+        len(g),
+        curves,
+        correlation,
+        len(unread),
+        scores,
+        recall_ks,
+        sorted_queries=0 if graded is None else graded.sorted_queries,
+        recall_within=None if graded is None else graded.recall_within(len(q)),
+    )
     # Of the first place, Recall is the precision: 1 - label distance.
     expected = found.expected_distance
-    values = expected[:, : headline_k(expected.shape[1])].mean(1) if classes is None else 1 - expected[:, 0]
+    places = headline_k(expected.shape[1])
+    per_query = expected, found.random_distance[:, None].expand(-1, places), found.oracle_label_distances
+    at_k = [x[:, :places].double().mean(1) for x in per_query]
+    values, at_random, by_oracle = at_k if classes is None else [1 - x[:, 0].double() for x in per_query]
     rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
-    return evaluation, Ranking(q, *rankings, torch.stack((pair_labels, distances), 1), x, values)
+    scatter, both = torch.stack((pair_labels, distances), 1), torch.stack((at_k[0], at_k[2]), 1)
+    return evaluation, Ranking(q, *rankings, scatter, x, values, at_random, by_oracle, both)
 
 
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
@@ -176,8 +200,9 @@ def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rank
 
 
 def _rank_graded(
-    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, pairs: tuple[Tensor, Tensor]
+    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, graded: GradedMetrics, pairs: tuple[Tensor, Tensor]
 ) -> _Rankings:
+    k = graded.k
     places = min(k + 1, len(g))
     nearest = [data.nearest(part, places) for part in data.parts(places)]
     distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
@@ -188,11 +213,13 @@ def _rank_graded(
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
         found, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
-        for rows, tied in data.tied_beyond(part, found):
+        further = list(data.tied_beyond(part, found))
+        for rows, tied in further:
             sums = tied, d[rows] * tied, gains(d[rows]) * tied
             beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
         ties = Ties(found.values, beyond[0])
         retrieved = d.gather(1, found.positions)
+        graded.add(part, d, Found(*found, retrieved, further), baselines)
         expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels[low:high] = d[pairs[0][low:high] - part.start, pairs[1][low:high]]

@@ -1,10 +1,17 @@
+from contml.experiment.audit import audit_run as audit_run
 from contml.experiment.building import Experiment as Experiment
 from contml.experiment.checking import check as check
 from contml.experiment.features import extract_features as extract_features
-from contml.experiment.loading import load as load, load_run as load_run, load_table as load_table
+from contml.experiment.loading import (
+    PRESETS as PRESETS,
+    OwnData as OwnData,
+    load as load,
+    load_run as load_run,
+    load_table as load_table,
+)
 from contml.experiment.names import config_names as config_names, config_text as config_text, task_table as task_table
 from contml.experiment.parts import schema as schema
-from contml.experiment.query import query_picture as query_picture
+from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
 from contml.experiment.running import (
     evaluate_run as evaluate_run,
     read_evaluation as read_evaluation,

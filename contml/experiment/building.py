@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
+from contml._support.errors import InputError
 from contml.config import Config, Document, Part, data_arguments, import_user_code, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images
 from contml.data.carve import with_validation
 from contml.data.features import with_features
 from contml.data.identity import item_names
-from contml.data.split import Task
+from contml.data.split import Split, Task
+from contml.evaluation.evaluators import CaptionEvaluator, Evaluator, RetrievalEvaluator
 from contml.experiment.parts import schema
 from contml.labels.base import LabelSpace
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses
+from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
-from contml.runs import Run
+from contml.models.captioner import Captioner, DecoderFactory
+from contml.models.decoders import DECODERS, Decoder
+from contml.runs import PLACES, Run
 from contml.training import Trainer
+from contml.training.trackers import check_installed
+
+#: The words of each caption of each item.
+CaptionWords: TypeAlias = Sequence[Sequence[Sequence[str]]]
 
 
 @dataclass(frozen=True)
@@ -38,8 +50,15 @@ class Experiment:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The resolved config as plain values."""
-        return resolved(self.config)
+        """The resolved config as plain values, with absolute paths, so that a run can be resumed from anywhere."""
+        values = resolved(self.config)
+        for place in PLACES:
+            section, _, option = place.partition(".")
+            options = values.get(section)
+            given = options.get(option) if isinstance(options, dict) else None
+            if isinstance(options, dict) and isinstance(given, str) and Path(given).expanduser().exists():
+                options[option] = str(Path(given).expanduser().absolute())
+        return values
 
     @property
     def root(self) -> str:
@@ -58,7 +77,15 @@ class Experiment:
 
     def read_task(self) -> Task:
         """The data as the task reads them."""
-        task: Task = self.config.parts["task"].build() if self.task is None else self.task
+        if self.task is not None:
+            return self.task
+        part = self.config.parts["task"]
+        distance = part.options.get("distance")
+        for name in distance if isinstance(distance, dict) else [distance]:
+            if isinstance(name, str) and ":" in name:
+                # Checked here, before the task calls it.
+                import_user_code(self.document, ("task", "distance"), name, np.ndarray)
+        task: Task = part.build()
         return task
 
     def build_task(self) -> Task:
@@ -79,8 +106,29 @@ class Experiment:
             seed = task_part.options.get("seed", 0)
             return with_validation(task, item_names(task.train, self.root), share=share, fold=fold, seed=seed)
 
-    def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel:
-        """The model of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
+    @property
+    def is_captioning(self) -> bool:
+        """Whether a captioner is trained, and not an embedding."""
+        return "captioner" in self.config.parts
+
+    def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel | Captioner:
+        """The model of a task: an embedding, or a captioner; `weights` as in `build_network`."""
+        network = self.build_network(task, weights)
+        return self._captioner(network, caption_words(task.train), weights) if self.is_captioning else network
+
+    def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
+        part, decoder = self.config.parts["captioner"], self.config.parts["decoder"]
+        options = part.options if weights else {**part.options, "weights": "none"}
+        kind = decoder.constructor  # a user's own may be a function, whose decoder takes vectors
+        needs_maps = isinstance(kind, type) and issubclass(kind, Decoder) and kind.needs_maps
+        factory = DecoderFactory(needs_maps, decoder.build)
+        captioner: Captioner = replace(part, options=options).build(
+            network=network, decoder=factory, captions=itertools.chain.from_iterable(words)
+        )
+        return captioner
+
+    def build_network(self, task: Task, weights: bool = True) -> EmbeddingModel:
+        """The embedding of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
         part = self.config.parts["model"]
         backbone = str(part.options["backbone"])
         if ":" in backbone and not backbone.startswith("timm:"):
@@ -103,26 +151,36 @@ class Experiment:
     ) -> Trainer:
         """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
         parts, seed = self.config.parts, self.config.values["seed"]
-        model, images = self.build_model(task, weights), self.build_images()
+        network, images = self.build_network(task, weights), self.build_images()
         if task.train.feature_dim is None:
-            model.check_size(images.crop)
+            network.check_size(images.crop)
         train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
         root = train.labels.to(device)
         quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
         labels: LabelSpace = parts["binarize"].build(space=root, quiet=quiet_search) if "binarize" in parts else root
-        data = {"embedding_dim": model.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
+        data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:
             data["num_classes"] = int(labels.class_ids.max()) + 1
         else:
-            for part in (parts["loss"], parts["step"]):  # refused before num_classes is found missing
-                if data_arguments(part.constructor).get("num_classes"):
+            for part in (parts[name] for name in ("loss", "step") if name in parts):
+                if data_arguments(part.constructor).get("num_classes"):  # before num_classes is found missing
                     self._check_requirement(part, "classes", labels.kind)
-        loss = self._build_loss(data, model.parts if model.levels else [])
-        self._check_requirement(parts["loss"], loss.requires, labels.kind)
+        if "loss" in parts:
+            loss = self._build_loss(data, network.parts if network.levels else [])
+            self._check_requirement(parts["loss"], loss.requires, labels.kind)
+            data["loss"] = loss
         # Neighbours are searched by the graded labels, not by the binarized ones.
         sampler = parts["sampler"].build(**{**data, "labels": root if labels.class_ids is None else labels})
-        data |= {"loss": loss, "feature_dim": model.feature_dim, "steps_per_epoch": len(sampler)}
+        data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
+        model: EmbeddingModel | Captioner = network
+        evaluator: Evaluator = RetrievalEvaluator()
+        if self.is_captioning:
+            words = caption_words(train)
+            model = self._captioner(network, words, weights)
+            evaluator = CaptionEvaluator(model.vocabulary.decode)
+            data |= {"captions": words, "vocabulary": model.vocabulary, "length": model.length}
+        data["epochs"] = parts["training"].options["epochs"]
         step = parts["step"].build(**data)
         training = parts["training"].build()
         steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
@@ -145,8 +203,15 @@ class Experiment:
             run=run,
             labels=labels,
             config=self.values,
+            evaluator=evaluator,
             quiet=quiet,
         )
+
+    def check_tracker(self) -> None:
+        """Refuse a tracker whose package is not installed, before data are read."""
+        training = self.config.parts["training"]
+        with training.errors():
+            check_installed(training.options["tracker"])
 
     def _check_requirement(self, part: Part, requires: Requirement, kind: LabelKind) -> None:
         binarize = "'binarize: {name: threshold, threshold: ...}' or 'binarize: {name: nearest, k: ...}'"
@@ -167,7 +232,14 @@ class Experiment:
         loss: Loss = parts["loss"].build(**data)
         with parts["loss"].errors():
             check_loss(loss)
-        return parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
+        loss = parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
+        if "regularizer" not in parts:
+            return loss
+        regularizer: Loss = parts["regularizer"].build(**data)
+        with parts["regularizer"].errors():
+            check_loss(regularizer)
+        self._check_requirement(parts["regularizer"], regularizer.requires, data["labels"].kind)
+        return RegularizedLoss(loss, regularizer)
 
 
 def first_process() -> bool:
@@ -187,14 +259,54 @@ def experiment(document: Document, name: str) -> Experiment:
         raise document.error(("seed",), str(seed), f"must be 0 to {2**32 - 1}")
     if "published" in config.parts:
         config.parts["published"].build()
+    _check_captioning(config, document)
+    if "loss" in config.parts:
+        _check_loss(config, document)
+    elif "regularizer" in config.parts:
+        raise document.error(("regularizer",), "there is no loss", hint="remove it, or add the section 'loss'")
+    return Experiment(name, config, document)
+
+
+def caption_words(split: Split) -> CaptionWords:
+    """The words of each caption of a split.
+
+    Raises:
+        InputError: its data have no captions.
+    """
+    from contml.evaluation.captions import tokenize
+
+    if split.captions is None:
+        raise InputError("captioner", "the data have no captions", hint="choose a task of captions, or omit it")
+    return [[tokenize(caption) for caption in of_image] for of_image in split.captions]
+
+
+def _check_captioning(config: Config, document: Document) -> None:
+    """A captioner needs its decoder and its step, which takes no loss; other steps need a loss."""
+    parts, step = config.parts, config.parts["step"]
+    captioning = "captions" in data_arguments(step.constructor)
+    if captioning != ("captioner" in parts):
+        if captioning:
+            raise document.error(("captioner",), "missing", hint=f"add it, since step {step.name} trains a captioner")
+        raise document.error(("captioner",), f"step {step.name} trains no captioner", hint="set step=captioning")
+    if captioning != ("decoder" in parts):
+        if captioning:
+            raise document.error(("decoder",), "missing", f"must be one of {', '.join(DECODERS)}")
+        raise document.error(("decoder",), "there is no captioner", hint="remove it, or add the section 'captioner'")
+    if "loss" not in parts and data_arguments(step.constructor).get("loss"):
+        raise document.error(("loss",), "missing", f"must be one of {', '.join(LOSSES)}")
+
+
+def _check_loss(config: Config, document: Document) -> None:
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
         names = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
         got, hint = f"loss {loss.name} takes no miner", f"omit miner, or choose one of the losses {names}"
         raise document.error(("miner",), got, hint=hint)
+    if "regularizer" in config.parts and config.parts["step"].name == "hdml":
+        got = "step hdml takes triplet_margin or n_pairs alone"
+        raise document.error(("regularizer",), got, hint="omit one of them")
     sampler = config.parts["sampler"].name
     drawn = sampler == "triplets" or ":" in sampler  # the user's own sampler may draw triplets too
     if loss.name == "triplet_margin" and loss.options["triplets"] == "batch" and not drawn:
         got, hint = f"batch, but the sampler is {sampler}", "use 'sampler: {name: triplets}', or omit triplets"
         raise document.error(("loss", "triplets"), got, hint=hint)
-    return Experiment(name, config, document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml._support.text import duration, number
 from contml.data import Images
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
@@ -56,19 +58,27 @@ def check(
     Raises:
         InputError: an error in the data or the config; an image is broken and `images.broken` is "fail".
     """
+    experiment.check_tracker()
     as_read = experiment.read_task()
     report_columns(as_read, on_columns)
     task = replace(experiment, task=as_read).build_task()
     trainer = experiment.build_trainer(task)
     trainer.images.cache = None  # what is in the cache says nothing about the files
     decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
-    batch = next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)))
+    batches = (
+        b for epoch in range(2) for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=epoch)
+    )
+    batch = next(batches)
     before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
         name, cause = next(iter(trainer.images.left_out.items()))
         got = f"cannot be decoded ({cause})"
         raise InputError(name, got, f"only {len(batch.rows)} images of the first batch can be read")
     loss = trainer.train_step(batch)
+    start = time.monotonic()  # of the second step: the first compiles code and starts processes
+    trainer.train_step(next(batches)).item()
+    seconds = (time.monotonic() - start) * trainer.total
+    batches.close()
     trainer.bare_model.load_state_dict(before)
     trainer.images.close()
     distances = trainer.labels[batch.rows].pairwise()
@@ -87,6 +97,11 @@ def check(
         ),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
+        (
+            "images per epoch",
+            _images_per_epoch(trainer.total * len(batch.rows), trainer.options.epochs, len(task.train)),
+        ),
+        ("time", f"about {duration(seconds)} of training, by one step" if seconds else "nothing to train"),
         ("parameters", f"{trained:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
@@ -107,6 +122,14 @@ def _images(name: str, split: Split, as_read: Task) -> str:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
     more = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
     return f"{len(split):,}{of_which}" + (f" ({'; '.join(more)})" if more else "")
+
+
+def _images_per_epoch(images: int, epochs: int, rows: int) -> str:
+    """The number of images of an epoch, and how often each of the training images is among them."""
+    if not epochs:
+        return "0"
+    each = images / epochs
+    return f"{each:,.0f}: each of the {rows:,} training images {number(each / rows)} times on average"
 
 
 def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None]) -> str:

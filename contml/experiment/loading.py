@@ -9,16 +9,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml.config import Document, check_name, read
-from contml.experiment.names import config_path, data_task, task_table
+from contml.experiment.names import config_names, config_path, data_task, task_table
 from contml.runs import Run, open_run
 
 if TYPE_CHECKING:
     from contml.experiment.building import Experiment
 
+#: Endings of files that are data, not configs.
+_TABLES = (".csv", ".tsv", ".txt", ".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx", ".zip")
+#: The override that takes the network of a run.
+_NETWORK = "backbone="
 #: The config of your own table if none is named; the task comes from an entry point.
 _TABLE = "table/default"
 
@@ -26,43 +30,116 @@ _TABLE = "table/default"
 def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
     """Load the experiment of a config that comes with contml, by name, or of a YAML file, by path.
 
+    The override `backbone=RUN` takes the trained network of a run: its weights, the options of its model, and the size
+    of its images.
+
     Raises:
-        InputError: there is no such config, or it has an error.
+        InputError: there is no such config or run, or it has an error.
     """
-    path = Path(config)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    path, overrides = Path(config), _with_network(overrides)
+    if path.suffix in (".yaml", ".yml") or (path.is_file() and not path.name.lower().endswith(_TABLES)):
         return _experiment(read(path, overrides), path.stem)
+    if path.exists() and config not in config_names():
+        if (path / "config.yaml").is_file():
+            raise InputError(config, "a run, not a config", hint=f"continue it with --resume {config}")
+        kind = "a folder" if path.is_dir() else "a table"
+        raise InputError(config, f"{kind}, not a config", hint=f"your own data are given as --data {config}")
     return _experiment(read(config_path(config), overrides, f"config {config}", bundled=True), config)
 
 
-def load_table(
-    data: Path,
-    labels: Sequence[str] = (),
-    image: str | None = None,
-    config: str | None = None,
-    overrides: Sequence[str] = (),
-) -> Experiment:
-    """Load the experiment of your own table. If no config is named, one that suits its labels and size is chosen.
+#: Options of a run's images that its network expects.
+_IMAGE_OPTIONS = ("resize", "crop", "features")
 
-    Args:
-        data: a CSV or Parquet file.
+
+def _with_network(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with those of a run's network in place of `backbone=RUN`."""
+    given = [override for override in overrides if override.startswith(_NETWORK)]
+    if not given:
+        return list(overrides)
+    run = open_run(Path(given[-1].removeprefix(_NETWORK)).expanduser())
+    values = read(run.config).values
+    sections: dict[str, dict[str, Any]] = {}
+    for name in ("model", "images", "training"):
+        section = values.get(name)
+        sections[name] = section if isinstance(section, dict) else {}
+    training = sections["training"]
+    selected = "best" if training.get("select", "val") == "val" and training.get("epochs") != 0 else "last"
+    weights = run.checkpoints / f"{selected}.safetensors"
+    if not weights.is_file():
+        raise InputError(f"backbone={run.folder}", f"no {weights.name}", hint="the run has not been trained to its end")
+    options = {
+        **{f"model.{name}": value for name, value in sections["model"].items()},
+        **{f"images.{name}": sections["images"][name] for name in _IMAGE_OPTIONS if name in sections["images"]},
+        "model.weights": str(weights),
+    }
+    # Before the others, which may change them.
+    return [*(f"{key}={_quoted(value)}" for key, value in options.items()), *(o for o in overrides if o not in given)]
+
+
+#: Changes to the config of your own data, by name. A network that knows ImageNet learns slowly, its new head fast.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "photos": (
+        *("model.backbone=resnet18", "model.weights=DEFAULT", "images.resize=256", "images.crop=224"),
+        *("transform.scale_jitter=12", "transform.shift=8", "optimizer.lr=1e-4", "optimizer.head_lr=1e-3"),
+    )
+}
+
+
+class OwnData(NamedTuple):
+    """Your own data, as the command line names them.
+
+    Attributes:
+        path: a table, or a folder of images.
         labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` (the kind is guessed).
         image: the column of images.
-        config: a config of the task that reads tables.
-        overrides: changes to the config; they override the arguments above.
-
-    Raises:
-        InputError: an error in the table, in the labels or in the config.
+        pattern: what the names of the images in a folder mean.
+        preset: a name of `PRESETS`.
     """
-    given = [f"task.data={_quoted(str(data))}"]
-    if labels:
-        named = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in labels]
+
+    path: Path
+    labels: Sequence[str] = ()
+    image: str | None = None
+    pattern: str | None = None
+    preset: str | None = None
+
+    def arguments(self) -> list[str]:
+        """The arguments of a command that name these data."""
+        options = {"--image": self.image, "--pattern": self.pattern, "--preset": self.preset}
+        labels = [word for label in self.labels for word in ("--label", label)]
+        given = [word for option, value in options.items() if value is not None for word in (option, value)]
+        return ["--data", str(self.path), *labels, *given]
+
+    def overrides(self) -> list[str]:
+        """The changes to a config of the task that reads such data.
+
+        Raises:
+            InputError: a label appears twice, or there is no such preset.
+        """
+        named = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in self.labels]
         names = [name.strip() for name, *_ in named]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError("--label", f"{repeated[0]} appears twice", hint="give each label once")
-        given.append(f"task.labels={_quoted({name.strip(): kind for name, _, kind in named})}")
-    if image is not None:
-        given.append(f"task.image={_quoted(image)}")
+        if self.preset is not None and self.preset not in PRESETS:
+            allowed = f"must be one of {', '.join(PRESETS)}"
+            raise InputError("--preset", self.preset, allowed, did_you_mean(self.preset, PRESETS))
+        kinds = {name.strip(): kind for name, _, kind in named} or None
+        options = {"data": str(self.path), "labels": kinds, "image": self.image, "pattern": self.pattern}
+        changes = [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
+        return [*changes, *PRESETS.get(self.preset or "", ())]
+
+
+def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str] = ()) -> Experiment:
+    """Load the experiment of your own data. If no config is named, one that suits their labels and size is chosen.
+
+    Args:
+        own: the data.
+        config: a config of the task that reads such data.
+        overrides: changes to the config; they override those of the data.
+
+    Raises:
+        InputError: an error in the data, in the labels or in the config.
+    """
+    given = own.overrides()
     if config is not None:
         experiment = load(config, [*given, *overrides])
         return replace(experiment, task=experiment.read_task())

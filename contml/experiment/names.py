@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -38,16 +39,36 @@ def config_names() -> list[str]:
 
 
 def config_path(name: str) -> Path:
-    """The file of a config that comes with contml.
+    """The file of a config that comes with contml; the name of a task is that of its config, if it has only one.
 
     Raises:
         InputError: there is no config of this name.
     """
     names = config_names()
-    if name not in names:
+    if name not in names and name in task_table():
+        of_task = [config for config in names if _task_of(config) == name]
+        if len(of_task) != 1:
+            hint = (
+                f"choose one of its configs: {', '.join(of_task)}"
+                if of_task
+                else "no config that comes with contml uses it"
+            )
+            raise InputError(name, "is a task, not a config", hint=hint)
+        (name,) = of_task
+    elif name not in names:
         others = "see 'contml list configs', or give the path of a YAML file"
         raise InputError(name, "no such config", hint=did_you_mean(name, names, others))
-    return Path(str(files("contml.configs") / f"{name}.yaml"))
+    return _file(name)
+
+
+def _file(config: str) -> Path:
+    return Path(str(files("contml.configs") / f"{config}.yaml"))
+
+
+def _task_of(config: str) -> str:
+    """The task that a config names."""
+    found = re.search(r"^task:(?:\n  name:)? *(\S+)$", _file(config).read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def config_text(name: str) -> str:

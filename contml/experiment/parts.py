@@ -16,11 +16,13 @@ from contml.data.transforms import torchvision_transform
 from contml.evaluation.metrics import Published
 from contml.experiment.names import task_table
 from contml.labels import BINARY_LABELS, LabelSpace
-from contml.losses import LOSSES
+from contml.losses import LOSSES, REGULARIZERS
 from contml.losses.memory import CrossBatchMemory
 from contml.losses.pml import pml_loss
 from contml.mining import MINERS, Miner
 from contml.models import EmbeddingModel
+from contml.models.captioner import Captioner
+from contml.models.decoders import DECODERS, Decoder
 from contml.sampling import SAMPLERS
 from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training, TrainingStep
 
@@ -34,12 +36,15 @@ def schema() -> dict[str, Section | Option]:
         "task": Section(task_table(), contract=Task),
         "binarize": Section(BINARY_LABELS, required=False, contract=LabelSpace),
         "model": Section(EmbeddingModel),
+        "captioner": Section(Captioner, required=False),
+        "decoder": Section(DECODERS, required=False, contract=Decoder),
         "images": Section(Images),
         "transform": Section(TRANSFORMS, default="crop", others=torchvision_transform, contract=_CALLABLE),
         "sampler": Section(SAMPLERS, contract=Sampler),
-        "loss": Section(LOSSES, others=pml_loss, contract=nn.Module),
+        "loss": Section(LOSSES, required=False, others=pml_loss, contract=nn.Module),
         "miner": Section(MINERS, required=False, contract=Miner),
         "memory": Section(CrossBatchMemory, required=False),
+        "regularizer": Section(REGULARIZERS, required=False, contract=nn.Module),
         "step": Section(STEPS, default="embedding", contract=TrainingStep),
         "optimizer": Section(OPTIMIZERS, default="sgd", contract=Optimizer),
         "schedule": Section(SCHEDULES, default="inverse", contract=LRScheduler),

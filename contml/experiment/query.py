@@ -1,9 +1,10 @@
-"""One query under several runs: a picture of what each run, an untrained model and the oracle retrieve."""
+"""The same queries under several runs, an untrained model and the oracle: a picture of one, or a page of several."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from PIL import Image
@@ -21,11 +22,35 @@ from contml.evaluation.results import Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.running import SavedEmbeddings, recorded_task, row_of, saved_embeddings
-from contml.report.gallery import Line, mean_label_distance, printable, query_strip, ranking_lines
+from contml.report.examples import Example, Item, shown_items
+from contml.report.gallery import (
+    TOP,
+    Line,
+    choose_queries,
+    mean_label_distance,
+    printable,
+    query_strip,
+    ranking_lines,
+)
 from contml.runs import Run
 
 #: In place of the name of a checkpoint: the weights with which a training begins.
 _UNTRAINED = "untrained"
+#: Queries of a page: those on which the runs differ most, and from good to bad.
+_APART, _SPREAD = 2, 4
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Runs on the same split: heading, embeddings `[N, d]` and unreadable rows of each.
+
+    The last ones may be of untrained weights, after those of so many `trained` runs.
+    """
+
+    split: Split
+    runs: list[tuple[str, Tensor, Tensor]]
+    trained: int
+    notes: list[str]
 
 
 def query_picture(comparison: Comparison, query: str, *, trust: bool = False) -> tuple[Image.Image, list[str]]:
@@ -42,36 +67,16 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
     Raises:
         InputError: the runs were tested on different data, there is no such image, or a run has no embeddings.
     """
-    if len(comparison.tables) > 1:
-        sets = " and ".join(table.title.partition(": ")[0] for table in comparison.tables[:2])
-        raise InputError("--query", f"runs with different test data ({sets})", hint="give runs on the same data")
-    table = replace(comparison.tables[0], axis=None)
-    name = table.rows[0].runs[0].evaluated.split
-    runs: list[tuple[str, Experiment, Run, SavedEmbeddings]] = []
-    for heading, each in ((_heading(table, row, run), run) for row in table.rows for run in row.runs):
-        experiment, run = load_run(each.folder, trust=trust)
-        if runs and _items(runs[0][2], name) != _items(run, name):
-            got = f"runs with different test data ({runs[0][2].folder} and {run.folder})"
-            raise InputError("--query", got, hint="give runs on the same data")
-        other = None if each.evaluated.checkpoint == experiment.selected else each.evaluated.checkpoint
-        runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, other)))
-    _, experiment, run, _ = runs[0]
-    task, _ = recorded_task(experiment, run, accept_changes=False)
-    split, names = task.splits[name], item_names(task.splits[name], experiment.root)
+    compared = _read(comparison, "--query", trust)
+    split, notes = compared.split, compared.notes
     row = row_of(split, query, "--query")
     lines: list[Line] = []
-    oracle, notes = None, []
-    for heading, *_, saved in runs:
-        _, embeddings, missing = saved.of(names)
-        line, oracle = ranking_lines(split, _ranking(split, row, embeddings, missing), 0, heading)
+    oracle = None
+    for heading, embeddings, missing in compared.runs:
+        if bool(torch.isin(torch.tensor(row), missing)):
+            raise InputError("--query", f"{split.name(row)} could not be read", hint="choose another image")
+        line, oracle = ranking_lines(split, _ranking(split, torch.tensor([row]), embeddings, missing), 0, heading)
         lines.append(line)
-    try:
-        embeddings, missing = _untrained(experiment, run, task, name, names)
-    except InputError as error:
-        notes.append(f"no line of untrained weights: {error}")
-    else:
-        heading = f"Untrained{', first run' if len(runs) > 1 else ''}"
-        lines.append(ranking_lines(split, _ranking(split, row, embeddings, missing), 0, heading)[0])
     assert oracle is not None  # there is a run
     lines.append(oracle)
     if split.labels.kind != "classes":
@@ -82,23 +87,99 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
     return picture, [*notes, *(f"{printable(split.name(n))}: not drawn ({printable(e)})" for n, e in broken.items())]
 
 
+def comparison_report(comparison: Comparison, metrics: Sequence[str] = (), *, trust: bool = False) -> bytes:
+    """Several runs on the same queries as one HTML page.
+
+    Args:
+        comparison: the runs.
+        metrics: the metrics of its curves.
+        trust: allow the configs of the runs to name code to import.
+
+    Raises:
+        InputError: the runs were tested on different data, or a run has no embeddings.
+    """
+    from contml.compare.page import comparison_page  # here: it imports matplotlib
+
+    compared = _read(comparison, "--report", trust)
+    split, every = compared.split, torch.arange(len(compared.split))
+    queries = every if split.queries is None else split.queries
+    rankings = [(heading, _ranking(split, queries, *found)) for heading, *found in compared.runs]
+    queries_shown = _same_queries(split, rankings, compared.trained)
+    return comparison_page(comparison, split, queries_shown, metrics, compared.notes)
+
+
+def _same_queries(split: Split, rankings: Sequence[tuple[str, Ranking]], trained: int) -> list[Example]:
+    """Queries under each run: those on which trained runs differ most, then from good to bad."""
+    place = [{row: q for q, row in enumerate(ranking.queries.tolist())} for _, ranking in rankings]
+    rows = [row for row in place[0] if all(row in of_run for of_run in place)]  # readable for all of them
+    at = [[of_run[row] for row in rows] for of_run in place]
+    nearest = torch.stack([ranking.label_distances[q] for (_, ranking), q in zip(rankings, at, strict=True)])
+    values = torch.stack([ranking.values[q].double() for (_, ranking), q in zip(rankings, at, strict=True)])
+    of_trained = values[:trained].nan_to_num()
+    apart = (of_trained.amax(0) - of_trained.amin(0)).argsort(descending=True, stable=True)[:_APART].tolist()
+    spread = choose_queries(nearest.mean(0), _SPREAD).tolist()
+    classes, measure = split.labels.kind == "classes", split.labels.measure
+
+    def line(heading: str, found: Tensor, distances: Tensor) -> tuple[str, list[Item]]:
+        return heading, shown_items(found[:TOP].tolist(), distances[:TOP].tolist(), measure, classes=classes)
+
+    examples = []
+    for number, n in enumerate(dict.fromkeys([*apart, *spread]), start=1):
+        lines = []
+        for (heading, ranking), of_run in zip(rankings, at, strict=True):
+            lines.append(line(heading, ranking.model[of_run[n]], ranking.label_distances[of_run[n]]))
+        first, q = rankings[0][1], at[0][n]
+        title = "Best possible: the same class" if classes else "Best possible: nearest by label"
+        lines.append(line(title, first.oracle[q], first.oracle_label_distances[q]))
+        examples.append(Example(f"Query {number}", rows[n], "", lines))
+    return examples
+
+
+def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
+    """The embeddings of all runs, which must be of the same items; `option` asked for them."""
+    if len(comparison.tables) > 1:
+        sets = " and ".join(table.title.partition(": ")[0] for table in comparison.tables[:2])
+        raise InputError(option, f"runs with different test data ({sets})", hint="give runs on the same data")
+    table = replace(comparison.tables[0], axis=None)
+    name = table.rows[0].runs[0].evaluated.split
+    runs: list[tuple[str, Experiment, Run, SavedEmbeddings]] = []
+    for heading, each in ((_heading(table, row, run), run) for row in table.rows for run in row.runs):
+        experiment, run = load_run(each.folder, trust=trust)
+        if experiment.is_captioning:
+            raise InputError(option, f"{run.folder} trained a captioner", hint="give runs of embeddings")
+        if runs and recorded_items(runs[0][2], name) != recorded_items(run, name):
+            got = f"runs with different test data ({runs[0][2].folder} and {run.folder})"
+            raise InputError(option, got, hint="give runs on the same data")
+        other = None if each.evaluated.checkpoint == experiment.selected else each.evaluated.checkpoint
+        runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, other)))
+    _, experiment, run, _ = runs[0]
+    task, _ = recorded_task(experiment, run, accept_changes=False)
+    split, names = task.splits[name], item_names(task.splits[name], experiment.root)
+    found, notes = [(heading, *saved.of(names)[1:]) for heading, *_, saved in runs], []
+    try:
+        untrained = _untrained(experiment, run, task, name, names)
+    except InputError as error:
+        notes.append(f"no line of untrained weights: {error}")
+    else:
+        found.append((f"Untrained{', first run' if len(runs) > 1 else ''}", *untrained))
+    return _Compared(split, found, len(runs), notes)
+
+
 def _heading(table: Table, row: Row, run: EvaluatedRun) -> str:
     """The name of the run's row in the table, with the seed where the row has several."""
     return table.label(row) + (f", seed {run.config.get('seed')}" if len(row.runs) > 1 else "")
 
 
-def _items(run: Run, split: str) -> dict[str, str]:
+def recorded_items(run: Run, split: str) -> dict[str, str]:
     """The label hash of each item of a split by its name, as the run recorded them."""
     record = DataRecord.load(run.data)
     return dict(zip(record.names.get(split, ()), record.labels.get(split, ()), strict=True))
 
 
-def _ranking(split: Split, row: int, embeddings: Tensor, missing: Tensor) -> Ranking:
-    """The ranking of the gallery for one query."""
+def _ranking(split: Split, queries: Tensor, embeddings: Tensor, missing: Tensor) -> Ranking:
+    """The ranking of the gallery for these queries."""
     gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
-    if bool(torch.isin(torch.tensor(row), missing)):
-        raise InputError("--query", f"{split.name(row)} could not be read", hint="choose another image")
-    return evaluate(embeddings, split.labels, [row], gallery, missing=missing, clusters=False, groups=split.groups)[1]
+    return evaluate(embeddings, split.labels, queries, gallery, missing=missing, clusters=False, groups=split.groups)[1]
 
 
 def _untrained(experiment: Experiment, run: Run, task: Task, name: str, names: list[str]) -> tuple[Tensor, Tensor]:

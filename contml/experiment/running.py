@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from pydantic import TypeAdapter
-from torch import Tensor
+from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import write
-from contml._support.tensors import save_tensors
-from contml.config import difference, dump
+from contml._support.files import read_bytes, write
+from contml._support.tensors import load_tensors, save_tensors
+from contml._support.text import plain_text
+from contml.config import difference, dump, flat
 from contml.data.identity import DataRecord, item_names, with_recorded_items
 from contml.data.split import Split, Task
-from contml.evaluation.embed import embed
+from contml.evaluation.evaluators import (
+    CaptionEvaluator,
+    Captions,
+    Evaluator,
+    RetrievalEvaluator,
+    evaluate_captions,
+)
 from contml.evaluation.results import Evaluated, Ranking, Selection
+from contml.experiment.about import brief_of, facts_of, squared_of, training_of, usage_of
 from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
-from contml.runs import HEAD, PLACES, Run, create
+from contml.models import EmbeddingModel
+from contml.models.captioner import Captioner
+from contml.retrieval.calibration import Calibration, save_calibration
+from contml.runs import COMMAND, HEAD, PLACES, Run, create
 from contml.training import Trainer, load_weights
 from contml.training.checkpoint import load_numbers
-from contml.training.trainer import evaluate_split
+
+#: Largest file of captions in bytes.
+_CAPTIONS_LIMIT = 1 << 28
 
 
 def train(
@@ -38,6 +51,7 @@ def train(
     on_columns: Callable[[Sequence[Sequence[str]]], None] = lambda _: None,
     split: Literal["result", "val"] = "result",
     folder: Path | None = None,
+    command: str = "",
 ) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report.
 
@@ -50,25 +64,29 @@ def train(
         on_columns: called with how the columns of a table were read: rows of text, the first one a header.
         split: "val": only the validation split is evaluated, and no report is written; the test split is not read.
         folder: the run folder; None: a new one in `root`, named by date and time.
+        command: what the user typed, for the report.
     """
+    experiment.check_tracker()
     task = experiment.build_task()
     report_columns(task, on_columns)
     if split == "val" and "val" not in task.splits:
         raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)
-    used = [task.train, *trainer.watched.values(), *([] if split == "val" else [task.evaluated])]
-    for each in used:
+    late = [s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"]
+    for each in (task.train, *trainer.watched.values(), *late):
         trainer.images.prepare(each)  # errors in a cache or an image are raised before a run folder is created
-    if split == "result" and task.evaluated_name not in trainer.watched:
-        trainer.check_images(task.evaluated)  # a broken image would otherwise be found only after the training
+    for each in late:
+        trainer.check_images(each)  # a broken image would otherwise be found only after the training
     with ExitStack() as stack:
         if trainer.accelerator.is_main_process:
             trainer.run = create(root, experiment.name, folder)
             stack.enter_context(trainer.run.lock())
-            text = f"{HEAD}{experiment.name}\n{dump(experiment.values)}"
+            head = [f"{HEAD}{experiment.name}", *([f"{COMMAND}{plain_text(command)}"] if command else [])]
+            text = "".join(f"{line}\n" for line in head) + dump(experiment.values)
             DataRecord.of(task, experiment.root).save(trainer.run.data)
             write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: marks a run folder
             on_start(trainer.run)
+        stack.callback(trainer.log.close)
         trainer.fit()
         return _finish(experiment, trainer, task, split)
 
@@ -100,7 +118,8 @@ def resume(
             numbers = _saved_numbers(state)
             if numbers["finished"]:
                 on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
-            _check_config(experiment, run, numbers, longer=numbers["finished"])
+            check_config(experiment, run, numbers, longer=numbers["finished"])
+        experiment.check_tracker()
         task, _ = recorded_task(experiment, run, accept_changes=False)
         trainer = experiment.build_trainer(task, run, weights=not state.exists())
         try:
@@ -110,8 +129,9 @@ def resume(
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
             hint = "restore it, or start a new run"
             raise InputError(str(state), f"does not fit this run ({one_line(error)})", hint=hint) from None
-        trainer.fit()
-        return _finish(experiment, trainer, task, split)
+        with closing(trainer.log):
+            trainer.fit()
+            return _finish(experiment, trainer, task, split)
 
 
 def evaluate_run(
@@ -137,25 +157,46 @@ def evaluate_run(
     name = checkpoint or experiment.selected
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)
-    _check_config(experiment, run, saved)
+    check_config(experiment, run, saved)
     if not isinstance(saved.get("epoch"), int):
         raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
     numbers = _saved_numbers(run.checkpoints / "state.safetensors")
     task, changes = recorded_task(experiment, run, accept_changes)
+    model = trained_model(experiment, run, task, weights, path)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    split, evaluator = task.evaluated, _evaluator(model)
+    outputs, missing = evaluator.outputs(model.to(device), split, experiment.build_images(), device=device)
+    evaluation, found = evaluator.evaluate(outputs, missing, split)
+    epochs, selection = numbers["epoch"], numbers["selection"]
+    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], epochs, selection, changes)
+    _save(experiment, run, task, result, found, missing, model)
+    if name == experiment.selected and not changes and task.val is not None and isinstance(found, Ranking):
+        val_found: Ranking | Captions = found
+        if task.val is not split:
+            val_outputs, val_missing = evaluator.outputs(model, task.val, experiment.build_images(), device=device)
+            val_found = evaluator.evaluate(val_outputs, val_missing, task.val)[1]
+        assert isinstance(val_found, Ranking)
+        save_calibration(run.calibration, task, val_found, found)
+    return result
+
+
+def trained_model(
+    experiment: Experiment, run: Run, task: Task, weights: dict[str, Tensor], path: Path
+) -> EmbeddingModel | Captioner:
+    """The model of a run with the weights that were read from `path`.
+
+    Raises:
+        InputError: the weights do not fit.
+    """
     model = experiment.build_model(task, weights=False)
     try:
+        if isinstance(model, Captioner):
+            model.check_words(weights, path)
         model.load_state_dict(weights)
     except RuntimeError as error:
         got = f"does not fit the model of {run.config} ({str(error).splitlines()[-1].strip()})"
         raise InputError(str(path), got) from None
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    split = task.evaluated
-    embeddings, missing = embed(model.to(device), split, experiment.build_images(), device=device)
-    evaluation, ranking = evaluate_split(embeddings, missing, split)
-    epochs, selection = numbers["epoch"], numbers["selection"]
-    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], epochs, selection, changes)
-    _save(experiment, run, task, result, ranking, missing)
-    return result
+    return model
 
 
 def report_run(
@@ -171,21 +212,57 @@ def report_run(
     """
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
-    saved = saved_embeddings(
-        experiment, run, evaluated.split
-    )  # before the data: a config that was edited may change them
+    # Before the data: a config that was edited may change them.
+    if experiment.is_captioning:
+        if pair is not None:
+            raise InputError("--pair", "the run trained a captioner, which ranks nothing", hint="omit --pair")
+        return _report_captions(experiment, run, evaluated, accept_changes)
+    saved = saved_embeddings(experiment, run, evaluated.split)
     task, changes = recorded_task(experiment, run, accept_changes)
     split = task.splits[evaluated.split]
     kept, embeddings, missing = saved.of(item_names(split, experiment.root))
     split = split.subset(kept)
-    if pair is not None and split.explainer is None:
-        got = f"task {experiment.config.parts['task'].name} cannot explain a pair"
-        raise InputError("--pair", got, hint="omit --pair")
     pair_rows = None if pair is None else (row_of(split, pair[0], "--pair"), row_of(split, pair[1], "--pair"))
-    evaluation, ranking = evaluate_split(embeddings, missing, split)
+    evaluation, ranking = RetrievalEvaluator().evaluate(embeddings, missing, split)
     return _report(
-        experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), ranking, pair_rows
+        experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing, pair_rows
     )
+
+
+def _report_captions(experiment: Experiment, run: Run, evaluated: Evaluated, accept_changes: bool) -> Path:
+    saved = read_captions(run, evaluated.split)
+    task, changes = recorded_task(experiment, run, accept_changes)
+    split = task.splits[evaluated.split]
+    rows = [row for row, name in enumerate(item_names(split, experiment.root)) if name in saved]
+    texts = [saved[name] for name in item_names(split.subset(rows), experiment.root)]
+    evaluation, captions = evaluate_captions(texts, split, torch.tensor(rows))
+    evaluation = replace(evaluation, skipped=len(split) - len(rows))
+    return _report(experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), captions)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A caption in a file of captions."""
+
+    image: str
+    caption: str
+    cider_d: float
+
+
+def read_captions(run: Run, split: str) -> dict[str, str]:
+    """The captions that the selected weights of a run wrote, by the names of the images.
+
+    Raises:
+        InputError: there are none, or the file is damaged.
+    """
+    path = run.captions(split)
+    try:
+        found = json.loads(read_bytes(path, _CAPTIONS_LIMIT))
+        return {entry.image: entry.caption for entry in TypeAdapter(list[_Described]).validate_python(found)}
+    except FileNotFoundError:
+        raise InputError(str(path), "no captions", hint=f"run 'contml evaluate {run.folder}'") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
 
 
 def read_evaluation(run: Run) -> Evaluated:
@@ -197,7 +274,13 @@ def read_evaluation(run: Run) -> Evaluated:
     try:
         return Evaluated.read(run.evaluation())
     except FileNotFoundError:
-        raise InputError(str(run.folder), "not evaluated yet", hint=f"run 'contml evaluate {run.folder}'") from None
+        trained = any(run.checkpoints.glob("*.safetensors"))
+        command = f"contml {'evaluate' if trained else 'train --resume'} {run.folder}"
+        raise InputError(str(run.folder), "not evaluated yet", hint=f"run '{command}'") from None
+
+
+def _evaluator(model: nn.Module) -> Evaluator:
+    return CaptionEvaluator(model.vocabulary.decode) if isinstance(model, Captioner) else RetrievalEvaluator()
 
 
 def _saved_numbers(state: Path) -> dict[str, Any]:
@@ -254,7 +337,7 @@ def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: s
         raise InputError(str(path), "not the embeddings of a run", hint="run 'contml evaluate' again")
     if len(known) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in known):
         raise InputError(str(path), f"{len(known):,} names for {len(tensors['embeddings']):,} embeddings")
-    _check_config(experiment, run, saved)
+    check_config(experiment, run, saved)
     return SavedEmbeddings(path, known, tensors["embeddings"], tensors["missing"])
 
 
@@ -277,13 +360,16 @@ def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tup
     return with_recorded_items(task, record, experiment.root), changes
 
 
-def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
+def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
     """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
     config = saved.get("config")
+    known = config if isinstance(config, dict) else {}
+    # An option that neither of them names is newer than the run. Its default is what older versions did.
+    named = flat(known).keys() | flat(experiment.document.values).keys()
     changed = [
         change
-        for change in difference(config if isinstance(config, dict) else {}, experiment.values)
-        if change.split(":")[0] not in PLACES and not change.startswith("published.")
+        for change in difference(known, experiment.values)
+        if (key := change.split(":")[0]) in named and key not in PLACES and not key.startswith("published.")
     ]
     if changed:
         got = f"changed since the run began ({'; '.join(changed)})"
@@ -294,7 +380,8 @@ def _check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *,
 def _longer(run: Run) -> str:
     """How to train a finished run longer."""
     weights = run.checkpoints / "last.safetensors"
-    return f"to train longer, start a new run from its weights: contml train {run.config} model.weights={weights}"
+    part = "captioner" if "\ncaptioner:" in run.config.read_text(encoding="utf-8") else "model"
+    return f"to train longer, start a new run from its weights: contml train {run.config} {part}.weights={weights}"
 
 
 def row_of(split: Split, given: str, option: str) -> int:
@@ -309,46 +396,116 @@ def row_of(split: Split, given: str, option: str) -> int:
     raise InputError(option, got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")
 
 
-def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:
+def _finish(
+    experiment: Experiment,
+    trainer: Trainer,
+    task: Task,
+    split_name: Literal["result", "val"],
+) -> Run | None:
     """Evaluate the selected weights, and save the result and the report."""
     epoch, selection = trainer.epoch, None
     if trainer.best is not None:
         assert trainer.best.weights is not None  # the untrained model is evaluated too
         trainer.bare_model.load_state_dict(trainer.best.weights)
         epoch, selection = trainer.best.epoch, trainer.best.summary()
+    # The result is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
+    trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
-    evaluation, ranking, missing = trainer.evaluate(task.splits[name])
+    evaluation, found, missing = trainer.evaluate(task.splits[name])
+    val_found = None
+    if split_name == "result" and task.val is not None and isinstance(found, Ranking):
+        val_found = found if name == "val" else trainer.evaluate(task.val)[1]
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
     result = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection)
-    _save(experiment, trainer.run, task, result, ranking, missing)
+    _save(experiment, trainer.run, task, result, found, missing, trainer.bare_model)
+    accelerator = trainer.accelerator
+    trainer.log.add_result(name, evaluation, trainer.done)
+    training_of(trainer.bare_model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
+    if isinstance(val_found, Ranking) and isinstance(found, Ranking):
+        save_calibration(trainer.run.calibration, task, val_found, found)
     if split_name == "result":
-        _report(experiment, trainer.run, task.splits[name], result, ranking, None)
+        _report(experiment, trainer.run, task.splits[name], result, found, missing)
     return trainer.run
 
 
-def _save(experiment: Experiment, run: Run, task: Task, result: Evaluated, ranking: Ranking, missing: Tensor) -> None:
+def _save(
+    experiment: Experiment,
+    run: Run,
+    task: Task,
+    result: Evaluated,
+    found: Ranking | Captions,
+    missing: Tensor,
+    model: nn.Module,
+) -> None:
     other = None if result.checkpoint == experiment.selected else result.checkpoint
     names = item_names(task.splits[result.split], experiment.root)
-    tensors = {"embeddings": ranking.embeddings, "missing": missing}
-    save_tensors(run.embeddings(result.split, other), tensors, names=names, config=experiment.values)
-    text = json.dumps(result.to_dict())
-    write(run.evaluation(other), lambda path: path.write_text(text, encoding="utf-8"))
+    if isinstance(found, Captions):
+        entries = zip(found.rows.tolist(), found.texts, found.values.tolist(), strict=True)
+        _write_json(
+            run.captions(result.split, other),
+            [{"image": names[row], "caption": text, "cider_d": value} for row, text, value in entries],
+        )
+        if isinstance(model, Captioner) and model.decoder.needs_maps:
+            split = task.splits[result.split]
+            save_tensors(run.attention(result.split, other), attention_of(experiment, model, split, found))
+    else:
+        tensors = {"embeddings": found.embeddings, "missing": missing}
+        save_tensors(run.embeddings(result.split, other), tensors, names=names, config=experiment.values)
+    _write_json(run.evaluation(other), result.to_dict())
+
+
+def attention_of(experiment: Experiment, model: Captioner, split: Split, captions: Captions) -> dict[str, Tensor]:
+    """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
+    rows = captions.rows[captions.shown()]
+    device = next(model.parameters()).device
+    found: dict[str, Tensor] = {}
+    model.eval()
+    for batch in experiment.build_images().test_batches(split, rows, len(rows)):
+        images = batch.images.to(device)
+        tokens = model.describe(images)
+        for row, weights in zip(batch.rows.tolist(), model.attention(images, tokens).cpu(), strict=True):
+            found[str(row)] = weights.contiguous()
+    return found
+
+
+def _write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content)
+    write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _report(
-    experiment: Experiment, run: Run, split: Split, result: Evaluated, ranking: Ranking, pair: tuple[int, int] | None
+    experiment: Experiment,
+    run: Run,
+    split: Split,
+    result: Evaluated,
+    found: Ranking | Captions,
+    missing: Tensor | None = None,
+    pair: tuple[int, int] | None = None,
 ) -> Path:
-    from contml.report.page import write_report  # here: it imports matplotlib
+    from contml.report.page import About, write_caption_report, write_report  # here: it imports matplotlib
 
+    about: Any = {
+        "title": experiment.name,
+        "config": dump(experiment.values),
+        "rows": run.rows(),
+        "evaluation": result,
+        "about": About(
+            brief_of(experiment, run),
+            run.command,
+            facts_of(experiment, run),
+            usage_of(experiment, run.folder),
+            squared_of(experiment),
+        ),
+    }
+    if isinstance(found, Captions):
+        path = run.attention(result.split)
+        attention = load_tensors(path)[0] if path.exists() else {}
+        images = experiment.config.parts["images"].options
+        size = images["resize"], images["crop"]
+        return write_caption_report(run.folder, captions=found, split=split, attention=attention, size=size, **about)
+    calibration = Calibration.read(run.calibration)
     return write_report(
-        run.folder,
-        title=experiment.name,
-        config=dump(experiment.values),
-        rows=run.rows(),
-        evaluation=result,
-        ranking=ranking,
-        split=split,
-        pair=pair,
+        run.folder, ranking=found, split=split, missing=missing, pair=pair, calibration=calibration, **about
     )

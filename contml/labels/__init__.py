@@ -5,7 +5,8 @@ A new label space is a subclass of `LabelSpace` with one method, `distances`.
 
 from contml.labels.base import LabelSpace, nearest
 from contml.labels.binarized import NearestLabels, ThresholdLabels
-from contml.labels.captions import CaptionLabels
+from contml.labels.caption_vectors import CaptionVectorLabels
+from contml.labels.captions import CaptionLabels, idf_weights
 from contml.labels.classes import ClassLabels
 from contml.labels.matrices import MatrixLabels, PrecomputedLabels
 from contml.labels.poses import PoseLabels
@@ -23,6 +24,7 @@ LABELS = {
     "poses": PoseLabels,
     "segmentation": SegmentationLabels,
     "captions": CaptionLabels,
+    "caption_vectors": CaptionVectorLabels,
     "tags": TagLabels,
     "multi_hot": MultiHotLabels,
     "ordinal": OrdinalLabels,
@@ -36,7 +38,8 @@ LABELS = {
 BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
-    "BINARY_LABELS", "LABELS", "CaptionLabels", "ClassLabels", "GeoLabels", "LabelSpace", "MatrixLabels",
-    "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels", "PrecomputedLabels", "SegmentationLabels",
-    "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels", "WeightedLabels", "nearest",
+    "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "GeoLabels", "LabelSpace",
+    "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels", "PrecomputedLabels",
+    "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels", "WeightedLabels",
+    "idf_weights", "nearest",
 ]  # fmt: skip

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.contracts import LabelKind, Rows
+from contml.contracts import LabelKind, Measure, Rows
 from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_HASHED = ("unit", "rows", "_root", "_tokens")
+_NOT_HASHED = ("unit", "measure", "rows", "_root", "_tokens")
 
 
 class LabelSpace(ABC):
@@ -37,12 +37,14 @@ class LabelSpace(ABC):
     Attributes:
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         unit: what a label distance of 1 means, in words.
+        measure: how a label distance reads in the unit of the labels; None: as it is.
         class_ids: the class of each item `[N]`, if labels are classes.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
     unit: str = "label distance"
+    measure: Measure | None = None
     class_ids: Tensor | None = None
     rows: Tensor | None
     _root: Self | None = None
@@ -88,6 +90,11 @@ class LabelSpace(ABC):
     def __getitem__(self, rows: Rows) -> Self:
         """These items as a label space: a batch, or a subset. `rows` of the result are row numbers in the root."""
         return self._part(as_rows(rows, len(self), self.device))
+
+    @property
+    def vectors(self) -> Tensor | None:
+        """The labels as vectors `[N, D]` whose mean is a label too, in float64; None where labels have no mean."""
+        return None
 
     @property
     def root(self) -> Self:
@@ -162,8 +169,8 @@ class LabelSpace(ABC):
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
 
-        It covers every attribute except `unit` and `rows`. A subclass whose distance depends on more than its
-        attributes overrides it.
+        It covers every attribute except `unit`, `measure` and `rows`. A subclass whose distance depends on more than
+        its attributes overrides it.
 
         Raises:
             InputError: an attribute is of a type that cannot be hashed by content.

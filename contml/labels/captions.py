@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import zlib
 from collections import Counter
@@ -20,7 +21,7 @@ from contml.distances.cache import fingerprint
 from contml.distances.search import Neighbours
 from contml.labels.base import LabelSpace
 from contml.transport import set_distances
-from contml.transport.bags import most_words, pack, take
+from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
 from contml.transport.word_costs import WordCosts
 
 #: English words that do not describe a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
@@ -44,6 +45,36 @@ def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
     return [word for word in _TOKEN.findall(caption.lower().replace("\u2019", "'")) if word not in stop_words]
 
 
+def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()) -> dict[str, float]:
+    """Inverse document frequencies of the words of captions, where a document is all captions of an image.
+
+        idf(w) = ln((1 + N) / (1 + n_w)) + 1        N images, n_w of them with w in a caption
+
+    This is scikit-learn's smooth form: at least 1, for a word that all images have.
+
+    Args:
+        captions: the captions of each image.
+        others: captions whose words get a weight too, but are not counted: those of a test set.
+    """
+    found = Counter(word for image in captions for word in {word for caption in image for word in tokens(caption)})
+    words = found.keys() | {word for image in others for caption in image for word in tokens(caption)}
+    return {word: math.log((1 + len(captions)) / (1 + found[word])) + 1 for word in sorted(words)}
+
+
+def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[str, float] | None:
+    """The weight of each word of captions, as the option `weights` of a label space says; None for "count".
+
+    Raises:
+        InputError: `weights` is none of count, idf and a mapping to finite numbers above 0.
+    """
+    if isinstance(weights, Mapping):
+        check_weights(weights)
+        return weights
+    if weights not in ("count", "idf"):
+        raise InputError("weights", repr(weights), "must be count, idf, or a mapping from words to weights")
+    return idf_weights(captions) if weights == "idf" else None
+
+
 class CaptionLabels(LabelSpace):
     """Images with captions: two images are near if every caption of one has a near caption of the other.
 
@@ -65,9 +96,14 @@ class CaptionLabels(LabelSpace):
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
         dim: dimension of trained vectors.
         seed: seed of the training of vectors, which is reproducible.
+        weights: the mass of a word in its caption, before the mass of a caption is scaled to 1: "count", how often it
+            occurs; "idf", this times its `idf_weights` in these captions; or a mapping from words to weights above 0,
+            where a word without one weighs 1. Weights are rounded to 1/1024 of the largest, so the transport is exact.
+            Give the weights of the training set to its test set: `weights=idf_weights(train, test)`.
 
     Raises:
-        InputError: an image has no captions left, or the word vectors cannot be read or are not finite.
+        InputError: an image has no captions left, the word vectors cannot be read or are not finite, or a weight is not
+            a finite number above 0.
     """
 
     kept: Tensor
@@ -80,18 +116,13 @@ class CaptionLabels(LabelSpace):
         empty: Literal["refuse", "drop"] = "refuse",
         dim: int = 100,
         seed: int = 0,
+        weights: Literal["count", "idf"] | Mapping[str, float] = "count",
     ) -> None:
         if empty not in ("refuse", "drop"):
             raise InputError("empty", repr(empty), "must be refuse or drop")
-        words = [[tokens(caption) for caption in _checked_captions(row, image)] for row, image in enumerate(captions)]
-        source: Any = vectors
-        if vectors is None:
-            source = train_word_vectors([caption for image in words for caption in image], dim, seed)
-        elif isinstance(vectors, str | Path):
-            source = load_word_vectors(vectors)
-        elif not hasattr(vectors, "__contains__"):
-            accepted = "give KeyedVectors, a mapping from words to vectors, or a file"
-            raise InputError("vectors", type(vectors).__name__, hint=accepted)
+        words = [[tokens(caption) for caption in checked_captions(row, image)] for row, image in enumerate(captions)]
+        mass = word_weights(weights, captions)
+        source = vector_source(vectors, words, dim, seed)
         counts = Counter(word for image in words for caption in image for word in caption)
         known = sorted(word for word in counts if word in source)
         number = {word: position for position, word in enumerate(known)}
@@ -111,8 +142,9 @@ class CaptionLabels(LabelSpace):
             raise InputError("captions", f"no word has a vector in any of {len(usable)} images")
         super().__init__(kept=torch.tensor([row for row, image in enumerate(usable) if image], dtype=torch.int64))
         self.words = known
-        self._bags = pack(image for image in usable if image)
-        self._costs = WordCosts(_vector_matrix(source, known, normalize), known)
+        self._weights = None if mass is None else whole_weights(mass, known)
+        self._bags = pack((image for image in usable if image), self._weights)
+        self._costs = WordCosts(vector_matrix(source, known, normalize), known)
         self.unit = "word-vector distance, summed over captions"
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -125,6 +157,8 @@ class CaptionLabels(LabelSpace):
 
     def _item_contents(self) -> list[bytes]:
         bags = self._bags
+        if self._weights is not None:  # the hash of an item is that of its words, whatever they weigh
+            bags = bags._replace(counts=bags.counts // self._weights[bags.words])
         entries = [f"{self.words[w]} {n}" for w, n in zip(bags.words.tolist(), bags.counts.tolist(), strict=True)]
         captions = [";".join(entries[a:b]) for a, b in pairwise(bags.starts.tolist())]
         return ["/".join(sorted(captions[a:b])).encode() for a, b in pairwise(bags.sets.tolist())]
@@ -153,6 +187,22 @@ class CaptionLabels(LabelSpace):
     def longest(self) -> int:
         """The number of distinct words of the longest caption."""
         return most_words(self._bags)
+
+
+def vector_source(vectors: Any, words: Sequence[Sequence[Sequence[str]]], dim: int, seed: int) -> Any:
+    """What holds the vector of each word: as given, read from a file, or trained on the words of captions.
+
+    Raises:
+        InputError: it has another type, or the file cannot be read.
+    """
+    if vectors is None:
+        return train_word_vectors([caption for image in words for caption in image], dim, seed)
+    if isinstance(vectors, str | Path):
+        return load_word_vectors(vectors)
+    if not hasattr(vectors, "__contains__"):
+        accepted = "give KeyedVectors, a mapping from words to vectors, or a file"
+        raise InputError("vectors", type(vectors).__name__, hint=accepted)
+    return vectors
 
 
 def load_word_vectors(path: Path | str) -> Any:
@@ -246,13 +296,15 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _checked_captions(row: int, image: Sequence[str]) -> Sequence[str]:
+def checked_captions(row: int, image: Sequence[str]) -> Sequence[str]:
+    """The captions of an image, which must be a list of strings."""
     if isinstance(image, str) or not (isinstance(image, Iterable) and all(isinstance(c, str) for c in image)):
         raise InputError(f"the captions of image {row}", f"{image!r:.60}", hint="give a list of strings for each image")
     return image
 
 
-def _vector_matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:
+def vector_matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:
+    """The vectors of these words, `[V, d]` float64."""
     try:
         matrix = np.array([vectors[word] for word in words], dtype=np.float64)
     except ValueError as error:

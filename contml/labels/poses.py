@@ -10,6 +10,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
+from contml.contracts import Measure
 from contml.distances.labels import pose_distance
 from contml.labels.base import LabelSpace
 
@@ -75,6 +76,10 @@ class PoseLabels(LabelSpace):
         scale = "person scales" if normalize else "pixels"
         over = f"squared {scale}, summed over" if squared else f"{scale}, over"
         self.unit = unit or f"{over} {joint_count} joints"
+        of_a_joint = f"{scale} per joint (RMS)"
+        self.measure = (
+            Measure(of_a_joint, 1 / joint_count, "root") if squared else Measure(of_a_joint, joint_count**-0.5)
+        )
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.labels import haversine
+from contml._support.validation import check_choice
+from contml.contracts import Measure
+from contml.distances.labels import great_circle, heading_difference
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
 from contml.labels.base import LabelSpace, as_numbers
@@ -45,10 +48,16 @@ class OrdinalLabels(LabelSpace):
                 raise InputError(f"label of item {item}", repr(value), f"must be one of the levels {list(rank)}")
         super().__init__(ranks=torch.tensor([rank[value] for value in values], dtype=torch.int64))
         self.levels = list(rank)
+        self.measure = Measure("levels", len(self.levels) - 1)
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
+
+    @property
+    def vectors(self) -> Tensor:
+        """The place of each level on the scale, from 0 to 1, `[N, 1]`."""
+        return self.ranks[:, None].double() / (len(self.levels) - 1)
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
@@ -64,16 +73,29 @@ class OrdinalLabels(LabelSpace):
 
 
 class GeoLabels(LabelSpace):
-    """Places on earth; the label distance is the great-circle distance in km, accurate from metres to antipodes.
+    """Places on earth; the label distance is the great-circle distance, accurate from millimetres to antipodes.
+
+    With headings, as in place recognition, where two photographs from one place that look away from each other show
+    different things: the distance plus `heading_weight` metres per degree between the two headings, 0 to 180 degrees.
 
     Args:
         places: `[N, 2]`: latitude, -90 to 90, and longitude, -180 to 180, in degrees.
+        headings: `[N]`: the direction of view in degrees, from north to east; whole turns do not count.
+        heading_weight: metres per degree of heading: 0.625 makes 40 degrees as far as 25 metres.
+        unit: the unit of the label distance, "km" or "m".
     """
 
-    unit = "km"
     places: Tensor
+    headings: Tensor | None = None
 
-    def __init__(self, places: Tensor | np.ndarray[Any, Any] | Sequence[Any]) -> None:
+    def __init__(
+        self,
+        places: Tensor | np.ndarray[Any, Any] | Sequence[Any],
+        headings: Tensor | np.ndarray[Any, Any] | Sequence[float] | None = None,
+        heading_weight: float = 0.625,
+        unit: Literal["km", "m"] = "km",
+    ) -> None:
+        check_choice(("km", "m"), unit=unit)
         allowed = "[items, 2]: latitude and longitude in degrees"
         degrees = torch.tensor(as_numbers("places", places, allowed))
         if degrees.ndim != 2 or degrees.shape[1] != 2:
@@ -83,8 +105,24 @@ class GeoLabels(LabelSpace):
             if len(bad):
                 subject, got = f"{name} of item {int(bad[0])}", f"{float(degrees[bad[0], column]):g}"
                 raise InputError(subject, got, f"must be -{most} to {most} degrees", "latitude comes first")
-        super().__init__(places=degrees)
+        if headings is None:
+            super().__init__(places=degrees)
+        else:
+            turns = torch.tensor(as_numbers("headings", headings, "[items]: degrees"))
+            if turns.shape != degrees.shape[:1]:
+                raise InputError("headings", str(list(turns.shape)), f"must be [{len(degrees)}], one per place")
+            if not 0 < heading_weight < math.inf:
+                allowed = "must be a finite number of metres per degree above 0"
+                raise InputError("heading_weight", str(heading_weight), allowed, "omit headings to ignore them")
+            super().__init__(places=degrees, headings=turns)
+        self.metres_per_unit = 1 if unit == "m" else 1000
+        self.heading_weight = float(heading_weight)
+        self.measure = Measure(unit) if headings is None else None
+        self.unit = unit if headings is None else f"{unit}, a degree of heading as {heading_weight:g} m"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Kilometres, `[X, Y]`."""
-        return haversine(x.places, y.places)
+        """Distances in `unit`, `[X, Y]` in float64."""
+        metres = great_circle(x.places, y.places) * 1000
+        if x.headings is not None and y.headings is not None:
+            metres += self.heading_weight * heading_difference(x.headings, y.headings)
+        return metres / self.metres_per_unit

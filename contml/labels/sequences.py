@@ -42,4 +42,8 @@ class SequenceLabels(LabelSpace):
         return edit_distance(x.ids, y.ids)
 
     def _item_contents(self) -> list[bytes]:
-        return [repr([self._tokens[n] for n in row if n >= 0]).encode() for row in self.ids.tolist()]
+        return [repr(self.tokens(row)).encode() for row in range(len(self))]
+
+    def tokens(self, row: int) -> list[Hashable]:
+        """The tokens of an item."""
+        return [self._tokens[n] for n in self.ids[row].tolist() if n >= 0]

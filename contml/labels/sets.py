@@ -38,7 +38,11 @@ class TagLabels(LabelSpace):
         return tag_distance(x.ids, y.ids)
 
     def _item_contents(self) -> list[bytes]:
-        return [repr(sorted(repr(self._tokens[n]) for n in row if n >= 0)).encode() for row in self.ids.tolist()]
+        return [repr(sorted(map(repr, self.tags(row)))).encode() for row in range(len(self))]
+
+    def tags(self, row: int) -> list[Hashable]:
+        """The tags of an item."""
+        return [self._tokens[n] for n in self.ids[row].tolist() if n >= 0]
 
 
 class MultiHotLabels(LabelSpace):

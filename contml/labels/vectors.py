@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml.contracts import Measure
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
@@ -39,11 +40,17 @@ class VectorLabels(LabelSpace):
             raise InputError("values", str(list(packed.shape)), f"must be {allowed}")
         super().__init__(values=packed.flatten(1) if packed.ndim > 1 else packed[:, None])
         self.squared = squared
+        self.measure = Measure("(RMS)", kind="root") if squared else None
         self.unit = unit or ("squared difference of labels" if squared else "difference of labels")
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Euclidean distances, squared or plain, in float64 `[X, Y]`."""
         return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
+
+    @property
+    def vectors(self) -> Tensor:
+        """The labels `[N, D]`."""
+        return self.values
 
     def _contents(self) -> str:
         return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
@@ -20,9 +21,15 @@ class WeightedLabels(LabelSpace):
     Args:
         spaces: each label space with its weight, a number above 0: `{places: 0.01, tags: 1.0}`.
         unit: what a label distance of 1 means, in words.
+        present: bool `[N, K]`, where each of the N items has a label in each of the K spaces; None: everywhere. The
+            distance of two items is summed over the spaces in which both have a label, times (sum of all weights) /
+            (sum of the weights of these spaces). Two items without such a space have the sum of all weights as
+            distance, which is the mean distance if every space is scaled by its mean.
     """
 
-    def __init__(self, spaces: Mapping[LabelSpace, float], unit: str = "") -> None:
+    present: Tensor | None = None
+
+    def __init__(self, spaces: Mapping[LabelSpace, float], unit: str = "", *, present: Tensor | None = None) -> None:
         if not spaces:
             raise InputError("spaces", "no label spaces", "must be at least one, with its weight")
         lengths = [len(space) for space in spaces]
@@ -33,22 +40,50 @@ class WeightedLabels(LabelSpace):
         for space, weight in spaces.items():
             if not 0 < weight < math.inf:
                 raise InputError(f"weight of {type(space).__name__}", str(weight), "must be above 0 and finite")
-        super().__init__(**{f"space_{number}": space for number, space in enumerate(spaces)})
+        packed: dict[str, Tensor | LabelSpace] = {f"space_{n}": space for n, space in enumerate(spaces)}
+        if present is not None:
+            if present.dtype != torch.bool or present.shape != (lengths[0], len(spaces)):
+                got = f"{str(present.dtype).removeprefix('torch.')} {list(present.shape)}"
+                raise InputError("present", got, f"must be bool [{lengths[0]}, {len(spaces)}]")
+            packed["present"] = present.to(next(iter(spaces)).device)
+        super().__init__(**packed)
         self.weights = tuple(float(weight) for weight in spaces.values())
         self.unit = unit or " + ".join(f"{w:g} x ({s.unit})" for s, w in spaces.items())
 
     @property
     def spaces(self) -> tuple[LabelSpace, ...]:
         """The label spaces that are summed."""
-        return tuple(self.__dict__[name] for name in self._packed)
+        return tuple(self.__dict__[name] for name in self._packed if name != "present")
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32."""
-        total: Tensor | float = 0.0
-        for space, a, b, weight in zip(self.spaces, x.spaces, y.spaces, self.weights, strict=True):
-            total = total + weight * space.distances(a, a if x is y else b).float().double()
-        assert isinstance(total, Tensor)
-        return total
+        total = torch.zeros(len(x), len(y), dtype=torch.float64, device=x.device)
+        shared = None if self.present is None else torch.zeros_like(total)  # weights of the spaces of both items
+        for number, (space, a, b, weight) in enumerate(zip(self.spaces, x.spaces, y.spaces, self.weights, strict=True)):
+            term = weight * space.distances(a, a if x is y else b).float().double()
+            if shared is not None:
+                assert x.present is not None
+                assert y.present is not None
+                both = x.present[:, number, None] & y.present[None, :, number]
+                shared += weight * both
+                term = term * both
+            total += term
+        if shared is None:
+            return total
+        everything = sum(self.weights)
+        return torch.where(
+            shared > 0, total * everything / shared.clamp(min=torch.finfo(shared.dtype).tiny), everything
+        )
+
+    def _item_contents(self) -> list[bytes]:
+        """The labels of each item as bytes; of an item without a label in a space, nothing."""
+        if self.present is None:
+            return super()._item_contents()
+        columns = [
+            [content if known else b"" for content, known in zip(space._item_contents(), column.tolist(), strict=True)]
+            for space, column in zip(self.spaces, self.present.T, strict=True)
+        ]
+        return [b"/".join(contents) for contents in zip(*columns, strict=True)]
 
     def _contents(self) -> str:
         return " + ".join(f"{weight:g} x {space!r}" for space, weight in zip(self.spaces, self.weights, strict=True))

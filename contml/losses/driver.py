@@ -47,6 +47,7 @@ class Block:
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
         dim: the embedding dimension.
+        similarity: how far a pair is positive `[A, B]`, in [0, 1]; None: 1 at label distance 0, else 0.
     """
 
     scores: Tensor
@@ -56,15 +57,18 @@ class Block:
     anchor_class: Tensor | None
     item_class: Tensor | None
     dim: int
+    similarity: Tensor | None = None
 
     @cached_property
     def positive(self) -> Tensor:
-        """`[A, B]`: the weight where the label distance is 0, else 0."""
+        """`[A, B]`: the weight where the label distance is 0, else 0; or the weight times the similarity."""
+        if self.similarity is not None:
+            return self.weights * self.similarity
         return (self.label_distances == 0).to(self.weights.dtype).mul_(self.weights)
 
     @cached_property
     def negative(self) -> Tensor:
-        """`[A, B]`: the weight where the label distance is not 0, else 0."""
+        """`[A, B]`: the rest of the weight: all of it where the label distance is not 0."""
         return self.weights - self.positive
 
 

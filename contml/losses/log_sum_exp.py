@@ -38,6 +38,13 @@ def shares(weights: Tensor) -> Tensor:
     return weights / total.where(total > 0, 1)
 
 
+def softmax_of_members(x: Tensor, member: Tensor) -> Tensor:
+    """The softmax of the members (bool `[A, B]`) of each row, 0 for all others, also in a row without members."""
+    x = x.masked_fill(~member, -torch.inf)
+    top = x.amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
+    return shares((x - top).exp())
+
+
 class _LogSumExp(torch.autograd.Function):
     """Three times as fast as masked `logsumexp`, whose terms are -inf where the weight is 0."""
 

@@ -227,5 +227,5 @@ def flat_features(features: Any) -> Tensor:
 
 
 def _not_downloaded(weights: str, cache: str, error: Exception) -> InputError:
-    hint = f"without a network, give a local file; a download is cached in {cache}"
+    hint = f"without a network, set weights to a local file; a download is cached in {cache}"
     return InputError("weights", f"could not download {weights} ({one_line(error)})", hint=hint)

@@ -7,6 +7,7 @@ Backbones are contml's own (`BACKBONES`), torchvision's classification models wi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,8 +20,9 @@ from contml._support.validation import check_whole
 from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import LevelHeads, at_levels, pooled, widths_of
+from contml.models.maps import last_maps
 from contml.models.pooling import Pooling, set_pooling
-from contml.models.weights import check_options, load_backbone, load_head, names_a_file, read
+from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class EmbeddingModel(nn.Module):
         self.levels = levels
         self.pooling = pooling
         file = Path(weights).expanduser() if names_a_file(weights) else None
-        state = None if file is None else read(file)  # before the backbone is built, which is slow
+        state = None if file is None else network_of(read(file))  # before the backbone is built, which is slow
         self.backbone, width, self.pixel_format = build(backbone, "none" if file else weights, feature_dim)
         name = name_of(backbone)
         whole, widths = self.backbone.state_dict().keys(), [width]
@@ -105,18 +107,55 @@ class EmbeddingModel(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Returns backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
-        if images.ndim == 2:  # features already
+        if images.ndim < 4:  # features already, or maps [B, P, width]
+            features = images.to(self.mean.dtype)
+            return features.mean(1) if features.ndim == 3 else features
+        features = self.backbone(self._normalized(images))
+        if self.levels is None:
+            return flat_features(features)
+        return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Returns the last feature maps of the backbone `[B, P, C]`, at P places, of images `[B, 3, H, W]`.
+
+        Raises:
+            InputError: the backbone has no feature maps.
+        """
+        if images.ndim == 3:  # maps already
             return images.to(self.mean.dtype)
+        if images.ndim == 2:
+            got, hint = "features without maps", "write maps with 'contml features ... --maps'"
+            raise InputError("images.features", got, hint=hint)
+        found: list[Tensor] = []
+        module = self.backbone.get_submodule(self._last_maps[0])
+        handle = module.register_forward_hook(lambda _module, _inputs, output: found.append(output))
+        try:
+            self.backbone(self._normalized(images))
+        finally:
+            handle.remove()
+        return found[0].flatten(2).transpose(1, 2)
+
+    @property
+    def map_dim(self) -> int:
+        """The number of channels of the last feature maps.
+
+        Raises:
+            InputError: the backbone has no feature maps.
+        """
+        return self.feature_dim if isinstance(self.backbone, nn.Identity) else self._last_maps[1]
+
+    @cached_property
+    def _last_maps(self) -> tuple[str, int]:
+        return last_maps(self.backbone)
+
+    def _normalized(self, images: Tensor) -> Tensor:
         x = images.to(self.mean.dtype)
         maximum = 255 if images.dtype == torch.uint8 else 1
         if maximum != self.pixel_format.maximum:
             x = x * self.pixel_format.maximum / maximum
         if self.pixel_format.order == "BGR":
             x = x.flip(1)
-        features = self.backbone((x - self.mean) / self.std)
-        if self.levels is None:
-            return flat_features(features)
-        return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
+        return (x - self.mean) / self.std
 
     def embed(self, features: Tensor) -> Tensor:
         """Returns embeddings `[B, dim]` of backbone features `[B, width]`, of images or generated."""

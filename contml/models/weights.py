@@ -52,6 +52,12 @@ def read(file: Path) -> dict[str, Tensor]:
     return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
 
 
+def network_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of the visual network if these are the weights of a captioner; else all of them."""
+    part = {key.removeprefix("network."): value for key, value in state.items() if key.startswith("network.")}
+    return part if "words" in state and part else state
+
+
 def trained_options(file: Path) -> dict[str, Any]:
     """The options of the model whose weights a run saved in a file; empty for other files."""
     if file.suffix != ".safetensors":

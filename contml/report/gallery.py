@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
 from contml._support.text import MISSING, number
-from contml.data.renderers.text import load_font
+from contml.data.renderers.text import font_for
 from contml.data.split import Split
 from contml.evaluation.results import Ranking
 from contml.report.plots import BLUE, INK, VERMILION, Array
@@ -61,22 +61,22 @@ def choose_queries(label_distances: Tensor, count: int) -> Indices:
 
     Queries of equal quality, which are frequent with classes, are shuffled with a fixed seed.
     """
-    quality = _finite_mean(label_distances.detach().cpu().double().numpy()[:, :TOP])
+    quality = finite_mean(label_distances.detach().cpu().double().numpy()[:, :TOP])
     shuffled = np.random.default_rng(0).permutation(len(quality))
     order = np.lexsort((shuffled, quality))  # NaN comes last
     count = min(count, len(order))
     return np.asarray(order[[int((place + 0.5) / count * len(order)) for place in range(count)]], dtype=np.int64)
 
 
-def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Image:
-    """`split.draw`, fitted into a square of `size` pixels; a crossed-out square where drawing fails.
+def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bool = True) -> Image.Image:
+    """The picture of a row in a square of `size` pixels, with its label or without; crossed out where drawing fails.
 
     Drawing runs the code of the task on files of the user. One bad picture must not lose the report of a whole
     training, so any error is noted in `broken` instead of raised.
     """
     tile = Image.new("RGB", (size, size), EMPTY)
     try:
-        picture = split.draw(row, size)
+        picture = split.draw(row, size) if label else split.picture(row)
         if picture.mode not in ("RGB", "L"):
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
         if picture.size != (size, size):
@@ -88,30 +88,6 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Ima
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             pen.line((0.3 * size, start * size, 0.7 * size, end * size), fill="#b0b0b0", width=max(1, size // 50))
     return tile
-
-
-def explain_pair(
-    split: Split, ranking: Ranking, broken: dict[int, str], pair: tuple[int, int] | None = None
-) -> Strip | None:
-    """How the label distance of two rows is made up, as the split's explainer draws it.
-
-    The default pair is the first query and its nearest item. None where there is no explainer, where nothing was
-    retrieved, or where drawing fails, which is noted in `broken`.
-    """
-    if split.explainer is None or not (pair or ranking.model.numel()):
-        return None
-    if pair is None:
-        first = choose_queries(ranking.label_distances, QUERIES)[0]
-        pair = int(ranking.queries[first]), int(ranking.model[first, 0])
-    query, row = pair
-    try:
-        picture = split.explain(query, row, WIDTH)
-        assert picture is not None
-        picture = picture.convert("RGB")
-    except Exception as error:  # as in `draw`
-        broken.setdefault(query, f"{type(error).__name__}: {error}")
-        return None
-    return Strip(picture, f"query {printable(split.name(query))} and {printable(split.name(row))}, explained")
 
 
 def printable(text: str) -> str:
@@ -160,7 +136,7 @@ def ranking_lines(split: Split, ranking: Ranking, q: int, heading: str) -> tuple
 
 def mean_label_distance(line: Line) -> str:
     """The mean of the finite label distances, as text."""
-    return number(float(_finite_mean(np.array(line.label_distances))))
+    return number(float(finite_mean(np.array(line.label_distances))))
 
 
 def query_strip(
@@ -213,14 +189,15 @@ def _write(
     centre: bool = False,
 ) -> None:
     """One line of text. If it is wider than `room` pixels, its middle is omitted: the end of a path matters most."""
-    font, shown, kept = load_font(size, bold), text, len(text)
+    font, text = font_for(text, size, bold)
+    shown, kept = text, len(text)
     while kept > 2 and pen.textlength(shown, font=font) > room:
         kept = min(kept - 1, int(kept * room / pen.textlength(shown, font=font)) + 1)
         shown = text[: kept // 3] + "…" + text[-(kept - kept // 3) :]
     pen.text(at, shown, fill=color, font=font, anchor="ma" if centre else "la")
 
 
-def _finite_mean(values: Array) -> Array:
+def finite_mean(values: Array) -> Array:
     """Mean of the finite entries of each row `[..., K] -> [...]`; NaN where there is none."""
     finite = np.isfinite(values)
     total, count = np.where(finite, values, 0.0).sum(axis=-1), finite.sum(axis=-1)

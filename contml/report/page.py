@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-import jinja2
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
 
 from contml._support.files import write
-from contml.data.split import SPLIT_TITLES, Split
-from contml.evaluation.results import Evaluated, Ranking
+from contml.data.split import SPLIT_TITLES, Explanation, Split
+from contml.evaluation.evaluators import Captions
+from contml.evaluation.label_errors import LabelErrors
+from contml.evaluation.metrics import title_of
+from contml.evaluation.results import Evaluated, Ranking, headline_k
+from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_words
+from contml.report.breakdown import group_rows, label_rows
+from contml.report.captions import caption_examples, captions_csv, fact_table, intervals
+from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
-from contml.report.gallery import encode, explain_pair, gallery_strips, printable, stack
-from contml.report.plots import class_density_plot, density_plot, metrics_plot, png, training_plot, watched
-from contml.report.table import sentence, summary, unit_words
+from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_distances, unit_of_numbers
+from contml.report.explanation import explain_pair, explanation_picture
+from contml.report.gallery import Strip, encode, gallery_strips, printable, stack
+from contml.report.label_errors import possible_errors, report_errors
+from contml.report.pictures import Album, embedded, panel_pictures, picture_of
+from contml.report.plots import class_density_plot, density_plot, metrics_plot, training_plot, watched
+from contml.report.rendering import QUALITIES, render, text, texts
+from contml.retrieval.calibration import Calibration
+
+#: Plots whose panels are pictures of their own on the page.
+_PANELS = ("curves", "metrics")
+#: Items of a query on the card.
+_ON_CARD = 5
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report says of the run beside its result.
+
+    Attributes:
+        brief: the essentials for the header: data, backbone, parameters, loss, time, device, version.
+        command: the command that started the run; empty if it was started from Python.
+        facts: all of the run, for its foot: options, versions, ...
+        usage: the lines of code that use the model.
+        squared: whether the loss wants label distances proportional to squared embedding distances, or to plain ones;
+            None: it wants no proportion.
+    """
+
+    brief: Sequence[str] = ()
+    command: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    usage: str = ""
+    squared: bool | None = None
 
 
 def write_report(
@@ -29,11 +69,14 @@ def write_report(
     evaluation: Evaluated,
     ranking: Ranking,
     split: Split,
+    missing: Tensor | None = None,
+    calibration: Calibration | None = None,
     pair: tuple[int, int] | None = None,
+    about: About = About(),
 ) -> Path:
-    """Write `report.html` into the folder, and its plots beside it as PNG; returns the path of the page.
+    """Write `report.html`, its plots as PNG, `card.png` and `queries.csv` into the folder; returns the page's path.
 
-    Where the split has an explainer, it also draws `match.png`: the parts of the label distance of a pair.
+    `match.png` explains the label distance of a pair.
 
     Args:
         folder: where to write; made if it does not exist. Every file is replaced as a whole or not at all.
@@ -43,70 +86,246 @@ def write_report(
         evaluation: the metrics of the result, and which split and weights they are of.
         ranking: the items retrieved on this split.
         split: the split itself: it draws the pictures.
+        missing: rows whose image could not be read.
+        calibration: what embedding distances mean, for a line of the header.
         pair: the rows whose label distance `match.png` explains; default the first query and its nearest item.
+        about: what the page says of the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    metrics, shown = evaluation.evaluation, watched(rows, evaluation)
+    metrics, measure = evaluation.evaluation, split.labels.measure
     broken: dict[int, str] = {}
-    strips, match = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
+    strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = "recall" in metrics.curves
-    density = class_density_plot(ranking.pairs) if classes else density_plot(ranking.pairs, metrics.spearman)
-    trained = any(row.get("event") == "train" for row in rows)
-    files = {
-        **({"curves": png(training_plot(rows, evaluation))} if trained else {}),
-        "metrics": png(metrics_plot(metrics)),
-        "gallery": encode(stack(strips)),
-        **({} if match is None else {"match": encode(match.picture)}),
-        "density": png(density),
-        "map": png(map_plot(split, ranking.embeddings, broken)),
-        "tsne": png(tsne_plot(split, ranking.embeddings, broken)),
+    density = density_plot(ranking.pairs, metrics.spearman, about.squared)
+    figures = {
+        **_curves(rows, evaluation),
+        "metrics": metrics_plot(metrics),
+        "density": class_density_plot(ranking.pairs) if classes else density,
+        "map": map_plot(split, ranking.embeddings, broken),
+        "tsne": tsne_plot(split, ranking.embeddings, broken),
     }
+    whole = {name: picture_of(figure) for name, figure in figures.items()}
+    shown = examples(split, metrics, ranking)
+    headline = headline_words(metrics, measure)
+    errors = report_errors(split, ranking.embeddings, missing)
+    suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
+    album = Album(split, broken)
+    lists = (shown.first, shown.spread, shown.worst, shown.surprises, suspects)
+    album.prepare([each for found in lists for each in found])
+    files: dict[str, bytes] = {f"{name}.png": encode(picture) for name, picture in whole.items()}
+    files |= {"gallery.png": encode(stack(strips)), **_match(explained)}
+    files["card.png"] = encode(card(title, headline, [_card_line(album, each) for each in shown.first]))
+    files["queries.csv"] = queries_csv(split, metrics, ranking)
     for name, content in files.items():
-        write(folder / f"{name}.png", methodcaller("write_bytes", content))
-    pictures = {name: [(_base64(content), "")] for name, content in files.items()}
-    # On the page each query has a picture of its own, so that no page break in print splits a query.
-    pictures["gallery"] = [(_base64(encode(strip.picture)), strip.description) for strip in strips]
-    if match is not None:
-        pictures["match"] = [(_base64(files["match"]), match.description)]
+        write(folder / name, methodcaller("write_bytes", content))
+    group_count, groups = group_rows(split, ranking)
+    sections = _sections(figures, whole)
+    names, explanation = explained or ("", Explanation(()))
+    sections["match"] = [Strip(picture, title) for title, picture in explanation.pictures]
+    values = {
+        "headline": text(headline),
+        "unit": text(unit_words(metrics)),
+        "unit_of_numbers": text(unit_of_numbers(metrics, measure)),
+        "calibration": "" if calibration is None else calibration.sentence(),
+        "classes": classes,
+        "chosen_pair": pair is not None,
+        "explained": text(names),
+        "parts_header": [text(cell) for cell in explanation.header],
+        "parts": texts(explanation.rows),
+        "largest_tsne": MAX_TSNE,
+        "squared": about.squared,
+        "album": album,
+        "shown": shown,
+        "suspects": suspects,
+        "legend": [(colour, text(name)) for colour, name in split.legend],
+        "labels": texts(label_rows(split, ranking, missing)),
+        "groups": texts(groups),
+        "group_count": group_count,
+        "broken": [f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+    }
+
+    def pictures(quality: int) -> dict[str, Any]:
+        album.quality = quality
+        return {"pictures": _encoded(sections, quality)}
+
+    return _write_page(
+        folder, "report.html", title, config, evaluation, watched(rows, evaluation), values, about, pictures
+    )
+
+
+def write_caption_report(
+    folder: Path,
+    *,
+    title: str,
+    config: str,
+    rows: Sequence[Mapping[str, Any]],
+    evaluation: Evaluated,
+    captions: Captions,
+    split: Split,
+    attention: Mapping[str, Tensor],
+    size: tuple[int, int],
+    about: About = About(),
+) -> Path:
+    """Write `report.html` of a captioner: scores, captions under their images, facts, attention, curves.
+
+    Also `card.png`, and `queries.csv`: the caption and the scores of each image.
+
+    Args:
+        folder: where to write; made if it does not exist.
+        title: the heading of the page, usually the name of the run.
+        config: the resolved config of the run, as YAML text.
+        rows: the lines of `metrics.jsonl`; the events "train" and "evaluation" are drawn.
+        evaluation: the metrics of the result, and which split and weights they are of.
+        captions: the captions of the images.
+        split: the split itself: its images and references.
+        attention: where the captioner looked before each word `[T, P]`, by row.
+        size: side of the resized image and of its centre crop, which the captioner saw.
+        about: what the page says of the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    broken: dict[int, str] = {}
+    figures = _curves(rows, evaluation)
+    whole = {name: picture_of(figure) for name, figure in figures.items()}
+    headline, album = headline_words(evaluation.evaluation), Album(split, broken)
+    positions = captions.shown()
+    first = [positions[place] for place in _first(len(positions))]
+    on_card: list[tuple[Image.Image, list[Image.Image], str]] = [
+        (album.picture(int(captions.rows[n])), [], captions.texts[n]) for n in first
+    ]
+    files = {f"{name}.png": encode(picture) for name, picture in whole.items()}
+    files |= {"card.png": encode(card(title, headline, on_card)), "queries.csv": captions_csv(captions, split)}
+    for name, content in files.items():
+        write(folder / name, methodcaller("write_bytes", content))
+    sections = _sections(figures, whole)
+    examples_at = partial(caption_examples, captions, split, attention, size, broken)
+    examples_at(QUALITIES[-1])  # notes what cannot be drawn
+    values = {
+        "headline": text(headline),
+        "intervals": texts(intervals(captions)),
+        "facts_stated": fact_table(captions),
+        "first": _first(len(positions)),
+        "broken": [f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+    }
+
+    def pictures(quality: int) -> dict[str, Any]:
+        found = [{**each, "name": text(printable(each["name"]))} for each in examples_at(quality)]
+        return {"pictures": _encoded(sections, quality), "examples": found}
+
+    shown = watched(rows, evaluation)
+    return _write_page(folder, "captions.html", title, config, evaluation, shown, values, about, pictures)
+
+
+def _match(explained: tuple[str, Explanation] | None) -> dict[str, bytes]:
+    return {} if explained is None else {"match.png": encode(explanation_picture(explained[1]))}
+
+
+def write_errors_page(
+    path: Path, split: Split, errors: LabelErrors, *, title: str, facts: Sequence[tuple[str, str]], count: int
+) -> Path:
+    """Write the page of an audit: the items with the highest scores beside their nearest items.
+
+    Args:
+        path: the file.
+        split: the items.
+        errors: their scores and neighbours.
+        title: the heading.
+        facts: rows below the heading: name and text.
+        count: number of items.
+    """
+    broken: dict[int, str] = {}
+    album, shown = Album(split, broken), possible_errors(split, errors, count)
+    album.prepare(shown)
+    labels = split.labels
+
+    def pictures(quality: int) -> Mapping[str, Any]:
+        album.quality = quality
+        return {"shown": shown, "album": album}
+
+    page = render(
+        "audit.html",
+        pictures,
+        title=text(title),
+        facts=texts(facts),
+        unit="" if labels.kind == "classes" else text(unit_of_distances(labels.unit, labels.measure)),
+        legend=[(colour, text(name)) for colour, name in split.legend],
+        broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+    )
+    return write(path, methodcaller("write_bytes", page))
+
+
+def _first(count: int) -> list[int]:
+    """The places of the best two and the median of so many, best first."""
+    return sorted({place for place in (0, 1, count // 2) if place < count})
+
+
+def _curves(rows: Sequence[Mapping[str, Any]], evaluation: Evaluated) -> dict[str, Figure]:
+    """The plot of the training, if there was one."""
+    trained = any(row.get("event") == "train" for row in rows)
+    return {"curves": training_plot(rows, evaluation)} if trained else {}
+
+
+def _card_line(album: Album, each: Example) -> tuple[Image.Image, list[Image.Image], str]:
+    items = each.lines[0][1][:_ON_CARD]
+    return album.picture(each.row), [album.picture(item.row) for item in items], each.details
+
+
+def _sections(figures: Mapping[str, Figure], whole: Mapping[str, Image.Image]) -> dict[str, list[Strip]]:
+    """The pictures of the plots by section of the page; the panels of some are pictures of their own."""
+    return {
+        name: [Strip(part, "") for part in (panel_pictures(each) if name in _PANELS else [whole[name]])]
+        for name, each in figures.items()
+    }
+
+
+def _encoded(sections: Mapping[str, Sequence[Strip]], quality: int) -> dict[str, list[tuple[str, str]]]:
+    """The pictures as data URIs, with their descriptions."""
+    return {
+        name: [(embedded(strip.picture, quality), text(strip.description)) for strip in strips]
+        for name, strips in sections.items()
+    }
+
+
+def _write_page(
+    folder: Path,
+    template: str,
+    title: str,
+    config: str,
+    evaluation: Evaluated,
+    shown_split: str,
+    values: Mapping[str, Any],
+    about: About,
+    pictures: Callable[[int], Mapping[str, Any]],
+) -> Path:
+    """Write the page with pictures of the best quality with which it is small enough."""
+    metrics = evaluation.evaluation
     header, *table = summary(metrics)
-    page = _template().render(
-        title=_text(title),
+    k = headline_k(len(metrics.curves["label_distance"].model)) if "label_distance" in metrics.curves else 0
+    table, rest = (table, []) if "cider_d" in metrics.scores else shortened(table, str(k))
+    more = [*rest, *further(metrics)]
+    page = render(
+        template,
+        pictures,
+        title=text(title),
         result=sentence(metrics),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         evaluation=metrics,
         description=evaluation.description,
         doubt=evaluation.doubt,
         split=evaluation.split_words,
-        watched=SPLIT_TITLES[shown],
-        baselines=shown == evaluation.split,
-        unit=_text(unit_words(metrics)),
+        watched=SPLIT_TITLES[shown_split],
+        baselines=shown_split == evaluation.split,
+        baseline_names=header[3:5],
+        main=title_of(metrics.headline),
         header=header,
-        table=[[_text(cell) for cell in row] for row in table],
-        classes=classes,
-        chosen_pair=pair is not None,
-        largest_tsne=MAX_TSNE,
-        pictures=pictures,
-        broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
-        config=_text(config),
+        table=texts(table),
+        folded=texts(more),
+        config=text(config),
+        brief=[text(each) for each in about.brief],
+        facts=[(name, text(value)) for name, value in about.facts],
+        command=text(about.command),
+        usage=text(about.usage),
+        **values,
     )
     path = folder / "report.html"
-    write(path, methodcaller("write_bytes", page.encode()))
+    write(path, methodcaller("write_bytes", page))
     return path
-
-
-def _template() -> jinja2.Template:
-    # Everything is escaped: titles, file names and configs may hold HTML.
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("report.html")
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")
-
-
-def _text(text: str) -> str:
-    """Text that UTF-8 and HTML can hold: control characters and lone surrogates are escaped."""
-    return "".join(c if c in "\n\t" else printable(c) if ord(c) < 32 or "\ud800" <= c <= "\udfff" else c for c in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 import matplotlib
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from contml._support.text import number
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.results import Evaluated, Evaluation
+from contml.evaluation.results import Evaluated, Evaluation, measured
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -98,18 +98,27 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
 
 @matplotlib.rc_context(STYLE)
 def metrics_plot(evaluation: Evaluation) -> Figure:
-    """Each metric over K, of the model, a random ranking and the oracle."""
+    """Each metric over K, of the model, a random ranking and the oracle; recall over the label distance beside them."""
     curves = [curve for curve in evaluation.curves.values() if curve.model]
-    columns = min(len(curves), 2) or 1
-    lines = math.ceil(len(curves) / columns) or 1
+    within = evaluation.recall_within
+    count = len(curves) + (within is not None)
+    columns = min(count, 2) or 1
+    lines = math.ceil(count / columns) or 1
     figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
-    grid = panels(figure, len(curves) or 1, columns)
+    grid = panels(figure, count or 1, columns)
     for axes, curve in zip(grid, curves, strict=False):
         k = np.arange(1, len(curve.model) + 1)
         for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
             axes.plot(k, values, marker=_marker(k), **style)
         axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
         neighbours_axis(axes, len(k))
+    if within is not None:
+        axes, places = grid[len(curves)], np.arange(len(within.thresholds))
+        for values, style in ((within.random, RANDOM), (within.oracle, ORACLE), (within.model, MODEL)):
+            axes.plot(places, values, **style)
+        axes.set_title(f"Recall@{within.k} within a label distance  (higher is better)")
+        axes.set_xticks(places[1::2], [number(threshold) for threshold in within.thresholds[1::2]])
+        axes.set_xlabel(f"label distance ({within.quantiles[0]:.1%} to {within.quantiles[-1]:.0%} of all pairs)")
     if curves:
         random, oracle, model = grid[0].get_lines()
         figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
@@ -129,8 +138,12 @@ def neighbours_axis(axes: Axes, largest: int) -> None:
 
 
 @matplotlib.rc_context(STYLE)
-def density_plot(pairs: Tensor, spearman: float) -> Figure:
-    """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles."""
+def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None) -> Figure:
+    """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles.
+
+    `squared`: also the ideal curve of a loss that wants label distances proportional to embedding distances, or to
+    their squares (`ideal_curve`); None: the loss wants no proportion.
+    """
     figure, axes, label, embedding = _pairs_plot(pairs, f"Spearman correlation {number(spearman)}", 5.4)
     axes.set_ylabel("label distance")
     if not len(label):
@@ -144,6 +157,11 @@ def density_plot(pairs: Tensor, spearman: float) -> Figure:
     axes.plot(centres, median, color=VERMILION, linewidth=2.2, label="median", marker=_marker(centres))
     for quartile, name in ((lower, "quartiles"), (upper, None)):
         axes.plot(centres, quartile, color=VERMILION, linewidth=1.1, linestyle=(0, (4, 2)), label=name)
+    if squared is not None:
+        limits = axes.get_ylim()
+        x = np.linspace(0, float(embedding.max()), 200)
+        axes.plot(x, ideal_curve(embedding, label, squared)(x), color=INK, linewidth=1.6, linestyle=":", label="ideal")
+        axes.set_ylim(limits)
     axes.legend(loc="upper left")
     return figure
 
@@ -178,6 +196,15 @@ def _pairs_plot(pairs: Tensor, title: str, height: float) -> tuple[Figure, Axes,
     if not len(label):
         draw_note(axes, "no pairs recorded")
     return figure, axes, label, embedding
+
+
+def ideal_curve(embedding: Array, label: Array, squared: bool) -> Callable[[Array], Array]:
+    """The label distance of an embedding distance e in proportion: c e, or c e^2 if `squared`, by least squares."""
+    power = 2 if squared else 1
+    scale = float(embedding.max()) or 1.0  # powers of large distances would overflow
+    x = (embedding / scale) ** power
+    factor = float((x * label).sum() / (np.square(x).sum() or 1.0))
+    return lambda e: np.asarray(factor * (e / scale) ** power)
 
 
 def binned_quartiles(x: Array, y: Array, bins: int = 40, least: int = 10) -> tuple[Array, Array]:
@@ -222,25 +249,17 @@ def watched(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> str:
 def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> None:
     evaluation, split = evaluated.evaluation, watched(rows, evaluated)
     rows = [row for row in rows if row.get("event") == "evaluation"]
-    name, k = evaluation.headline
-    key = next((str(row["metric"]) for row in rows if "metric" in row), f"{name}@{k}")
-    curve, k = evaluation.curves.get(name), _k_of(key) or k
-    metric = "Recall" if name == "recall" else "label distance"
-    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {metric}@{k}")
+    key = next((str(row["metric"]) for row in rows if "metric" in row), evaluation.headline)
+    score = measured(evaluation, key)
+    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {score.title if score else key}")
     steps, values = series(rows, key)
     _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
     # The metrics of a random ranking and of the oracle depend on the split.
-    if split == evaluated.split and curve is not None and 1 <= k <= len(curve.random):
-        draw_baselines(axes, curve.random[k - 1], curve.oracle[k - 1])
+    if split == evaluated.split and score is not None:
+        draw_baselines(axes, score.random, score.oracle)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best")
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # from 0, with room above nearly equal values
-
-
-def _k_of(metric: str) -> int | None:
-    """The K in the name of a metric; None where it has none."""
-    k = metric.partition("@")[2]
-    return int(k) if k.isdecimal() and len(k) < 10 else None
 
 
 def draw_baselines(axes: Axes, random: float, oracle: float) -> None:

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml.config import Part, Section, data_arguments, from_overrides, options, validate
+from contml.evaluation.table import value_text
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, PairLoss
 from contml.losses.pair_weights import block_weights
 from contml.mining import MINERS, Miner
 from contml.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain
-from contml.report.table import value_text
 
 CLASSES, ITEMS, DIM = 16, 5, 128
 POSITIVES, NEGATIVES = (0.4, 0.8), (-0.2, 0.6)
@@ -121,7 +121,7 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
     Raises:
         InputError: the loss does not weigh positive and negative pairs.
     """
-    if not isinstance(loss, PairLoss) or loss.requires in ("any", "graded"):
+    if not isinstance(loss, PairLoss) or loss.requires == "graded":
         raise InputError(
             type(loss).__name__,
             "no positive and negative pairs",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contml._support.text import MISSING, number
-from contml.report.table import value_text
+from contml.evaluation.table import value_text
 from contml.sweep.space import Params, Space, overrides_of
 from contml.sweep.trials import Trial, better, metric
 

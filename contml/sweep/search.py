@@ -23,7 +23,7 @@ from contml._support.text import number
 from contml.config import data_arguments
 from contml.data.identity import DataRecord
 from contml.data.split import Task
-from contml.experiment import Experiment
+from contml.experiment import Experiment, OwnData
 from contml.runs import PLACES
 from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
@@ -50,9 +50,7 @@ def sweep(
     runs: Path = Path("runs"),
     name: str = "",
     file: Path | None = None,
-    data: Path | None = None,
-    labels: Sequence[str] = (),
-    image: str | None = None,
+    own: OwnData | None = None,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
     """Try values of options, and judge each trial on the validation split; the test split is not read.
@@ -60,7 +58,7 @@ def sweep(
     A call with the same arguments continues a sweep that was stopped, or asks for more trials.
 
     Args:
-        config: a config that comes with contml, or a YAML file; None with `data`: one that suits the data.
+        config: a config that comes with contml, or a YAML file; None with `own`: one that suits the data.
         overrides: changes to the config, as `KEY=VALUE`.
         tries: what to try: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
         trials: number of trials; default for a grid: all combinations.
@@ -71,9 +69,7 @@ def sweep(
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
         name: distinguishes sweeps of one config.
         file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
-        data: your own table, as in `contml train`.
-        labels: its labels.
-        image: its column of images.
+        own: your own data.
         on_line: called with a line about each finished training.
 
     Raises:
@@ -83,7 +79,7 @@ def sweep(
     space = parse_space(tries)
     _check_numbers(space, trials=trials, seeds=seeds, folds=folds, processes=processes)
     _check_overrides(space, overrides)
-    source = Source(config, tuple(overrides), data, tuple(labels), image)
+    source = Source(config, tuple(overrides), own)
     base = source.load(overrides_of({part.key: part.points[0] for part in space}))
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
     file = folder / "trials.jsonl" if file is None else file
@@ -262,7 +258,7 @@ def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
         InputError: the first error.
     """
     points = [part.points for part in space]
-    if math.prod(map(len, points)) <= _MOST_CHECKED and source.data is None:
+    if math.prod(map(len, points)) <= _MOST_CHECKED and source.own is None:
         combinations = list(itertools.product(*points))
     else:  # each value once; a table is read each time
         combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]

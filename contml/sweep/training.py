@@ -21,7 +21,7 @@ from pathlib import Path
 from contml._support.errors import InputError
 from contml.config import difference, read
 from contml.evaluation.results import Evaluated
-from contml.experiment import Experiment, load, load_table, resume, train
+from contml.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.runs import Run
 from contml.sweep.trials import Training
 
@@ -32,15 +32,13 @@ class Source:
 
     config: str | None
     overrides: Sequence[str] = ()
-    data: Path | None = None
-    labels: Sequence[str] = ()
-    image: str | None = None
+    own: OwnData | None = None
 
     def load(self, changes: Sequence[str] = ()) -> Experiment:
         """The experiment, with more overrides."""
         overrides = [*self.overrides, *changes]
-        if self.data is not None:
-            return load_table(self.data, self.labels, self.image, self.config, overrides)
+        if self.own is not None:
+            return load_table(self.own, self.config, overrides)
         if self.config is None:
             raise InputError("config", "missing", hint="name a config, or give data")
         return load(self.config, overrides)
@@ -48,10 +46,8 @@ class Source:
     def arguments(self, changes: Sequence[str] = ()) -> list[str]:
         """The arguments of `contml train` that load the same experiment."""
         config = [] if self.config is None else [self.config]
-        data = [] if self.data is None else ["--data", str(self.data)]
-        labels = [word for label in self.labels for word in ("--label", label)]
-        image = [] if self.image is None else ["--image", self.image]
-        return [*config, *data, *labels, *image, *self.overrides, *changes]
+        own = [] if self.own is None else self.own.arguments()
+        return [*config, *own, *self.overrides, *changes]
 
 
 @dataclass(frozen=True)
@@ -90,16 +86,15 @@ def run_job(source: Source, job: Job) -> Result:
             shutil.rmtree(job.folder, ignore_errors=True)
             train(experiment, job.folder.parent, on_start=began.append, split="val", folder=job.folder)
         evaluated = Evaluated.read(Run(job.folder).evaluation())
-        name, k = evaluated.evaluation.headline
-        value = evaluated.evaluation.curves[name].model[k - 1]
+        metric, value = evaluated.evaluation.headline, evaluated.evaluation.main.model
         if not math.isfinite(value):
-            raise InputError(f"{name}@{k}", str(value), hint="no query of the validation split can be evaluated")
+            raise InputError(metric, str(value), hint="no query of the validation split can be evaluated")
     except InputError as error:
         return Result(replace(job.training, error=str(error), seconds=_since(start)), bool(began))
     training = replace(
         job.training,
         value=value,
-        metric=f"{name}@{k}",
+        metric=metric,
         queries=evaluated.evaluation.queries,
         epoch=evaluated.epoch,
         run=job.folder.as_posix(),

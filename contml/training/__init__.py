@@ -1,5 +1,6 @@
 """Training: the trainer, its steps, optimizers and schedules, checkpoints."""
 
+from contml.training.captioning import CaptioningStep as CaptioningStep
 from contml.training.checkpoint import load_weights as load_weights
 from contml.training.hdml import HDML as HDML
 from contml.training.optimizers import OPTIMIZERS as OPTIMIZERS, SCHEDULES as SCHEDULES
@@ -8,4 +9,4 @@ from contml.training.step import EmbeddingStep as EmbeddingStep, TrainingStep as
 from contml.training.trainer import Interrupted as Interrupted, Trainer as Trainer
 
 #: Every training step by its name in a config.
-STEPS = {"embedding": EmbeddingStep, "hdml": HDML}
+STEPS = {"embedding": EmbeddingStep, "hdml": HDML, "captioning": CaptioningStep}

@@ -25,7 +25,8 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         return load_tensors(path)
     except FileNotFoundError:
-        raise InputError(str(path), "no such checkpoint") from None
+        hint = f"'contml train --resume {path.parent.parent}' trains to the end"
+        raise InputError(str(path), "no such checkpoint", hint=hint) from None
 
 
 def load_numbers(path: Path) -> Any:

@@ -8,6 +8,7 @@ from typing import Literal
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least, check_whole
 from contml.data.draw import folds
+from contml.training.trackers import TrackerName
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Training:
         clip_norm: maximum norm of all gradients together; networks with their own learning rate are not clipped.
         clip_value: maximum absolute value of a gradient entry; networks with their own learning rate are not clipped.
         checkpoint_minutes: maximum time between checkpoints; the state is also saved after each epoch.
+        tracker: also log to TensorBoard or Weights & Biases, in the run folder; null: to metrics.jsonl alone.
     """
 
     epochs: int = 30
@@ -42,6 +44,7 @@ class Training:
     clip_norm: float | None = None
     clip_value: float | None = None
     checkpoint_minutes: float = 10.0
+    tracker: TrackerName | None = None
 
     def __post_init__(self) -> None:
         check_at_least(0, epochs=self.epochs, head_only_epochs=self.head_only_epochs)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contml.evaluation.metrics import paired_interval
-from contml.evaluation.results import Evaluation, Ranking, Selection
+from contml.evaluation.results import Evaluation, Selection
 
 
 class BestWeights:
@@ -32,17 +32,23 @@ class BestWeights:
         self.metric = ""
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
 
-    def update(self, evaluation: Evaluation, ranking: Ranking, epoch: int, weights: Mapping[str, Tensor]) -> bool:
-        """Take an evaluation of the validation split into account; returns whether its weights are the best so far."""
-        name, k = evaluation.headline
-        curve = evaluation.curves[name]
-        value, self.metric, self._last = curve.model[k - 1], f"{name}@{k}", ranking.values
-        better = value < self.value if curve.better == "lower" else value > self.value
+    def update(self, evaluation: Evaluation, values: Tensor, epoch: int, weights: Mapping[str, Tensor]) -> bool:
+        """Take an evaluation of the validation split into account; returns whether its weights are the best so far.
+
+        Args:
+            evaluation: the metrics.
+            values: the main metric of each query `[Q]`.
+            epoch: the epoch after which it was evaluated.
+            weights: the weights of the model.
+        """
+        score = evaluation.main
+        value, self.metric, self._last = score.model, evaluation.headline, values
+        better = value < self.value if score.better == "lower" else value > self.value
         if not (better or math.isnan(self.value)):
             self.since += 1
             return False
         self.since = 0
-        self.value, self.epoch, self._values = value, epoch, ranking.values
+        self.value, self.epoch, self._values = value, epoch, values
         self.weights = {key: tensor.detach().to("cpu", copy=True) for key, tensor in weights.items()}
         return True
 

@@ -8,31 +8,45 @@ import torch
 from torch import nn
 
 from contml._support.errors import InputError
+from contml._support.validation import check_choice
 from contml.training.optimizers import ParameterGroups
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def accelerator(precision: str) -> Accelerator:
-    """The accelerator for a precision.
+def accelerator(precision: str, every_parameter: bool = True, device: str = "auto") -> Accelerator:
+    """The accelerator for a precision; `every_parameter`: each step trains all parameters.
+
+    `device` is "cpu", "cuda", or "auto": CUDA if there is such a device.
 
     Raises:
         InputError: the device does not support it.
     """
-    from accelerate import Accelerator  # here: the import is slow
+    from accelerate import Accelerator, DistributedDataParallelKwargs  # here: the import is slow
     from accelerate.state import AcceleratorState
 
-    cuda = torch.cuda.is_available()
+    check_choice(("auto", "cpu", "cuda"), device=device)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("device", "cuda", "torch finds no CUDA device", 'use "auto" or "cpu"')
+    cuda = device != "cpu" and torch.cuda.is_available()
     if precision == "auto":
         precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32"
     mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
-    # One process may train several times in different precisions. The user's own accelerator is not changed.
-    if AcceleratorState._shared_state.get("_mixed_precision", mixed) != mixed:
-        AcceleratorState._reset_state()
+    # One process may train several times, in other precisions and on other devices. The user's own accelerator is not
+    # changed.
+    state = AcceleratorState._shared_state
+    other_device = "device" in state and state["device"].type != ("cuda" if cuda else "cpu")
+    if other_device or state.get("_mixed_precision", mixed) != mixed:
+        AcceleratorState._reset_state(reset_partial_state=other_device)
     try:
         # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
-        return Accelerator(mixed_precision=mixed, cpu=not cuda, step_scheduler_with_optimizer=False)
+        return Accelerator(
+            mixed_precision=mixed,
+            cpu=not cuda,
+            step_scheduler_with_optimizer=False,
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
+        )
     except ValueError as error:
         raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None
 

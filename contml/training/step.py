@@ -17,22 +17,25 @@ from contml.training.processes import gather_rows
 class TrainingStep(nn.Module):
     """Base class of training steps. It owns the loss and any other networks that are trained with the model.
 
-    A subclass defines `forward`, and `parameter_groups` if it has networks of its own. A checkpoint holds the state of
-    the model, the step and the optimizer.
+    A subclass defines `forward`, and `parameter_groups` if it has networks of its own. In a config, it has a loss if
+    its constructor has the argument `loss`. A checkpoint holds the state of the model, the step and the optimizer.
 
     Args:
         chunk_size: number of images that go through the network at a time, for batches that do not fit in memory. The
             loss compares the whole batch, so the gradients are the same, up to rounding; accumulated gradients of small
             batches would compare the images of each small batch only. Costs a second forward pass. Batch normalization
             in train mode uses the statistics of a chunk. Default: the whole batch.
-        loss: a loss of `contml.losses`, or another `contml.contracts.Loss`.
+        loss: a loss of `contml.losses`, or another `contml.contracts.Loss`; None: the step computes its own.
     """
 
     loss: Any
+    #: Whether each step trains all parameters.
+    every_parameter = True
 
-    def __init__(self, chunk_size: int | None = None, *, loss: nn.Module) -> None:
+    def __init__(self, chunk_size: int | None = None, *, loss: nn.Module | None) -> None:
         super().__init__()
-        check_loss(loss)
+        if loss is not None:
+            check_loss(loss)
         if chunk_size is not None:
             check_whole(1, chunk_size=chunk_size)
         self.chunk_size, self.loss = chunk_size, loss
@@ -40,7 +43,7 @@ class TrainingStep(nn.Module):
     @property
     def requires(self) -> Requirement:
         """The kind of labels that the step needs: the same as its loss."""
-        requires: Requirement = self.loss.requires
+        requires: Requirement = "any" if self.loss is None else self.loss.requires
         return requires
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
@@ -60,7 +63,7 @@ class TrainingStep(nn.Module):
         Raises:
             InputError: the labels or the model do not fit.
         """
-        check_requirement(type(self.loss).__name__, self.requires, labels.kind)
+        check_requirement(type(self.loss or self).__name__, self.requires, labels.kind)
 
     def embed(self, model: nn.Module, images: Tensor, **options: Any) -> Any:
         """What the model returns for images, `chunk_size` of them at a time."""
@@ -72,6 +75,8 @@ class TrainingStep(nn.Module):
 
         The group "loss" has the learning rate `loss_lr` of the optimizer. A group with its own `lr` is not clipped.
         """
+        if self.loss is None:
+            return []
         # No weight decay by default: proxies and boundaries should not shrink to 0.
         return [{"name": "loss", "params": list(self.loss.parameters()), "weight_decay": 0.0}]
 
@@ -82,6 +87,10 @@ class TrainingStep(nn.Module):
 
 class EmbeddingStep(TrainingStep):
     """The default step: embed the images, gather the embeddings of all processes, compute the loss."""
+
+    def __init__(self, chunk_size: int | None = None, *, loss: nn.Module) -> None:
+        check_loss(loss)
+        super().__init__(chunk_size, loss=loss)
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,12 +19,12 @@ from contml._support.errors import InputError
 from contml._support.progress import TrainingProgress
 from contml._support.signals import StopRequest
 from contml._support.tensors import save_tensors
+from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split
-from contml.evaluation.embed import embed
+from contml.evaluation.evaluators import Captions, Evaluator, RetrievalEvaluator
 from contml.evaluation.results import Evaluation, Ranking
-from contml.evaluation.retrieval import evaluate
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.training.checkpoint import load_state, load_weights, save_state
@@ -34,11 +34,10 @@ from contml.training.processes import any_process, connected, gather_rows, other
 from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups
 from contml.training.step import TrainingStep
+from contml.training.trackers import RunLog
 
 #: Approximate maximum of training rows in metrics.jsonl.
 _ROWS = 2000
-#: K of the metrics in an evaluation row.
-_EVALUATION_K = (1, 10, 100)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -64,7 +63,9 @@ class Trainer:
         run: the run folder for metrics and checkpoints; default None writes nothing.
         labels: the labels for the loss if they are not those of the split, such as binarized labels.
         config: plain values that are saved with state and weights.
+        evaluator: evaluates the model on a split; default: as an embedding, by retrieval.
         quiet: show no progress.
+        device: "auto": a CUDA device if there is one; or "cpu" or "cuda".
 
     Raises:
         InputError: the loss does not accept this kind of labels.
@@ -86,10 +87,13 @@ class Trainer:
         run: Run | None = None,
         labels: LabelSpace | None = None,
         config: Mapping[str, Any] | None = None,
+        evaluator: Evaluator | None = None,
         quiet: bool = False,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
+        self.evaluator = evaluator or RetrievalEvaluator()
         self.options = options or Training()
-        self.accelerator = accelerator(self.options.precision)
+        self.accelerator = accelerator(self.options.precision, step.every_parameter, device)
         self.device = self.accelerator.device
         self.labels = (split.labels if labels is None else labels).to(self.device)
         self.split, self.sampler, self.images, self.run = split, sampler, images, run
@@ -123,6 +127,10 @@ class Trainer:
         self._reported_broken = 0
         self._started = False  # whether the untrained model was evaluated and a first state saved
         self._save_time = time.monotonic()
+        self.log = RunLog(self.options.tracker)
+        #: The time of the training until the last save, over all its sessions; None where one did not record it.
+        self.seconds: float | None = 0.0
+        self._counted = time.monotonic()  # until when `seconds` counts
 
     @property
     def done(self) -> int:
@@ -149,6 +157,9 @@ class Trainer:
             Interrupted: SIGINT, SIGTERM or SIGHUP was received. The state is saved if there is a run folder.
         """
         self._stopping = False
+        self._counted = time.monotonic()
+        if self.accelerator.is_main_process:
+            self.log.open(self.run, self.config, step=self.done if self._started else None)
         for split in (self.split, *self.watched.values()):
             self.images.prepare(split)
         with (
@@ -210,20 +221,23 @@ class Trainer:
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
-    def evaluate(self, split: Split) -> tuple[Evaluation, Ranking, Tensor]:
-        """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows."""
+    def evaluate(self, split: Split) -> tuple[Evaluation, Ranking | Captions, Tensor]:
+        """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
+
+        A captioner describes the images of the split instead.
+        """
         rank, processes = world()
         rows = torch.arange(rank, len(split), processes)
         with connected(), self._together():
-            embeddings, missing = embed(self.model, split, self.images, rows, device=self.device)
+            outputs, missing = self.evaluator.outputs(self.bare_model, split, self.images, rows, device=self.device)
         if processes > 1:
             from accelerate.utils import gather_object
 
             with connected():
-                parts = gather_object([(embeddings, missing)])
-            embeddings = torch.stack([part[0] for part in parts]).sum(0)
+                parts = gather_object([(outputs, missing)])
+            outputs = torch.stack([part[0] for part in parts]).sum(0)
             missing = torch.cat([part[1] for part in parts])
-        return *evaluate_split(embeddings, missing, split, self.device), missing
+        return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
 
     def check_images(self, split: Split) -> None:
         """Decode every image of a split, divided between the processes, if broken images are errors.
@@ -242,7 +256,8 @@ class Trainer:
             InputError: a weight is not finite, or a loss was not since the last call. Nothing is written.
         """
         self._check_finite()
-        self._save_time = time.monotonic()
+        self._save_time = now = time.monotonic()
+        self.seconds, self._counted = None if self.seconds is None else self.seconds + now - self._counted, now
         if self.run is None or not self.accelerator.is_main_process:
             return
         model = self.bare_model.state_dict()
@@ -263,11 +278,12 @@ class Trainer:
         tensors = {"model": model, "step": self.training_step.state_dict(), "selection": values}
         save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
         self._save_weights("last", model)
+        self.run.save_seconds(self.seconds)
 
     def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         if self.run is not None and self.accelerator.is_main_process:
             path = self.run.checkpoints / f"{name}.safetensors"
-            save_tensors(path, model, config=self.config, epoch=self.epoch)
+            save_tensors(path, model, config=self.config, epoch=self.epoch, versions=versions())
 
     def resume(self) -> None:
         """Continue from the saved state of the run folder, or from the beginning if nothing was trained yet.
@@ -287,6 +303,7 @@ class Trainer:
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
             self.epoch, self.step = numbers["epoch"], numbers["step"]
+            self.seconds = self.run.read_seconds()
             if self.best is not None:
                 weights, _ = load_weights(self.run.checkpoints / "best.safetensors")
                 self.best.load_state(numbers["best"], tensors["selection"], weights)
@@ -373,45 +390,25 @@ class Trainer:
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         for name, split in self.watched.items():
-            evaluation, ranking, _ = self.evaluate(split)
+            evaluation, result, _ = self.evaluate(split)
             with self._together():
-                self._record(name, evaluation, ranking, progress)
+                self._record(name, evaluation, result.values, progress)
 
-    def _record(self, split: str, evaluation: Evaluation, ranking: Ranking, progress: TrainingProgress) -> None:
+    def _record(self, split: str, evaluation: Evaluation, values: Tensor, progress: TrainingProgress) -> None:
         """Log an evaluation, and keep the weights if they are the best so far."""
-        name, k = evaluation.headline
-        row: dict[str, Any] = {"split": split, "metric": f"{name}@{k}", "spearman": evaluation.spearman}
-        for each, curve in evaluation.curves.items():
-            ks = {*(evaluation.recall_at if each == "recall" else _EVALUATION_K), k}
-            row |= {f"{each}@{at}": curve.model[at - 1] for at in sorted(ks) if at <= len(curve.model)}
-        self._log("evaluation", **row, **{each: score.model for each, score in evaluation.scores.items()})
-        curve = evaluation.curves[name]
-        value, random = curve.model[k - 1], curve.random[k - 1]
-        share = f", {value / random:.1%} of a random ranking" if random and curve.better == "lower" else ""
-        progress.line(f"after epoch {self.epoch}: {curve.title}@{k} {value:.4g}{share} ({SPLIT_TITLES[split]} split)")
+        main, title = evaluation.main, SPLIT_TITLES[split]
+        self._log("evaluation", split=split, metric=evaluation.headline, **evaluation.numbers())
+        share = ""
+        if main.random and main.better == "lower":
+            share = f", {main.model / main.random:.1%} of a random ranking"
+        progress.line(f"after epoch {self.epoch}: {main.title} {main.model:.4g}{share} ({title} split)")
         if self.best is None:
             return
-        if self.best.update(evaluation, ranking, self.epoch, self.bare_model.state_dict()):
+        if self.best.update(evaluation, values, self.epoch, self.bare_model.state_dict()):
             self._save_weights("best", self.best.weights or {})
         if self.best.stopped and self.epoch < self.options.epochs:
             progress.line(f"stopped early: no better result in {self.best.since} evaluations")
             self._log("stop")
 
     def _log(self, event: str, **values: Any) -> None:
-        if self.run is not None and self.accelerator.is_main_process:
-            self.run.log({"event": event, "epoch": self.epoch + self.step / self.steps, "step": self.done, **values})
-
-
-def evaluate_split(
-    embeddings: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
-) -> tuple[Evaluation, Ranking]:
-    """Evaluate the embeddings `[N, d]` of a split; `missing`: rows whose image cannot be read."""
-    return evaluate(
-        embeddings,
-        split.labels.to(device),
-        split.queries,
-        split.gallery,
-        missing=missing,
-        recall_at=split.recall_at,
-        groups=split.groups,
-    )
+        self.log.add(event, self.epoch + self.step / self.steps, self.done, **values)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from contml._support.errors import InputError
 from contml.distances._compiled import Floats, Ints
+
+#: The largest word weight as a whole number. On a GPU, captions of 31 words then fit the solver at any weights.
+_LARGEST = 1024
 
 
 class Bags(NamedTuple):
     """Packed caption sets. Set s has captions sets[s]:sets[s + 1], caption c has entries starts[c]:starts[c + 1]."""
 
     words: Ints  # [E] int64, word numbers, ascending within a caption
-    counts: Ints  # [E] int64, how often the word occurs in the caption
+    counts: Ints  # [E] int64, how often the word occurs in the caption, times its weight
     starts: Ints  # [K+1] int64
-    totals: Ints  # [K] int64, words of a caption, repeats included
+    totals: Ints  # [K] int64, the sum of the counts of a caption
     sets: Ints  # [S+1] int64
 
 
@@ -32,29 +36,60 @@ class CaptionPairs(NamedTuple):
     cols: Ints  # [E of y] the column of the cost block of each entry
 
 
-def pack(sets: Iterable[Iterable[Sequence[int]]]) -> Bags:
-    """Pack caption sets into bags; a caption is a sequence of word numbers >= 0."""
-    words, counts, starts, totals, edges = [], [], [0], [], [0]
+def pack(sets: Iterable[Iterable[Sequence[int]]], weights: Ints | None = None) -> Bags:
+    """Pack caption sets into bags; a caption is a sequence of word numbers >= 0.
+
+    A word counts as often as it occurs, times its whole weight if there are `weights` `[V]`.
+    """
+    words, counts, starts, edges = [], [], [0], [0]
     for captions in sets:
         for caption in captions:
             for word, count in sorted(Counter(caption).items()):
                 words.append(word)
                 counts.append(count)
             starts.append(len(words))
-            totals.append(len(caption))
-        edges.append(len(totals))
-    return Bags(*(np.array(values, dtype=np.int64) for values in (words, counts, starts, totals, edges)))
+        edges.append(len(starts) - 1)
+    numbers, masses, first, sets_at = (np.array(values, dtype=np.int64) for values in (words, counts, starts, edges))
+    if weights is not None:
+        masses *= weights[numbers]
+    ends = np.concatenate(([0], np.cumsum(masses)))[first]
+    return Bags(numbers, masses, first, np.diff(ends), sets_at)
+
+
+def check_weights(weights: Mapping[Any, float]) -> None:
+    """Check the weights of words.
+
+    Raises:
+        InputError: a weight is not a finite number above 0.
+    """
+    for word, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 < weight < np.inf:
+            raise InputError(f"the weight of the word {word!r}", repr(weight), "must be a finite number above 0")
+
+
+def whole_weights(weights: Mapping[Any, float], words: Sequence[Any]) -> Ints:
+    """The weights `[V]` of these words as whole numbers, so that mass stays whole; words without a weight weigh 1.
+
+    They are rounded to 1/1024 of the largest weight of all words (1 if that is larger), and are at least this.
+
+    Raises:
+        InputError: a weight is not a finite number above 0.
+    """
+    check_weights(weights)
+    step = max(1.0, *weights.values()) / _LARGEST if weights else 1.0
+    whole = np.array([max(1, round(weights.get(word, 1.0) / step)) for word in words], dtype=np.int64)
+    return whole // np.gcd.reduce(whole) if len(whole) else whole
 
 
 def take(bags: Bags, rows: Ints) -> Bags:
     """The sets with these row numbers, in this order."""
-    captions, sets = _members(bags.sets, rows)
+    captions, sets = set_members(bags.sets, rows)
     return take_captions(bags, captions)._replace(sets=sets)
 
 
 def take_captions(bags: Bags, captions: Ints) -> Bags:
     """These captions, each as a set of its own."""
-    entries, starts = _members(bags.starts, captions)
+    entries, starts = set_members(bags.starts, captions)
     edges = np.arange(len(captions) + 1)
     return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], edges)
 
@@ -77,8 +112,8 @@ def split_sets(sizes: Ints, most: int) -> list[Ints]:
     return [np.array(group) for group in groups]
 
 
-def _members(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """The members of the chosen ranges edges[r]:edges[r + 1], range after range, and the new edges."""
+def set_members(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """The members of the chosen sets edges[r]:edges[r + 1], set after set, and the new edges."""
     lengths = edges[chosen + 1] - edges[chosen]
     new = np.concatenate(([0], np.cumsum(lengths)))
     return np.repeat(edges[chosen] - new[:-1], lengths) + np.arange(new[-1]), new

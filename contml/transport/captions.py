@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,11 +12,13 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances._compiled import Floats
-from contml.transport.bags import Bags, pack, split_sets, take
+from contml.transport.bags import Bags, pack, split_sets, take, whole_weights
 from contml.transport.word_costs import WordCosts
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the vectors of the words.
 Vectors = Any
+#: Weights of words, which are their mass in a caption; None: every word weighs 1.
+Weights: TypeAlias = "Mapping[Any, float] | None"
 #: D is computed in tiles of this many captions on each axis: the bounds or distances of a tile take some megabytes.
 _TILE = 1280
 
@@ -35,16 +37,20 @@ def word_movers_distance(
     y: Sequence[Sequence[Hashable]],
     vectors: Vectors,
     device: torch.device | str = "cpu",
+    weights: Weights = None,
 ) -> Tensor:
     """Word Mover's Distances `[N, M]` in float32 of N captions x to M captions y; a caption is a sequence of words.
 
     Exact to float32 rounding; symmetric, and exactly 0 for captions of the same words. `vectors[word]` is the vector of
     a word: a mapping, gensim's KeyedVectors, or an array `[V, d]` with words as row numbers. Computed on `device`.
 
+    A word counts as often as it occurs, times its weight in `weights` (1 if it has none): the mass of a caption is 1,
+    divided in proportion. Weights are rounded to 1/1024 of the largest one.
+
     Raises:
-        InputError: a caption is empty, or a word has no finite vector.
+        InputError: a caption is empty, a word has no finite vector, or a weight is not above 0.
     """
-    a, b, costs = _pack_captions([[caption] for caption in x], [[caption] for caption in y], vectors)
+    a, b, costs = _pack_captions([[caption] for caption in x], [[caption] for caption in y], vectors, weights)
     device = torch.device(device)
     w: Tensor = _solver(device).word_movers_distances(a, a if x is y else b, costs, device)
     return w.float()
@@ -55,29 +61,32 @@ def caption_distance(
     y: Sequence[Sequence[Sequence[Hashable]]],
     vectors: Vectors,
     device: torch.device | str = "cpu",
+    weights: Weights = None,
 ) -> Tensor:
     """Distances D `[N, M]` in float32 of N caption sets x to M caption sets y: minima of W in both directions, summed.
 
-    A set is a sequence of captions, a caption a sequence of words; `vectors` and `device` as in `word_movers_distance`.
+    A set is a sequence of captions, a caption a sequence of words; other arguments as in `word_movers_distance`.
 
     Raises:
-        InputError: a set or a caption is empty, or a word has no finite vector.
+        InputError: a set or a caption is empty, a word has no finite vector, or a weight is not above 0.
     """
-    a, b, costs = _pack_captions(x, y, vectors)
+    a, b, costs = _pack_captions(x, y, vectors, weights)
     return set_distances(a, b, costs, device=device)
 
 
-def word_movers_plan(a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vectors) -> list[Match]:
+def word_movers_plan(
+    a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vectors, weights: Weights = None
+) -> list[Match]:
     """An optimal plan from caption a to caption b: which words move to which, and how much. For plots; solved by POT.
 
     Shares sum to 1, and share * distance to W(a, b). Sorted by contribution to W, then by share, largest first.
 
     Raises:
-        InputError: a caption is empty, or a word has no finite vector.
+        InputError: a caption is empty, a word has no finite vector, or a weight is not above 0.
     """
     import ot  # here: its import takes a second, and training does not need it
 
-    x, y, costs = _pack_captions([[a]], [[b]], vectors)
+    x, y, costs = _pack_captions([[a]], [[b]], vectors, weights)
     block = costs.block(x.words, y.words).astype(np.float64)
     common = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
@@ -134,7 +143,10 @@ def _solver(device: torch.device) -> ModuleType:
 
 
 def _pack_captions(
-    x: Sequence[Sequence[Sequence[Hashable]]], y: Sequence[Sequence[Sequence[Hashable]]], vectors: Vectors
+    x: Sequence[Sequence[Sequence[Hashable]]],
+    y: Sequence[Sequence[Sequence[Hashable]]],
+    vectors: Vectors,
+    weights: Weights,
 ) -> tuple[Bags, Bags, WordCosts]:
     for sets in (x, y):
         for number, captions in enumerate(sets):
@@ -147,7 +159,10 @@ def _pack_captions(
     )
     number_of = {word: number for number, word in enumerate(names)}
     costs = WordCosts(np.array([_vector(vectors, word) for word in names]), names)
-    a, b = (pack([[number_of[w] for w in caption] for caption in captions] for captions in sets) for sets in (x, y))
+    whole = None if weights is None else whole_weights(weights, names)
+    a, b = (
+        pack(([[number_of[w] for w in caption] for caption in captions] for captions in sets), whole) for sets in (x, y)
+    )
     return a, b, costs
 
 

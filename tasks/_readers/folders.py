@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from contml import InputError
+from contml._support.errors import did_you_mean
+from contml.data.sources import IMAGE_SUFFIXES as IMAGE_SUFFIXES, images_below as images_below
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
 Missing: TypeAlias = Literal["refuse", "drop"]
 
-#: Endings of image names, in lower case.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 #: The largest width or height of an image that annotations may declare.
 MOST_PIXELS = 1_000_000
 _ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
@@ -110,12 +110,13 @@ def refuse_absent(
     if absent:
         number = f"{len(absent):,} of {listed:,} {what} are missing"
         hint = "check root and the folders of images" + (", or set missing=drop to omit them" if can_drop else "")
-        raise InputError(str(absent[0]), f"no such {kind} ({number}{_why_absent(absent[0])})", hint=hint)
+        why = why_absent(absent[0])
+        raise InputError(str(absent[0]), f"no such {kind} ({number}{f'; {why}' if why else ''})", hint=hint)
 
 
 def no_such_file(path: Path, option: str = "") -> InputError:
     """The error of a missing file; `option` is the task's option that names it, if there is one."""
-    hint = f"set {option} to the name of the file" if option else ""
+    hint = f"set {option} to the name of the file" if option else did_you_mean(path.name, _names_in(path.parent))
     return InputError(str(path), f"no such file ({_contents(path.parent)}{not_unpacked(path.parent)})", hint=hint)
 
 
@@ -125,22 +126,30 @@ def not_unpacked(folder: Path) -> str:
     return f", {packed[0]} is not unpacked" if packed else ""
 
 
-def _why_absent(path: Path) -> str:
+def why_absent(path: Path) -> str:
+    """Why there is no such file, as far as the folder shows it; else ""."""
     if alike := sorted(name for name in Files().names(path.parent) if name.lower() == path.name.lower()):
-        return f"; there is {alike[0]}: upper and lower case differ"
+        return f"there is {alike[0]}: upper and lower case differ"
     folder = path.parent
     if folder.is_dir():
         return ""
     while not folder.parent.is_dir():  # the highest folder that does not exist, and an archive beside it
         folder = folder.parent
-    return f"; there is no folder {folder}{not_unpacked(folder.parent)}"
+    return f"there is no folder {folder}{not_unpacked(folder.parent)}"
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a folder that are not hidden, sorted; none where there is no such folder."""
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+    except (OSError, ValueError):
+        return []
 
 
 def _contents(folder: Path) -> str:
     """The names in a folder, for an error."""
-    try:
-        names = sorted(path.name for path in folder.iterdir())
-    except (OSError, ValueError):
+    if not folder.is_dir():
         return f"{folder} is not a folder"
+    names, place = _names_in(folder), "this folder" if folder == Path() else str(folder)
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"{folder} holds {', '.join(names[:6]) or 'nothing'}{more}"
+    return f"{place} holds {', '.join(names[:6]) or 'nothing'}{more}"

@@ -34,6 +34,7 @@ class Groups(NamedTuple):
     source: str  # the CSV file
     classes: int
     class_of: dict[int, int]
+    names: tuple[str, ...]
 
 
 def read_image_map(path: Path) -> Array:
@@ -148,7 +149,8 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
             if name in class_of:
                 raise InputError("groups", f"{name} is in two groups", "each text must be in one")
             class_of[name] = group
-    return Groups(str(path), len(members), {number: class_of.get(text, -1) for number, text in text_of.items()})
+    numbers = {number: class_of.get(text, -1) for number, text in text_of.items()}
+    return Groups(str(path), len(members), numbers, tuple(" and ".join(names) for names in members))
 
 
 def to_classes(

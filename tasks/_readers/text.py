@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import csv
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,27 +18,39 @@ from contml import InputError
 from .folders import no_such_file
 
 
-def read_text(path: Path, option: str = "", encoding: str = "utf-8") -> str:
-    """The text of a file without its byte-order mark. `option` is the task's option that names the file."""
+def read_text(path: Path, option: str = "", encoding: str | None = None) -> str:
+    """The text of a file, also compressed as `.gz`, without its byte-order mark, which may say that it is UTF-16.
+
+    `option` is the task's option that names the file, `encoding` the value of its option of that name, if it has one.
+    """
     try:
         content = path.read_bytes()
+        if path.suffix.lower() == ".gz":
+            content = gzip.decompress(content)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name that no file can have
         raise no_such_file(path, option) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(str(path), f"not readable as gzip ({error})") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})") from None
+    codec = encoding or "utf-8"
+    if codec.lower() in ("utf-8", "utf8"):
+        codec = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+        if codec != "utf-16" and b"\0" in content[:1000]:
+            raise InputError(str(path), "not text (it has NUL bytes)", hint="save it as text in UTF-8")
     try:
-        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+        return content.decode(codec)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        hint = "save it as UTF-8, or set encoding (latin-1, utf-16) if the task has that option"
+        hint = "save it as UTF-8" + (", or set encoding=latin-1 or another" if encoding else "")
         raise InputError(
-            f"{path}:{line}", f"not {encoding} text (byte 0x{content[error.start]:02x})", hint=hint
+            f"{path}:{line}", f"not {codec.removesuffix('-sig')} text (byte 0x{content[error.start]:02x})", hint=hint
         ) from None
     except LookupError:
         raise InputError("encoding", repr(encoding), "must be utf-8, latin-1, utf-16 or similar") from None
 
 
-def read_lines(path: Path, option: str = "", encoding: str = "utf-8") -> list[tuple[int, str]]:
+def read_lines(path: Path, option: str = "", encoding: str | None = None) -> list[tuple[int, str]]:
     """Lines that are not blank, with their numbers from 1.
 
     Only line feeds end a line: `str.splitlines` also cuts at U+2028, U+0085 and control characters, and captions have
@@ -67,7 +82,7 @@ def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
     lines[name] = line
 
 
-def read_json(path: Path, option: str = "", encoding: str = "utf-8") -> Any:
+def read_json(path: Path, option: str = "", encoding: str | None = None) -> Any:
     """The content of a JSON file."""
     text = read_text(path, option, encoding)
     try:
@@ -140,7 +155,7 @@ def read_csv(
     option: str,
     columns: Mapping[str, str],
     delimiter: str = ",",
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     *,
     uneven: bool = False,
 ) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:

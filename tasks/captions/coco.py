@@ -10,6 +10,7 @@ from contml.data import Task
 from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import Parts
+from .distance import Choice, WordWeights
 from .karpathy import Entry, read_karpathy
 from .split import Options, Record, make_task
 
@@ -26,6 +27,8 @@ def coco(
     train_images: str | list[str] = "train2014",
     test_images: str | list[str] = "val2014",
     karpathy: str | None = None,
+    distance: str | dict[str, float] = "wmd",
+    word_weights: WordWeights = "count",
     vectors: str | None = None,
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
@@ -48,6 +51,9 @@ def coco(
         train_images: the folder of the training images in it, or a list of folders, which are searched in order.
         test_images: the folder of the test images in it, or a list of folders.
         karpathy: a file in Karpathy's format in it, instead of the official two.
+        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
+            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
+        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, or GloVe text;
             null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
@@ -58,7 +64,7 @@ def coco(
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
-    options = Options(vectors, normalize, empty, missing, queries, dim, seed)
+    options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
     if karpathy:
         source = folder / karpathy
         parts = Parts(*([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source)))

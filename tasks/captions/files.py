@@ -12,6 +12,7 @@ from contml.data import Task
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
 from .._readers.text import read_csv, read_json, refuse_object
+from .distance import Choice, WordWeights
 from .split import Options, Record, make_task
 
 #: A row of a file: where it is, for errors; the image; its captions; its split, None where the file has none.
@@ -28,6 +29,8 @@ def files(
     lists: str | None = None,
     delimiter: str = ",",
     encoding: str = "utf-8",
+    distance: str | dict[str, float] = "wmd",
+    word_weights: WordWeights = "count",
     vectors: str | None = None,
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
@@ -57,6 +60,9 @@ def files(
         lists: a JSON file in root with lists of names, instead of a column.
         delimiter: the character between the cells of a CSV file.
         encoding: the encoding of the file of captions.
+        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
+            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
+        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, or GloVe text;
             null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
@@ -68,7 +74,7 @@ def files(
     """
     folder, on_disk = data_folder(root), Files()
     places = image_folders(folder, images)
-    options = Options(vectors, normalize, empty, missing, queries, dim, seed)
+    options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
     path = folder / captions
     if path.suffix == ".json":
         rows = _json_rows(path, read_json(path, "captions", encoding), image, caption, split)

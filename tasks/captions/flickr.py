@@ -11,6 +11,7 @@ from contml.data import Task
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts
 from .._readers.text import add_once, read_lines, read_names, whole_number
+from .distance import Choice, WordWeights
 from .karpathy import read_karpathy
 from .split import Options, Record, make_task
 
@@ -24,6 +25,8 @@ def flickr(
     test: str = "Flickr_8k.testImages.txt",
     karpathy: str | None = None,
     encoding: str = "utf-8",
+    distance: str | dict[str, float] = "wmd",
+    word_weights: WordWeights = "count",
     vectors: str | None = None,
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
@@ -48,6 +51,9 @@ def flickr(
         test: the list of test images in it.
         karpathy: a file in Karpathy's format in it, instead of the token file and the lists.
         encoding: the encoding of the token file.
+        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
+            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
+        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
         vectors: a file of word vectors, in root or anywhere: word2vec binary or text, or GloVe text;
             null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
@@ -59,7 +65,7 @@ def flickr(
     """
     folder, on_disk = data_folder(root), Files()
     places = image_folders(folder, images)
-    options = Options(vectors, normalize, empty, missing, queries, dim, seed)
+    options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
     source = folder / (karpathy or captions)
     if karpathy:
         parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source)]

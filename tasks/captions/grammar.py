@@ -49,10 +49,10 @@ RELATIONS = {
     "left": ("to the left of", "left of"), "right": ("to the right of", "right of"),
     "beside": ("next to", "beside", "near"),
 }  # fmt: skip
-_OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
+OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
 #: How often a relation is used: the first are more informative than the last.
 _WEIGHTS = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}
-_NUMBERS = {2: "two", 3: "three", 4: "four"}
+NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def write_captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
@@ -81,7 +81,7 @@ def _detail(random: Random, scene: Scene) -> str:
     relation = scene.relations[_one_of(random, len(scene.relations))]
     first, second = scene.things[relation.first], scene.things[relation.second]
     word = "beside" if relation.word == "between" else relation.word
-    opening = _choose(random, _OPENINGS)
+    opening = _choose(random, OPENINGS)
     return f"{opening} {_noun(random, first, 3)} {_choose(random, RELATIONS[word])} {_noun(random, second, 0)}"
 
 
@@ -90,7 +90,7 @@ def _list(random: Random, scene: Scene) -> str:
     where = _choose(random, PLACES[scene.place])
     listed = ", ".join(nouns[:-1]) + f" and {nouns[-1]}"
     if random.random() < 0.3:
-        return f"{_NUMBERS[len(nouns)]} things {where}: {listed}"
+        return f"{NUMBERS[len(nouns)]} things {where}: {listed}"
     return f"{listed} {where}"
 
 
@@ -98,7 +98,7 @@ def _two(random: Random, scene: Scene) -> str:
     a, b = (scene.things[n] for n in random.permutation(len(scene.things))[:2])
     if random.random() < 0.5:
         return f"{_noun(random, a)} and {_noun(random, b)}"
-    opening = _choose(random, _OPENINGS)
+    opening = _choose(random, OPENINGS)
     return f"{opening} {_noun(random, a)} with {_noun(random, b, 1)} {_choose(random, PLACES[scene.place])}"
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from contml import InputError
 from contml._support.validation import check_at_least, check_choice, check_whole
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
 from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Vectors
-from contml.labels import CaptionLabels
+from contml.data.split import Facts
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import Parts, kept_split, queries_like, refuse_shared
 from .._readers.word_vectors import Captions, word_vectors
+from .distance import CaptionDistance, Choice
+from .explaining import NearestCaptions
 
 
 class Record(NamedTuple):
@@ -37,6 +39,7 @@ class Record(NamedTuple):
 class Options:
     """The options that all readers of caption files share."""
 
+    distance: Choice
     vectors: str | None
     normalize: bool
     empty: Missing
@@ -70,9 +73,13 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
         for part, records in named.items()
         if records or part == "train" or (part == "test" and not parts.val)
     }
-    path = None if options.vectors is None else _vectors_file(root, options.vectors)
-    train, *others = ([record.captions for record in records] for records, _ in complete.values())
-    vectors = word_vectors(path, train, [texts for part in others for texts in part], options.dim, options.seed)
+    train, *parts_of_test = ([record.captions for record in records] for records, _ in complete.values())
+    others = [texts for part in parts_of_test for texts in part]
+    vectors: Vectors = {}
+    if options.distance.needs_vectors:
+        path = None if options.vectors is None else _vectors_file(root, options.vectors)
+        vectors = word_vectors(path, train, others, options.dim, options.seed)
+    distance = CaptionDistance(options.distance, train, others, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}
     if "test" in complete:
         chosen, tested = {record.key for record in parts.queries}, complete["test"][0]
@@ -84,9 +91,8 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
             [ImageFile(record.file) for record in records if record.file is not None],
             [record.name for record in records],
             [record.captions for record in records],
-            vectors,
+            distance,
             keys=[record.key for record in records],
-            normalize=options.normalize,
             empty=options.empty,
             queries=queries[part],
             seed=options.seed,
@@ -130,14 +136,14 @@ def make_split(
     images: Sequence[ImageSource],
     names: Sequence[str],
     captions: Captions,
-    vectors: Vectors,
+    distance: CaptionDistance,
     *,
     keys: Sequence[str] | None = None,
-    normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
     queries: int | Sequence[int] = 0,
     seed: int = 0,
     excluded: Mapping[str, int] | None = None,
+    facts: Callable[[Sequence[int]], Facts] | None = None,
 ) -> Split:
     """A split of images with captions.
 
@@ -145,34 +151,47 @@ def make_split(
         images: the source of each image.
         names: the name of each item.
         captions: the captions of each item.
-        vectors: the word vectors of all splits.
+        distance: what compares the captions, in all splits.
         keys: names by which queries are drawn, without the folder of the data set; None: `names`.
-        normalize: scale word vectors to unit length first.
-        empty: what to do with items whose captions have no word with a vector: "refuse", or "drop" and count them.
+        empty: what to do with items whose captions cannot be compared: "refuse", or "drop" and count them.
         queries: the number of queries, drawn at random, or the rows of the queries; 0: every item is a query against
             all others.
         seed: seed of that draw.
         excluded: how many items were omitted before, by reason.
+        facts: returns what finds the facts of captions about these items.
 
     Raises:
-        InputError: an item has no word with a vector, or too few queries or other items are left.
+        InputError: the captions of an item cannot be compared, or too few queries or other items are left.
     """
-    labels = CaptionLabels(captions, vectors=vectors, normalize=normalize, empty="drop")
-    kept: list[int] = labels.kept.tolist()
+    labels, kept = distance.labels(captions)
     unknown = len(names) - len(kept)
     if unknown and empty == "refuse":
         first = min(set(range(len(names))) - set(kept))
-        found = f"no caption has a word that has a vector ({unknown:,} such images)"
-        raise InputError(names[first], found, hint="give vectors for their words, or set empty=drop to omit them")
-    counts = {**(excluded or {}), "without a word that has a vector": unknown}
+        found = f"no caption has {distance.needs} ({unknown:,} such images)"
+        hint = "give vectors for their words, or " if distance.choice.needs_vectors else ""
+        raise InputError(names[first], found, hint=f"{hint}set empty=drop to omit them")
+    counts = {**(excluded or {}), f"without {distance.needs}": unknown}
     if isinstance(queries, int):
         chosen = draw_queries(queries, [(keys or names)[row] for row in kept], seed)
     else:
         chosen = _kept_queries(queries, kept)
     kept_captions = [list(captions[row]) for row in kept]
-    explainer = CaptionExplainer(kept_captions, [names[row] for row in kept], vectors, normalize)
-    drawn = {"renderer": CaptionRenderer(kept_captions), "explainer": explainer}
-    return kept_split(images, names, labels, kept, chosen, counts, **drawn)
+    renderer = CaptionRenderer(kept_captions)
+    parts: dict[str, Any] = {"renderer": renderer, "describer": renderer.text}
+    if distance.matches_words:
+        parts["explainer"] = CaptionExplainer(
+            kept_captions,
+            [names[row] for row in kept],
+            distance.vectors,
+            distance.normalize,
+            distance.match_weights,
+        )
+    else:
+        parts["explainer"] = NearestCaptions(kept_captions, distance)
+    parts["captions"] = [[text for text in of_image if text.strip()] for of_image in kept_captions]
+    if facts is not None:
+        parts["facts"] = facts(kept)
+    return kept_split(images, names, labels, kept, chosen, counts, **parts)
 
 
 def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:

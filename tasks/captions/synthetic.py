@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from contml._support.progress import progress_bar
@@ -10,6 +12,8 @@ from contml.data import Pixels, Task
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 from .._readers.word_vectors import word_vectors
+from .distance import CaptionDistance, Choice, WordWeights
+from .facts import SceneFacts
 from .grammar import write_captions
 from .painting import Array, paint_scene
 from .scenes import choose_scene
@@ -23,6 +27,8 @@ def synthetic(
     queries: int = 200,
     size: int = 64,
     captions: int = 5,
+    distance: str | dict[str, float] = "wmd",
+    word_weights: WordWeights = "count",
     normalize: bool = False,
     dim: int = 100,
     seed: int = 0,
@@ -40,6 +46,9 @@ def synthetic(
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         size: side of an image in pixels.
         captions: captions per image.
+        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
+            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
+        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
         normalize: scale word vectors to unit length first.
         dim: dimension of the word vectors.
         seed: seed of the scenes, the queries, and the training of word vectors.
@@ -48,6 +57,7 @@ def synthetic(
     check_at_least(16, size=size)
     check_whole(1, captions=captions, dim=dim)
     check_at_least(0, seed=seed)
+    choice = Choice(distance, word_weights)
     numbers = [*range(train), *range(FIRST_VAL, FIRST_VAL + val), *range(FIRST_TEST, FIRST_TEST + test)]
     images, texts = [], []
     with progress_bar(len(numbers), "drawing scenes") as progress:
@@ -57,9 +67,22 @@ def synthetic(
             texts.append(scene_captions)
             progress(len(images))
     names = [f"scene {number}" for number in numbers]
-    vectors = word_vectors(None, texts[:train], texts[train:], dim, seed)
+    vectors = word_vectors(None, texts[:train], texts[train:], dim, seed) if choice.needs_vectors else {}
+    compared = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
+
+    def facts(rows: slice) -> Callable[[Sequence[int]], SceneFacts]:
+        return lambda kept: SceneFacts(seed, tuple(numbers[rows][row] for row in kept))
+
     train_split, val_split, test_split = (
-        make_split(images[rows], names[rows], texts[rows], vectors, normalize=normalize, queries=count, seed=seed)
+        make_split(
+            images[rows],
+            names[rows],
+            texts[rows],
+            compared,
+            queries=count,
+            seed=seed,
+            facts=facts(rows),
+        )
         for rows, count in (
             (slice(train), 0),
             (slice(train, train + val), queries_like(queries, test, val)),

@@ -12,7 +12,7 @@ from contml.data import Task
 
 from .._readers.folders import Missing, folder_with
 from .._readers.mat import read_mat, read_records
-from .reading import Item, Label, Published, published_task, split_by_class
+from .reading import Item, Label, LabelKind, Published, published_task, split_by_class
 
 #: The splits of metric learning: both official halves together, the first 98 models for training.
 PUBLISHED = {"train": Published(8054, 98, range(1, 99)), "test": Published(8131, 98, range(99, 197))}
@@ -27,6 +27,7 @@ def cars(
     root: str,
     layout: Literal["auto", "car_ims", "devkit"] = "auto",
     crop_boxes: bool = False,
+    labels: LabelKind = "class",
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Task:
     """Cars-196: training on car models 1 to 98 (8,054 images), testing on 99 to 196 (8,131).
@@ -40,6 +41,7 @@ def cars(
         root: the folder of the data set.
         layout: "car_ims" is the form of one archive, "devkit" that of two; "auto" finds out which one exists.
         crop_boxes: crop images to the boxes of the cars; the usual protocol does not.
+        labels: what is compared: "class", the car models; or "year", their model years, which end the models' names.
         missing: what to do where images or classes are missing: "refuse", or "drop" and count them; without
             `cars_test_annos_withlabels.mat`, "drop" uses only the images of `cars_train`.
     """
@@ -59,9 +61,8 @@ def cars(
         items, class_names, source = _read_devkit(images, folder / "devkit", missing)
     if not crop_boxes:
         items = [item._replace(box=None) for item in items]
-    return published_task(
-        source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names, RECALL_AT
-    )
+    parts = split_by_class(items, _LAST_TRAINING_CLASS)
+    return published_task(source, parts, PUBLISHED, missing, class_names, RECALL_AT, labels)
 
 
 def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Item], dict[Label, str], Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from contml import InputError
 from contml._support.validation import check_whole
 from contml.data import Split, Task
+from contml.data.sources import is_skipped
 
 from .._readers.folders import IMAGE_SUFFIXES, data_folder
 from .._readers.splits import TEST_PARTS, part_of, parts_of
@@ -99,7 +100,7 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     """The images of each class, by the path of its folder."""
     found: dict[str, list[Item]] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _is_skipped(Path(place), name))
+        folders[:] = sorted(name for name in folders if not is_skipped(Path(place), name))
         images = sorted(n for n in files if not n.startswith(".") and n.lower().endswith(ENDINGS))
         parts = Path(place).relative_to(folder).parts
         if len(parts) >= depth:
@@ -115,13 +116,6 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     if not found:
         raise InputError(str(folder), f"has no folders of images, {depth} deep", "each class needs its own folder")
     return found
-
-
-def _is_skipped(place: Path, name: str) -> bool:
-    """Whether a folder is hidden, `__MACOSX`, or a link to a folder that contains it."""
-    if name.startswith(".") or name == "__MACOSX":
-        return True
-    return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())
 
 
 def _make_split(path: Path, part: str, items: list[Item], roles: Sequence[str] = ()) -> Split:

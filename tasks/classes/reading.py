@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from contml import InputError
 from contml.data import BoxCrop, ImageFile, Split, Task, draw, query_split
 from contml.data.renderers.classes import ClassRenderer
-from contml.labels import ClassLabels
+from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.text import read_lines, whole_number
 
 #: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"
+#: What is compared: classes, or the years that the names of classes end with.
+LabelKind: TypeAlias = 'Literal["class", "year"]'
 #: Left, top, right, bottom in pixels, counted from the edges of the file's image.
 Box: TypeAlias = "tuple[float, float, float, float]"
 
@@ -130,10 +133,11 @@ def published_task(
     missing: Missing,
     class_names: Mapping[Label, str],
     recall_at: Sequence[int],
+    labels: LabelKind = "class",
 ) -> Task:
     """The task of a published data set of one list, checked for complete lists and files."""
     check_counts(source, listed, published, missing)
-    return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at)
+    return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at, labels)
 
 
 def half_of_classes(names: Sequence[str]) -> dict[str, str]:
@@ -153,6 +157,7 @@ def make_task(
     found: Mapping[str, Sequence[Item]],
     class_names: Mapping[Label, str],
     recall_at: Sequence[int] | None = None,
+    labels: LabelKind = "class",
 ) -> Task:
     """The task of the items found, by part: "train", and "test" or "query" and "gallery"."""
 
@@ -160,10 +165,15 @@ def make_task(
         items = [item for part in parts for item in found[part]]
         roles = [part for part in parts for _ in found[part]]
         absent = sum(len(listed[part]) for part in parts) - len(items)
-        return make_split(items, class_names, roles=roles, recall_at=recall_at, missing=absent)
+        return make_split(items, class_names, roles=roles, recall_at=recall_at, missing=absent, labels=labels)
 
     train, *test = listed
-    return Task(split([train]), split(test, recall_at))
+    return Task(split([train]), split(test, recall_at), val_groups=val_groups(found[train], labels))
+
+
+def val_groups(items: Sequence[Item], labels: LabelKind) -> list[str] | None:
+    """The groups that a validation split does not divide: the classes, where years are compared."""
+    return [str(item.label) for item in items] if labels == "year" else None
 
 
 def make_split(
@@ -173,6 +183,7 @@ def make_split(
     roles: Sequence[str] = (),
     recall_at: Sequence[int] | None = None,
     missing: int = 0,
+    labels: LabelKind = "class",
 ) -> Split:
     """A split of items.
 
@@ -183,16 +194,31 @@ def make_split(
             against all others.
         recall_at: the K at which papers on the data set report Recall@K.
         missing: how many items were omitted because they have no image file.
+        labels: what is compared.
     """
-    labels = ClassLabels([item.label for item in items])
+    classes = ClassLabels([item.label for item in items])
+    space: LabelSpace = classes
+    if labels == "year":
+        years = {label: _year(class_names[label]) for label in classes.names}
+        space = VectorLabels([years[item.label] for item in items], squared=False, unit="years")
     queries, gallery = query_split([row for row, role in enumerate(roles) if role == "query"], len(items))
+    renderer = ClassRenderer(classes.class_ids, [class_names[label] for label in classes.names])
     return Split(
         images=[ImageFile(item.path) if item.box is None else BoxCrop(item.path, item.box) for item in items],
         names=[str(item.path) for item in items],
-        labels=labels,
+        labels=space,
         queries=queries,
         gallery=gallery,
-        recall_at=recall_at,
+        recall_at=recall_at if labels == "class" else None,
         excluded={"without an image file": missing} if missing else {},
-        renderer=ClassRenderer(labels.class_ids, [class_names[label] for label in labels.names]),
+        renderer=renderer,
+        describer=renderer.text,
     )
+
+
+def _year(name: str) -> int:
+    """The year that the name of a class ends with, as in "Audi S4 Sedan 2012"."""
+    last = name.split()[-1:]
+    if not last or not re.fullmatch(r"(1[89]|20)\d\d", last[0]):
+        raise InputError(f"class {name!r}", "its name does not end with a year", hint="set labels=class")
+    return int(last[0])

@@ -12,7 +12,7 @@ from contml.data import Split, Task
 from .._readers.folders import Missing, data_folder
 from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
 from .._readers.text import add_once, read_csv, refuse_object
-from .reading import Item, half_of_classes, items_on_disk, make_split
+from .reading import Item, LabelKind, half_of_classes, items_on_disk, make_split, val_groups
 
 _ROLES = ("query", "gallery")
 
@@ -24,6 +24,7 @@ def csv(
     label: str = "class",
     split: str = "split",
     role: str = "role",
+    labels: LabelKind = "class",
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Task:
     """Images listed in a CSV file with the columns image, class and split; one row per image.
@@ -39,6 +40,7 @@ def csv(
         label: the column of classes: numbers or names.
         split: the column with "train", "val", "test" or nothing (not used); it may be absent, see above.
         role: the column with "query" or "gallery" for test images: for all of them or for none.
+        labels: what is compared: "class"; or "year", which ends the name of the class, as in "Audi S4 Sedan 2012".
         missing: what to do with rows without an image file: "refuse", or "drop" and count them.
     """
     folder = data_folder(root, "your images")
@@ -53,10 +55,11 @@ def csv(
     kept = {part: _rows_on_disk(path, members, missing) for part, members in parts.items() if members}
     if "test" in kept:
         _check_roles(path, kept["test"])
-    splits = {part: _make_split(members, len(parts[part])) for part, members in kept.items()}
+    splits = {part: _make_split(members, len(parts[part]), labels) for part, members in kept.items()}
     counts = ", ".join(f"{len({row.item.label for row in members}):,} {part}" for part, members in kept.items())
     summary = [("classes", f"{'drawn by their names: ' if rows[0].drawn else ''}{counts}")]
-    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=summary)
+    groups = val_groups([row.item for row in kept["train"]], labels)
+    return Task(splits["train"], splits.get("test"), splits.get("val"), val_groups=groups, summary=summary)
 
 
 class _Row(NamedTuple):
@@ -120,11 +123,12 @@ def _check_roles(path: Path, rows: list[_Row]) -> None:
             raise InputError(str(path), f"no test image is '{role}'", hint=hint)
 
 
-def _make_split(rows: list[_Row], listed: int) -> Split:
+def _make_split(rows: list[_Row], listed: int, labels: LabelKind) -> Split:
     """The split of these rows, out of `listed`."""
     return make_split(
         [row.item for row in rows],
         {row.item.label: str(row.item.label) for row in rows},
         roles=[row.role for row in rows],
         missing=listed - len(rows),
+        labels=labels,
     )

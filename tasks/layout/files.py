@@ -95,6 +95,7 @@ def files(
             classes=count,
             ignore=ignored,
             queries=queries,
+            class_names=() if grouping is None else grouping.names,
         )
 
     first_val = len(parts.train)

@@ -17,7 +17,7 @@ from contml.data.renderers.label_maps import shrink
 from .._readers.folders import MOST_PIXELS, Files, Missing, data_folder, refuse_absent
 from .._readers.label_maps import Array, as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
-from .split import make_split
+from .split import SURFACES, make_split
 from .surfaces import TYPES, draw_surfaces, name_components
 
 
@@ -138,6 +138,7 @@ def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Miss
         np.stack(maps),
         classes=_CLASSES,
         ignore=_UNKNOWN,
+        class_names=SURFACES,
         queries=queries,
         excluded=excluded,
     )

@@ -9,10 +9,13 @@ import numpy as np
 
 from contml import InputError
 from contml.data import ImageSource, Split
-from contml.data.renderers.label_maps import LabelMapRenderer
+from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split
+
+#: The names of the surfaces of a room by their class ids; 0 is unknown.
+SURFACES = ("unknown", "frontal wall", "left wall", "right wall", "floor", "ceiling")
 
 
 def make_split(
@@ -24,6 +27,7 @@ def make_split(
     ignore: int | None,
     queries: int = 0,
     excluded: Mapping[str, int] | None = None,
+    class_names: Sequence[str] = (),
 ) -> Split:
     """A split of images with their label maps; items with at most half of their map labelled are excluded and counted.
 
@@ -38,6 +42,7 @@ def make_split(
         ignore: the value of pixels that do not count.
         queries: this many of the first items are queries, the others the gallery; 0: every item is a query.
         excluded: items that were excluded before, by reason.
+        class_names: the name of each class, for the legend; default its number.
 
     Raises:
         InputError: no item, or none of the queries, has enough labelled pixels.
@@ -52,4 +57,7 @@ def make_split(
     counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept)}
     labels = SegmentationLabels(maps[kept], classes, ignore, side=None)
     renderer = LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2]))
-    return kept_split(images, names, labels, kept, range(kept_queries), counts, renderer=renderer)
+    legend = map_legend(class_names or [f"class {number}" for number in range(classes)], ignore)
+    explainer = LabelMapExplainer(renderer, class_names)
+    parts: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
+    return kept_split(images, names, labels, kept, range(kept_queries), counts, **parts)

@@ -10,7 +10,7 @@ from contml.data import Pixels, Split, Task, check_queries
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
 from .interiors import draw_room
-from .split import make_split
+from .split import SURFACES, make_split
 
 #: Surface ids are 1 to 5; no pixel has id 0.
 _CLASSES, _UNKNOWN = 6, 0
@@ -49,6 +49,7 @@ def synthetic(
             np.stack([surfaces for _, surfaces in rooms]),
             classes=_CLASSES,
             ignore=_UNKNOWN,
+            class_names=SURFACES,
             queries=queries,
         )
 

@@ -14,7 +14,7 @@ from contml import InputError
 from contml._support.validation import as_rows, check_at_least
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, Square, SquareCrop, check_queries, draw_queries
-from contml.data.renderers.poses import PoseRenderer
+from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
@@ -164,8 +164,11 @@ def make_split(
         got = f"all {len(chosen)} have at most half of their joints visible"
         raise InputError("queries", got, hint="choose other queries")
     excluded = {"with too few visible joints": int(few.sum())}
+    legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
     renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], body.skeleton, body.names)
-    return kept_split(images, names, labels, rows, kept_queries, excluded, renderer=renderer)
+    explainer = PoseExplainer(labels, renderer)
+    parts: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
+    return kept_split(images, names, labels, rows, kept_queries, excluded, **parts)
 
 
 def make_crop_split(

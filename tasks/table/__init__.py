@@ -1,4 +1,4 @@
-"""Your own table: a CSV or Parquet file of image paths and labels of any kind, as a task without code."""
+"""Your own table of image paths and labels of any kind, or folder of images, as a task without code."""
 
 from contml._support.imports import lazy_table
 

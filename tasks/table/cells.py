@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
+#: A number with a currency before it, or a unit after it, or thousands separators.
+_MEASURED = re.compile(r"([$€£¥]?) ?[-+]?[0-9]+(?:[,.' ][0-9]{3})*(?:[,.][0-9]+)?( ?[^\d\s,;|]{0,8})")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
 #: Separators of tags; the first one that a column uses is its separator.
 SEPARATORS = (";", "|", ",")
@@ -50,10 +53,28 @@ def number(cell: str, comma: bool) -> float | None:
 
 def number_hint(cell: str, comma: bool) -> str:
     """What to do with a cell that is not a number."""
+    if date_in_days(cell) is not None:
+        return "a date has the kind date"
+    if not any(character.isdigit() for character in cell):
+        return "leave the cell empty where there is no number, or choose another kind"
     thousands = "omit thousands separators" if _THOUSANDS.fullmatch(cell.strip()) else ""
     decimals = not comma and (thousands or _COMMA.fullmatch(cell.strip()))
     hints = [thousands, "set decimal=comma for decimal commas" if decimals else ""]
     return ", or ".join(hint for hint in hints if hint) or "omit units, and leave the cell empty where there is none"
+
+
+def is_comma_pair(cell: str) -> bool:
+    """Whether a cell is a number with a decimal comma, or two whole numbers with a comma between: 3,5."""
+    return "," in cell and bool(_COMMA.fullmatch(cell.strip()))
+
+
+def units(cells: Sequence[str]) -> str:
+    """An example of numbers that all have one unit or sign, or thousands separators; "" for other cells."""
+    found = [_MEASURED.fullmatch(cell.strip()) for cell in cells]
+    marks = {match.group(1, 2) for match in found if match}
+    if not all(found) or len(marks) != 1:
+        return ""
+    return next((cell for cell in cells if marks != {("", "")} or _THOUSANDS.fullmatch(cell)), "")
 
 
 def date_in_days(cell: str) -> float | None:
@@ -118,8 +139,10 @@ class CellFiles(Files):
         self._inside = f"{root.absolute()}{os.sep}"
 
     def place(self, cell: str) -> str:
-        """The path of a cell's file."""
-        return os.path.join(self._start, _path(cell))  # noqa: PTH118
+        """The path of a cell's file; its name may have another Unicode form (ä as one character or two)."""
+        path = os.path.join(self._start, _path(cell))  # noqa: PTH118
+        forms = [] if path.isascii() else [unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)]
+        return next((form for form in (path, *forms) if self.has(form)), path) if forms else path
 
     def key(self, cell: str) -> str:
         """The path of a cell's file in the root folder: the same when the folder was moved."""

@@ -19,12 +19,14 @@ from .cells import (
     CellFiles,
     date_in_days,
     decimal_comma,
+    is_comma_pair,
     is_missing,
     looks_like_maps,
     looks_like_paths,
     number,
     numbers,
     texts,
+    units,
 )
 from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, Options, OrdinalLabel, TagsLabel
 from .number_labels import LATITUDE, LONGITUDE, DateLabel, GeoLabel, LogNumberLabel, NumberLabel, VectorLabel
@@ -46,13 +48,14 @@ _MIN_SHARE = 0.9
 _CAPTION_WORDS, _TAG_WORDS = 4, 3
 
 _CLASS_NAMES = re.compile(
-    r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item)(?:[\W_]?id)?", re.I
+    r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item|zip|postal)(?:[\W_]?(?:id|code))?", re.I
 )
 _ROW_NUMBER_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
 # "lon" is searched after the first "lat" only: after each "lat", it would take quadratic time.
 _GEO_NAMES = re.compile(r".*(?:place|coord|gps|location|position).*|(?:(?!lat).)*+lat.*lon.*", re.I)
 _IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I)
 _MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I)
+_DIGIT_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")  # as cameras name their files
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?:[T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
 
 
@@ -164,8 +167,9 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
         (name,) = possible
         return (name,) if name in roles.guesses else tuple(name.split(","))
     if not possible:
-        why = "; ".join(f"{name}: {guess.why}" for name, guess in roles.guesses.items()) or "it has no other column"
-        raise InputError(str(table.path), f"no column can be the label ({why})", hint="name one: --label NAME=KIND")
+        why = "; ".join(f"{name}: {guess.why}" for name, guess in roles.guesses.items())
+        got = f"no column can be the label ({why or f'its only column is {roles.image}'})"
+        raise InputError(str(table.path), got, hint="name one: --label NAME=KIND" if why else "add a column of labels")
     listed = ", ".join(f"{name} ({guess.kind})" for name, guess in possible.items())
     first, guess = next(iter(possible.items()))
     hint = f"choose by --label {first}={guess.kind} (in a config labels: {{{first}: {guess.kind}}})"
@@ -257,18 +261,26 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
         elements = [text for found in listed for text in found]
         if not elements or _share(elements, lambda text: number(text, False) is not None) < _MIN_SHARE:
             return _guess_lists(elements)
+    known = [cell for cell in cells if not is_missing(cell)]
+    if known and _share(known, lambda cell: bool(_DIGIT_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        return Guess("date", f"its numbers are dates, such as {known[0]}")
     if _share(cells, lambda cell: is_missing(cell) or number(cell, comma) is not None) >= _MIN_SHARE:
-        return _guess_numbers(name, [cell for cell in cells if not is_missing(cell)], comma)
+        return _guess_numbers(name, known, comma)
     lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
     length, count = lengths.most_common(1)[0]
+    if length == 2 and not comma and all(is_comma_pair(cell) for cell in cells):
+        either = "have a decimal comma (task.decimal=comma), thousands separators, or are two numbers (vector)"
+        return Guess("", f"its cells, such as '{cells[0]}', {either}")
     if length > 1 and count >= _MIN_SHARE * len(cells):
         if length == 2 and _GEO_NAMES.fullmatch(name):
             return Guess("geo", "two numbers per cell, and its name")
         return Guess("vector", f"{length} numbers per cell")
-    if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
-        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
+    if _share(known, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        if _share(known, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
             return Guess("date", "its cells are dates")
         return Guess("", "its dates are not written year first, as in 2026-11-22")
+    if example := units(known):
+        return Guess("", f"its numbers have a unit or thousands separators, as '{example}': write plain numbers")
     for mark in SEPARATORS:
         parts = [part.strip() for cell in cells for part in cell.split(mark) if part.strip()]
         tags = set(parts)
@@ -292,7 +304,8 @@ def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
         if _CLASS_NAMES.fullmatch(name) and distinct <= len(values) / 2:
             return repeated
         steps = {b - a for a, b in pairwise(values) if a is not None and b is not None}
-        if distinct == len(values) > 2 and (steps == {1.0} or _ROW_NUMBER_NAMES.fullmatch(name)):
+        numbering = distinct >= _MIN_SHARE * len(values) and _ROW_NUMBER_NAMES.fullmatch(name)  # some rows may repeat
+        if distinct > 2 and (numbering or (distinct == len(values) and steps == {1.0})):
             return Guess("", "it only numbers the rows")
         if _ROW_NUMBER_NAMES.fullmatch(name) and distinct <= len(values) / 2:
             return repeated

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from contml._support.text import number as number_of
+from contml._support.text import MISSING, number as number_of
 from contml.data.renderers.label_maps import class_colours
+from contml.data.renderers.text import font_for
+from contml.data.split import Explanation
+from contml.evaluation.table import measured_words
 
 from .labels import Array, Label, MapLabel
 
 #: Text in smaller pictures is not readable, so it is omitted and the picture fills the square.
 _READABLE = 120
-_PAPER, _INK, _SUBDUED, _RULE, _BAR = "#f4f3ef", "#222222", "#6a6a6a", "#d8d8d8", (0, 114, 178)
+_PAPER, _INK = "#f4f3ef", "#222222"
 _IGNORED = (225, 225, 225)
 _TEXT_SHARE = 0.42  # the largest share of the height for text
 
@@ -38,12 +39,19 @@ class TableRenderer:
         """The picture with its labels, `size` pixels square."""
         table_row = int(self.rows[row])
         shown = picture if size < _READABLE else _with_maps(picture, self.labels, table_row)
-        return draw_lines(shown, [line for label in self.labels for line in label.lines(table_row)], size)
+        present = [label for label in self.labels if label.present[table_row]]
+        return draw_lines(shown, [line for label in present for line in label.lines(table_row)], size)
+
+    def text(self, row: int) -> str:
+        """The labels of a row that are no maps, one per line: a describer."""
+        table_row = int(self.rows[row])
+        present = [label for label in self.labels if label.present[table_row]]
+        return "\n".join(line for label in present for line in label.lines(table_row))
 
 
 @dataclass(frozen=True, eq=False)
 class TableExplainer:
-    """Draws two rows and the terms of their label distance: the distance of each label, and its part of the sum.
+    """Draws two rows, and lists their labels: both values, the difference in the unit of the column, its part of a sum.
 
     Args:
         labels: the labels of the table.
@@ -55,19 +63,36 @@ class TableExplainer:
     weights: Sequence[float]
     rows: Array
 
-    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
-        """The two pictures and a line for each label, `size` pixels wide."""
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+        """The two pictures and a line for each label."""
         first, second = (int(self.rows[row]) for row in rows)
-        parts = []
-        for label, weight in zip(self.labels, self.weights, strict=True):
-            distance = float(label.space(np.array((first, second))).pairwise([0], [1]))
-            parts.append((label.name, (label.text(first), label.text(second)), distance, weight * distance))
-        shown = (_with_maps(pictures[0], self.labels, first), _with_maps(pictures[1], self.labels, second))
-        return draw_parts(shown, parts, size)
+        both = [bool(label.present[first] and label.present[second]) for label in self.labels]
+        shared = sum(weight for weight, known in zip(self.weights, both, strict=True) if known)
+        several, table, total = len(self.labels) > 1, [], 0.0
+        for label, weight, known in zip(self.labels, self.weights, both, strict=True):
+            texts = [label.text(row) if label.present[row] else "missing" for row in (first, second)]
+            words, part = MISSING, 0.0
+            if known:
+                space = label.space(np.array((first, second)))
+                distance = float(space.pairwise([0], [1]))
+                part = weight * distance * sum(self.weights) / shared
+                words = measured_words(distance, space.measure)
+                if space.class_ids is not None:
+                    words = "different" if distance else "same"
+            total += part
+            table.append([label.name, *texts, words, *([number_of(part)] if several else [])])
+        if several:
+            table.append(["label distance", "", "", "", number_of(total if shared else sum(self.weights))])
+        header = ("label", "query", "item", "difference", *(["part of the sum"] if several else []))
+        shown = [
+            (title, ImageOps.contain(_with_maps(picture, self.labels, row), (size // 3, size // 3)))
+            for title, picture, row in zip(("query", "item"), pictures, (first, second), strict=True)
+        ]
+        return Explanation(shown, header, table)
 
 
 def _with_maps(picture: Image.Image, labels: Sequence[Label], row: int) -> Image.Image:
-    return beside(picture, [label.map(row) for label in labels if isinstance(label, MapLabel)])
+    return beside(picture, [label.map(row) for label in labels if isinstance(label, MapLabel) and label.present[row]])
 
 
 def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
@@ -91,11 +116,13 @@ def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.I
     if size < _READABLE:
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
     points = round(9 + 0.03 * size)
-    font, step, left = _font(points), round(1.3 * points), round(0.6 * points)
+    step, left = round(1.3 * points), round(0.6 * points)
+    font, _ = font_for("".join(texts), points)
     room = int(_TEXT_SHARE * size) // step
     lines: list[str] = []
     for text in texts:
-        wrapped = _wrapped(" ".join(text.split()), font, size - 2 * left, 2 if len(texts) <= room else 1)
+        shown = " ".join(font_for(text, points)[1].split())
+        wrapped = _wrapped(shown, font, size - 2 * left, 2 if len(texts) <= room else 1)
         lines += wrapped[: max(room - len(lines), 0)]
     height = size - (len(lines) * step + left if lines else 0)
     canvas = Image.new("RGB", (size, size), _PAPER)
@@ -104,43 +131,6 @@ def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.I
     pen = ImageDraw.Draw(canvas)
     for place, line in enumerate(lines):
         pen.text((left, height + left // 2 + place * step), line, fill=_INK, font=font)
-    return canvas
-
-
-def draw_parts(
-    pictures: tuple[Image.Image, Image.Image], parts: Sequence[tuple[str, tuple[str, str], float, float]], width: int
-) -> Image.Image:
-    """Two pictures, and the terms of their label distance.
-
-    parts: the name of each label, its values in both rows, its label distance, and its part of the sum.
-    """
-    unit = width / 1500
-    side, gap, row = round(360 * unit), round(30 * unit), round(74 * unit)
-    fitted = [ImageOps.contain(picture, (side, side), Image.Resampling.BICUBIC) for picture in pictures]
-    height = max(fitted[0].height + gap + fitted[1].height, (len(parts) + 2) * row)
-    canvas = Image.new("RGB", (width, height), "white")
-    pen = ImageDraw.Draw(canvas)
-    for picture, top in zip(fitted, (0, fitted[0].height + gap), strict=True):
-        canvas.paste(picture, ((side - picture.width) // 2, top))
-    left = side + 2 * gap
-    edges = [left + round(x * unit) for x in (0, 200, 415, 630, 745)]
-    font, bold = _font(round(21 * unit)), _font(round(21 * unit), bold=True)
-    total, largest = sum(part for *_, part in parts), max(part for *_, part in parts)
-    for x, title in zip(edges, ("label", "above", "below", "distance", "part of the sum"), strict=True):
-        pen.text((x, row // 2), title, fill=_SUBDUED, font=font, anchor="lm")
-    for place, (name, values, distance, part) in enumerate(parts, start=1):
-        y = place * row
-        pen.line((left, y, width, y), fill=_RULE, width=max(1, round(unit)))
-        cells = (name, *values, number_of(distance))
-        for column, (x, text) in enumerate(zip(edges, cells, strict=False)):
-            face = font if column else bold
-            pen.text((x, y + row // 2), _cut(text, face, edges[column + 1] - x - gap // 2), _INK, face, anchor="lm")
-        length = round((width - edges[4] - 90 * unit) * (part / largest if largest else 0))
-        pen.rectangle((edges[4], y + row // 2 - 9 * unit, edges[4] + max(1, length), y + row // 2 + 9 * unit), _BAR)
-        pen.text((edges[4] + length + gap // 2, y + row // 2), number_of(part), _INK, font, anchor="lm")
-    y = (len(parts) + 1) * row
-    pen.line((left, y, width, y), fill=_SUBDUED, width=max(1, round(2 * unit)))
-    pen.text((left, y + row // 2), f"Label distance {number_of(total)}", _INK, bold, anchor="lm")
     return canvas
 
 
@@ -164,12 +154,3 @@ def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
     while len(shown) > 2 and font.getlength(shown) > width:
         shown = shown[: max(1, min(len(shown) - 2, int(len(shown) * width / font.getlength(shown))))].rstrip() + "…"
     return shown
-
-
-@cache
-def _font(points: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    import matplotlib
-
-    # The font of matplotlib: the same on every machine, with most alphabets.
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), points)

@@ -1,7 +1,8 @@
-"""Your own table as a task."""
+"""Your own table or folder as a task."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ def file(
     data: str,
     labels: dict[str, str] | None = None,
     image: str | None = None,
+    pattern: str | None = None,
     root: str | None = None,
     split: str | None = None,
     test: float = 0.2,
@@ -41,23 +43,29 @@ def file(
     vectors: str | None = None,
     normalize: bool = False,
     dim: int = 100,
+    heading_weight: float = 0.625,
     delimiter: str | None = None,
     encoding: str = "utf-8",
     seed: int = 0,
 ) -> Task:
-    """A CSV or Parquet file with a column of image paths and columns of labels: a task without code.
+    """A file with a column of image paths and columns of labels, or a folder of images: a task without code.
 
     `contml train --data items.csv --label age=number` needs no config. Kinds of labels: class, number, number:log
-    (compared by ratio, as prices are), date, vector (several columns, or lists), geo (latitude and longitude), ordinal,
-    tags, captions, map (paths of label maps); a kind that is not given is guessed, and shown with the reason. The label
-    distances of several labels are summed, each divided by its mean over training rows and multiplied by its weight.
+    (compared by ratio, as prices are), date, vector (several columns, or lists), geo (latitude, longitude, perhaps
+    heading), ordinal, tags, captions, map (paths of label maps); a kind that is not given is guessed, and shown with
+    the reason. The label distances of several labels are summed, each divided by its mean over training rows and
+    multiplied by its weight.
     Everything else: docs/table.md.
 
     Args:
-        data: the table: .csv, .tsv, .txt or .parquet.
+        data: the table: .csv, .tsv, .txt, .jsonl (also .gz) or .parquet; or a folder of images, where each folder in
+            it is a class, or `pattern` says what the names of the images mean. Folders named train, val and test are
+            the split.
         labels: the kind of each label by its column, or by several columns with commas, and perhaps its weight:
             {age: number, "lat,lon": geo:0.5}; "auto" is guessed. null: the one column that can be a label.
         image: the column of image paths; null: found automatically.
+        pattern: what the names of a folder's images mean: "{age}_{sex}_*.jpg". A field in braces is a column; a star is
+            any text. With folders: "{class}/{age}.jpg".
         root: the folder that paths in the table are relative to; null: the folder of the table.
         split: the column of train, val, test, query; null: found automatically, or else the split is drawn. Without
             test rows, the validation rows are evaluated.
@@ -81,6 +89,7 @@ def file(
             text; null: trained on the training rows.
         normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
+        heading_weight: metres that a degree counts of the heading of a geo label of three columns.
         delimiter: the character between the cells of a CSV file; null: found automatically.
         encoding: the encoding of a CSV file.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
@@ -89,14 +98,17 @@ def file(
         raise InputError("test", str(test), "must be a share of the rows, between 0 and 1")
     if exclude_group and group is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
+    if not 0 < heading_weight < math.inf:
+        raise InputError("heading_weight", str(heading_weight), "must be a finite number of metres above 0")
     check_at_least(0, seed=seed)
     check_whole(1, dim=dim, side=1 if side is None else side)
-    table = read_table(Path(data).expanduser(), delimiter, encoding)
-    files = CellFiles(table.path.parent if root is None else data_folder(root, "the images"))
+    table = read_table(Path(data).expanduser(), pattern, delimiter, encoding)
+    files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     order = {name: [str(level) for level in words] for name, words in (levels or {}).items()}
     for name in order:
         table.column(name, "levels")
-    options = Options(*(files, scale, decimal, separator, order, classes, ignore, side, vectors, normalize, dim, seed))
+    of_kinds = classes, ignore, side, vectors, normalize, dim, seed, heading_weight
+    options = Options(files, scale, decimal, separator, order, *of_kinds)
     roles, specs = choose_columns(table, options, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
     groups = items.groups if exclude_group else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from contml._support.validation import as_rows
 from contml.data import draw, draw_queries
 from contml.data.draw import positions
 
-from .._readers.folders import Missing
+from .._readers.folders import Missing, why_absent
 from .._readers.splits import TEST_PARTS, parts_of, queries_like
 from .cells import CellFiles
 from .columns import KINDS, Roles, Spec
@@ -47,6 +48,7 @@ class Items:
 
     Args:
         paths: the image file of each row of the table.
+        names: its path relative to the folder of the images, where it is in that folder.
         labels: its labels, read and fitted to the training rows.
         means: the mean label distance of each label; 1 where there is only one label.
         parts: which rows are for training, validation and testing.
@@ -58,6 +60,7 @@ class Items:
     """
 
     paths: Sequence[str]
+    names: Sequence[str]
     labels: Sequence[Label]
     means: Sequence[float]
     parts: Parts
@@ -109,9 +112,7 @@ def read_items(
     rows = _Rows(table, missing)
     rows.drop_without_image(column, paths, files)
     labels = [KINDS[spec.kind](spec.columns, spec.weight, table, options) for spec in specs]
-    for label in labels:
-        problem = label.problem(int(label.present.argmin()))
-        rows.drop(~label.present, f"without {label.content} in '{label.name}'", problem)
+    rows.drop_without_label(labels)
     images = [files.key(cell) for cell in table.columns[column]]
     groups = images
     if group is not None:
@@ -127,21 +128,40 @@ def read_items(
     for label in labels:
         if isinstance(label, MapLabel):
             label.images = paths
+        _known_rows(label, drawn.train)
         unusable = ~label.usable(drawn.train, np.concatenate((drawn.val, drawn.test)))
-        rows.drop(unusable, f"without {label.needs} in '{label.name}'", f"'{label.name}' {label.unusable}")
+        if len(labels) == 1:
+            rows.drop(unusable, f"without {label.needs} in '{label.name}'", f"'{label.name}' {label.unusable}")
+        label.present = label.present & ~unusable
+    rows.drop_without_label(labels)
     train, val, test_rows, query = (part[rows.usable[part]] for part in drawn[:4])
     parts = Parts(train, val, test_rows, query, drawn.how)
     rows.check_sizes(parts, drawn)
     for label in labels:
-        label.fit(parts.train)
+        label.fit(_known_rows(label, parts.train))
     keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
-    means = [_mean_distance(label, parts.train, keys, options.seed) for label in labels] if len(labels) > 1 else [1.0]
+    means = [1.0]
+    if len(labels) > 1:
+        means = [_mean_distance(label, _known_rows(label, parts.train), keys, options.seed) for label in labels]
     if roles.split is None:  # rows that were omitted before the draw count as training rows
         whole = {"train": np.setdiff1d(np.arange(len(table)), drawn.test), "val": drawn.val, "test": drawn.test}
     else:
         whole = _rows_of_parts(table, roles.split, np.arange(len(table)))
     excluded = {part: rows.excluded(members) for part, members in whole.items()}
-    return Items(paths, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
+    return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
+
+
+def _known_rows(label: Label, train: Array) -> Array:
+    """The training rows that have this label.
+
+    Raises:
+        InputError: there are fewer than three.
+    """
+    known = train[label.present[train]]
+    if len(known) < 3:
+        got = f"{len(known)} of {len(train):,} training rows have {label.content}"
+        raise InputError(f"labels: {label.name}", got, "must be at least 3", "choose another label")
+    return known
 
 
 class _Rows:
@@ -169,9 +189,25 @@ class _Rows:
             return
         if self.missing == "refuse":
             found = f"{problem} ({len(rows):,} such of {len(self.usable):,} rows)"
-            raise InputError(self.table.where(rows[0]), found, hint=f"{hint}, or set missing=drop to omit such rows")
+            drop = ", or set missing=drop to omit such rows" if len(rows) < self.usable.sum() else ""
+            raise InputError(self.table.where(rows[0]), found, hint=hint + drop)
         self._dropped[reason] = np.concatenate((self._dropped.get(reason, rows[:0]), rows))
         self.usable[rows] = False
+
+    def drop_without_label(self, labels: Sequence[Label]) -> None:
+        """Omit the rows without the label, or, of several labels, without any of them."""
+        if len(labels) == 1:
+            (label,) = labels
+            problem = label.problem(int(label.present.argmin()))
+            self.drop(~label.present, f"without {label.content} in '{label.name}'", problem, self._complete)
+        else:
+            absent = ~np.any([label.present for label in labels], axis=0)
+            self.drop(absent, "without any label", "no label", self._complete)
+
+    @property
+    def _complete(self) -> str:
+        """What to do where a label is missing."""
+        return "its name must fit the pattern" if self.table.path.is_dir() else "complete the table"
 
     def drop_without_image(self, column: str, paths: Sequence[str], files: CellFiles) -> None:
         """Omit the rows without an image file."""
@@ -182,8 +218,11 @@ class _Rows:
         if "://" in paths[row]:
             hint = "save the images to files and give their paths"
             raise InputError(self.table.where(row), "the image is a URL", "must be the path of a file", hint)
+        why = why_absent(Path(paths[row])) if paths[row] else ""
         problem = f"no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
-        self.drop(absent, "without an image file", problem, f"paths are relative to {files.root}: set root")
+        wrong_name = why and Path(paths[row]).parent.is_dir()
+        hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
+        self.drop(absent, "without an image file", problem, f"{why}; {hint}" if why else hint)
 
     def merge_captions(
         self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str], texts: list[str]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Options:
     normalize: bool
     dim: int
     seed: int
+    heading_weight: float
 
 
 class Label:
@@ -101,10 +103,10 @@ class Label:
         return self.present
 
     def fit(self, train: Array) -> None:
-        """Compute what depends on the training rows: a unit, the range of the values."""
+        """Compute what depends on the training rows that have a value: a unit, the range of the values."""
 
     def space(self, rows: Array) -> LabelSpace:
-        """The label space of these rows."""
+        """The label space of these rows, which have a value."""
         raise NotImplementedError
 
     def text(self, row: int) -> str:
@@ -127,12 +129,18 @@ class ClassLabel(Label):
     holds_text = True
 
     def _read(self, cells: list[list[str]]) -> None:
-        self.values = [cell.strip() for cell in cells[0]]
+        self.values = [normalize("NFC", cell.strip()) for cell in cells[0]]
         self.present = np.array([bool(value) for value in self.values])
 
     def fit(self, train: Array) -> None:
         """Count the classes."""
         self.counts = Counter(self.values[row] for row in train)
+        if len(self.counts) < 2:
+            found = f"'{next(iter(self.counts))}' in all of {len(train):,} training rows"
+            raise InputError(f"labels: {self.name}", found, hint="choose another label")
+        if len(self.counts) == len(train):
+            found = f"each of the {len(train):,} training rows has a class of its own"
+            raise InputError(f"labels: {self.name}=class", found, hint="choose another label or kind")
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
@@ -142,7 +150,9 @@ class ClassLabel(Label):
         """All values in words."""
         least, most = min(self.counts.values()), max(self.counts.values())
         each = f"{least}" if least == most else f"{least} to {most}"
-        return f"{len(self.counts)} classes of {each} training rows: {_examples(self.counts)}"
+        absent = next((name for name in self.counts if is_missing(name)), "")
+        note = f"; '{absent}' is one of them: empty its cells if it means missing" if absent else ""
+        return f"{len(self.counts)} classes of {each} training rows: {_examples(self.counts)}{note}"
 
 
 class OrdinalLabel(Label):
@@ -247,6 +257,7 @@ class CaptionsLabel(Label):
     def merge(self, row: int, more: int) -> None:
         """Add the captions of row `more` to those of `row`."""
         self.values[row] = [*self.values[row], *self.values[more]]
+        self.present[row] |= self.present[more]
 
     def usable(self, train: Array, test: Array) -> Array:
         """Rows with a word that has a vector."""
@@ -305,6 +316,7 @@ class MapLabel(Label):
     def usable(self, train: Array, test: Array) -> Array:
         """Rows with labels on more than half of the pixels of their map; reads the maps."""
         rows = np.concatenate((train, test))
+        rows = rows[self.present[rows]]
         paths = [self.values[row] for row in rows]
         maps: list[Array] = []
         for row, path in zip(rows, paths, strict=True):

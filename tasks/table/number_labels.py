@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from contml import InputError
+from contml.contracts import Measure
 from contml.labels import GeoLabels, LabelSpace, VectorLabels
 
 from .cells import date_in_days, decimal_comma, is_missing, number, number_hint, numbers
@@ -67,7 +68,7 @@ class NumberLabel(Label):
             column, value = self.columns[min(first, len(self.columns) - 1)], self._text(self.low[first])
             nearly, hint = ("", "") if same[first] else ("nearly ", ", or set scale=std")
             found = f"{value} in {nearly}all of {len(train):,} training rows"
-            raise InputError(f"labels: {column}", found, hint=f"omit this label{hint}")
+            raise InputError(f"labels: {column}", found, hint=f"choose another label{hint}")
 
     def _spread(self, values: Array) -> Array:
         """The unit of each column `[D]` of values `[N, D]`."""
@@ -80,7 +81,13 @@ class NumberLabel(Label):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        return VectorLabels(self.values[rows] / self.scales, squared=False, unit=self.unit)
+        labels = VectorLabels(self.values[rows] / self.scales, squared=False, unit=self.unit)
+        labels.measure = self._measure()
+        return labels
+
+    def _measure(self) -> Measure | None:
+        """How a label distance reads in the unit of the column."""
+        return Measure(f"{self.value_unit} in {self.name}".strip(), float(self.scales[0]))
 
     @property
     def unit(self) -> str:
@@ -128,6 +135,9 @@ class LogNumberLabel(NumberLabel):
             where = f"{self.table.where(wrong[0])}: {self.name}"
             raise InputError(where, _plain(self.values[wrong[0], 0]), "must be above 0 for number:log")
         self.values = np.log(self.values)
+
+    def _measure(self) -> Measure:
+        return Measure(f"in {self.name}", float(self.scales[0]), "ratio")
 
     @property
     def _quantity(self) -> str:
@@ -197,6 +207,9 @@ class VectorLabel(NumberLabel):
         # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
         return each if len(self.columns) > 1 else np.full_like(each, np.sqrt(np.square(each).mean()))
 
+    def _measure(self) -> None:
+        """None: each column has a unit of its own."""
+
     @property
     def unit(self) -> str:
         """What a label distance of 1 is."""
@@ -214,19 +227,22 @@ class VectorLabel(NumberLabel):
 
 
 class GeoLabel(VectorLabel):
-    """Latitude and longitude in degrees, two columns or one: the label distance is that over the earth in km."""
+    """Latitude and longitude in degrees, and perhaps a heading: the label distance is that over the earth in km.
+
+    With a heading, it is in metres, and each degree between two headings counts as `heading_weight` metres.
+    """
 
     kind = "geo"
-    takes = (1, 2)
+    takes = (1, 3)
 
     def _read(self, cells: list[list[str]]) -> None:
         first, *others = self.columns
         if others and LONGITUDE.fullmatch(first) and LATITUDE.fullmatch(others[0]):
-            hint = f"write {others[0]},{first}=geo"
-            raise InputError(f"labels: {first},{others[0]}=geo", "longitude first", "latitude must come first", hint)
+            hint = f"write {','.join((others[0], first, *others[1:]))}=geo"
+            raise InputError(f"labels: {self.name}=geo", "longitude first", "latitude must come first", hint)
         super()._read(cells)
-        if self.values.shape[1] != 2:
-            allowed = "must be two, latitude and longitude"
+        if self.values.shape[1] not in (2, 3):
+            allowed = "must be two, latitude and longitude, or three, with a heading"
             raise InputError(f"{self.table.path}: {self.name}", f"lists of {self.values.shape[1]} numbers", allowed)
         for place, (what, most) in enumerate((("latitude", 90), ("longitude", 180))):
             wrong = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, place])) > most)
@@ -241,11 +257,15 @@ class GeoLabel(VectorLabel):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        return GeoLabels(self.values[rows])
+        places, headings = self.values[rows, :2], self.values[rows, 2:]
+        if not headings.size:
+            return GeoLabels(places)
+        return GeoLabels(places, headings[:, 0], self.options.heading_weight, unit="m")
 
     def text(self, row: int) -> str:
         """The value of a row in one line."""
-        return "{:.4f}, {:.4f}".format(*self.values[row])
+        latitude, longitude, *heading = self.values[row]
+        return f"{latitude:.4f}, {longitude:.4f}" + "".join(f", {_plain(degrees)}°" for degrees in heading)
 
     def lines(self, row: int) -> list[str]:
         """The lines that are drawn below the image of a row."""
@@ -253,8 +273,11 @@ class GeoLabel(VectorLabel):
 
     def describe(self) -> str:
         """All values in words."""
-        (south, west), (north, east) = self.low, self.high
-        return f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}; distance in km"
+        (south, west), (north, east) = self.low[:2], self.high[:2]
+        range_ = f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}"
+        if len(self.low) == 2:
+            return f"{range_}; distance in km"
+        return f"{range_}; distance in metres, a degree of heading as {self.options.heading_weight:g} m"
 
 
 def _plain(value: float) -> str:

@@ -45,13 +45,13 @@ def describe_columns(
     lines = [
         ["column", "used as", "because", "values"],
         ["", "table", table.form, size],
-        [image, "image", why, next(cell for cell in table.columns[image] if cell.strip())],
+        [image, "image", why, next(cell for cell in table.columns[image] if cell.strip()) + _repeated(items)],
     ]
     for spec, label, mean in zip(specs, items.labels, items.means, strict=True):
         kind, scale = spec.kind, ""
         if len(specs) > 1:
             kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        values = label.describe() + scale + _classes_without_items(label, items.parts)
+        values = label.describe() + scale + _missing(label, items.parts) + _classes_without_items(label, items.parts)
         lines.append([label.name, kind, spec.why, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
@@ -67,13 +67,26 @@ def describe_columns(
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
 
 
+def _repeated(items: Items) -> str:
+    """The number of rows whose image is that of an earlier row; "" for none."""
+    used = [items.names[row] for rows in items.parts.used.values() for row in rows]
+    repeated = len(used) - len(set(used))
+    return f"; {repeated:,} rows repeat the image of another row" if repeated else ""
+
+
+def _missing(label: Label, parts: Parts) -> str:
+    """The number of rows without this label, which count by their other labels; "" for none."""
+    absent = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
+    return f"; missing in {absent:,} rows, which count by their other labels" if absent else ""
+
+
 def _classes_without_items(label: Label, parts: Parts) -> str:
     """The training classes without a row to evaluate, where other training classes have some; "" if there are none."""
     if not isinstance(label, ClassLabel) or not closed_set(label, parts):
         return ""
     part = "test" if len(parts.test) else "val"
     found = {label.values[row] for row in getattr(parts, part)}
-    absent = sorted({label.values[row] for row in parts.train} - found)
+    absent = sorted({label.values[row] for row in parts.train} - found - {""})
     names = ", ".join([*absent[:5], *(["…"] if len(absent) > 5 else [])])
     return f"; no {part} item of class {names} ({len(absent):,} such)" if absent else ""
 

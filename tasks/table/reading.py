@@ -1,23 +1,36 @@
-"""Read a CSV or Parquet file as columns of text, with the line of each row for errors."""
+"""Read a table, or the images of a folder, as columns of text, with the line of each row for errors."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from contml import InputError
 from contml._support.errors import closest, one_line
 
-from .._readers.folders import no_such_file
-from .._readers.text import csv_rows, read_text, text_lines
+from .._readers.folders import IMAGE_SUFFIXES, images_below, no_such_file
+from .._readers.splits import part_of
+from .._readers.text import csv_rows, read_lines, read_text, text_lines
 
-_CSV, _PARQUET = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
+_CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
+#: What to do with files of other forms.
+_OTHERS = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as CSV"),
+    ".json": "write one object per line, as .jsonl",
+    **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
+    ".zip": "unpack it, and give the folder or the table in it",
+}
+#: A field of a pattern, or its star.
+_FIELD = re.compile(r"(\{[^{}]*\}|\*)")
+_PATTERN_HINT = "say what the names mean: --pattern '{age}_*.jpg'; or give a table"
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 #: Number of lines that decide on the delimiter, and of rows that are converted at a time.
 _SNIFFED, _CHUNK = 100, 10_000
@@ -30,10 +43,10 @@ class Table:
     """Columns of text, `[N]` cells each; a missing cell is an empty text.
 
     Args:
-        path: the file.
+        path: the file, or the folder.
         form: its format in words.
         columns: the cells of each column, in the order of the file.
-        lines: the line of each row; None: rows are counted from 1.
+        lines: the line of each row, or its file; None: rows are counted from 1.
         opaque: columns whose cells are not texts, numbers or lists of these, and what they are.
         delimiter: between the cells of a row; None where there is none.
     """
@@ -41,7 +54,7 @@ class Table:
     path: Path
     form: str
     columns: dict[str, list[str]]
-    lines: Sequence[int] | None = None
+    lines: Sequence[int] | Sequence[Path] | None = None
     opaque: dict[str, str] = field(default_factory=dict)
     delimiter: str | None = None
 
@@ -50,7 +63,15 @@ class Table:
 
     def where(self, row: int) -> str:
         """File and line of a row, for errors."""
-        return f"{self.path}: row {row + 1}" if self.lines is None else f"{self.path}:{self.lines[row]}"
+        if self.lines is None:
+            return f"{self.path}: row {row + 1}"
+        line = self.lines[row]
+        return str(line) if isinstance(line, Path) else f"{self.path}:{line}"
+
+    @property
+    def root(self) -> Path:
+        """The folder that paths in it are relative to."""
+        return self.path if self.path.is_dir() else self.path.parent
 
     def column(self, name: str, use: str) -> list[str]:
         """The cells of a column; `use` is what needs it, for errors.
@@ -69,24 +90,110 @@ class Table:
         return self.columns[name]
 
 
-def read_table(path: Path, delimiter: str | None = None, encoding: str = "utf-8") -> Table:
-    """A CSV or a Parquet file; the delimiter of a CSV file is found where none is given.
+def read_table(path: Path, pattern: str | None = None, delimiter: str | None = None, encoding: str = "utf-8") -> Table:
+    """A file of text, of JSON or of Parquet, or a folder of images.
+
+    Args:
+        path: the file or the folder.
+        pattern: the columns in the names of a folder's images.
+        delimiter: between the cells of a file of text; None: found.
+        encoding: of a file of text.
 
     Raises:
         InputError: no such file, another format, damaged, a repeated column name, or a row of another length.
     """
     if path.is_dir():
-        raise InputError(str(path), "is a folder", "must be one file, .csv or .parquet")
-    suffix = path.suffix.lower()
+        return _read_folder(path, pattern)
+    if pattern is not None:
+        raise InputError("pattern", f"used with the file {path}", hint="give the folder of the images as data")
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix in _PARQUET:
         table = _read_parquet(path)
+    elif suffix in _JSON:
+        table = _read_json_lines(path, encoding)
     elif suffix in _CSV:
-        table = _read_csv(path, read_text(path, "data", encoding), delimiter)
+        table = _read_csv(path, read_text(path, encoding=encoding), delimiter)
+    elif not path.exists():
+        raise no_such_file(path)
     else:
-        raise InputError(str(path), f"ends in '{suffix}'", f"must end in one of {', '.join((*_CSV, *_PARQUET))}")
+        allowed = f"must be a folder, or end in {', '.join((*_CSV, *_JSON, *_PARQUET))} (of text also .gz)"
+        raise InputError(str(path), f"ends in '{suffix}'", allowed, _OTHERS.get(suffix, ""))
     if not len(table):
         raise InputError(str(path), f"has a header ({', '.join(table.columns)}), but no rows")
     return table
+
+
+def _read_folder(folder: Path, pattern: str | None) -> Table:
+    """The images below a folder: their parts of a split by folders, and their fields by a pattern, or their classes."""
+    files = images_below(folder)
+    folders = [file.relative_to(folder).parts[:-1] for file in files]
+    while folders and all(folders) and len({parts[0] for parts in folders}) == 1:
+        folders = [parts[1:] for parts in folders]  # photos/images/CLASS/1.jpg: all images are in one folder
+    columns = {"image": [file.relative_to(folder).as_posix() for file in files]}
+    if all(parts and part_of(parts[0]) for parts in folders) and len({parts[0] for parts in folders}) > 1:
+        columns["split"] = [parts[0] for parts in folders]
+        folders = [parts[1:] for parts in folders]
+    if pattern is not None:
+        return Table(folder, f"names like {pattern}", columns | _fields(folder, pattern, columns["image"]), files)
+    endings = (*_CSV[:2], *_JSON, *_PARQUET)  # a text is often no table
+    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in endings and path.name[0] != "."][:3]
+    if outside := [file for file, parts in zip(files, folders, strict=True) if not parts]:
+        hint = f"give the table: {' or '.join(map(str, tables))}" if tables else _PATTERN_HINT
+        raise InputError(str(outside[0]), "not in the folder of a class", hint=hint)
+    columns["class"] = [parts[0] for parts in folders]
+    form = "a folder for each class"
+    if any(len(parts) > 1 for parts in folders):
+        form += ", the outer of several"
+    if tables:
+        form += f"; {', '.join(table.name for table in tables)} not read"
+    return Table(folder, form, columns, files)
+
+
+def _fields(folder: Path, pattern: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """The columns that a pattern finds in the names of images; the cells of a name that does not fit are empty.
+
+    A field takes as few characters as possible, a star any, both within a name. The pattern is compared with as many
+    folders as it names. Upper and lower case are the same, as in 1.JPG, and so are the Unicode forms of a character.
+    """
+    texts, marks = _FIELD.split(pattern)[::2], _FIELD.split(pattern)[1::2]
+    fields = [mark[1:-1].strip() for mark in marks if mark != "*"]
+    unclear = len(set(fields)) < len(fields) or {"", "image", "split"} & {*fields} or set("{}") & set("".join(texts))
+    if not fields or unclear:
+        allowed = "must have fields with different names, not image or split, as in '{age}_{sex}_*.jpg'"
+        raise InputError("pattern", pattern, allowed)
+    parts = zip(texts, [*("[^/]*" if mark == "*" else "([^/]+?)" for mark in marks), ""], strict=True)
+    expression = "(?:.*/)?" + "".join(re.escape(normalize("NFC", text)) + mark for text, mark in parts)
+    search = re.compile(expression, re.DOTALL | re.IGNORECASE)
+    found = [search.fullmatch(normalize("NFC", name)) for name in names]
+    if not any(found):
+        raise InputError("pattern", pattern, f"fits no image in {folder}", f"one of them is {names[0]}")
+    cells = [[""] * len(fields) if match is None else match.groups() for match in found]
+    return {field: list(column) for field, column in zip(fields, zip(*cells, strict=True), strict=True)}
+
+
+def _read_json_lines(path: Path, encoding: str) -> Table:
+    """One JSON object in each line; a column is a key of at least one object."""
+    columns: dict[str, list[str]] = {}
+    lines = array("q")
+    shared: dict[str, str] = {}
+    for line, text in read_lines(path, encoding=encoding):
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            got = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON ({error})"
+            raise InputError(f"{path}:{line}", got, "must be one whole object per line") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{path}:{line}", f"a JSON {type(row).__name__}", 'must be an object, {"image": "1.jpg"}')
+        for name in row:
+            columns.setdefault(name.strip(), [""] * len(lines))
+        for cells in columns.values():
+            cells.append("")
+        for name, value in row.items():
+            columns[name.strip()][-1] = _text(value, shared)
+        lines.append(line)
+    if not columns:
+        raise InputError(str(path), "is empty", 'each line must be an object, {"image": "1.jpg", "age": 31}')
+    return Table(path, "JSON lines", columns, lines)
 
 
 def _read_csv(path: Path, text: str, delimiter: str | None) -> Table:
@@ -94,7 +201,11 @@ def _read_csv(path: Path, text: str, delimiter: str | None) -> Table:
         raise InputError(str(path), "is empty", "the first line must name the columns")
     delimiter = _sniffed(text) if delimiter is None else delimiter
     rows = csv_rows(path, text, delimiter)
-    names = _names(path, next(rows, (1, []))[1])
+    first, header = next(rows, (1, []))
+    names = _names(path, header)
+    if unnamed := next((name for name in names if name.lower().endswith(IMAGE_SUFFIXES)), None):
+        allowed = "the first line must name the columns"
+        raise InputError(f"{path}:{first}", f"'{unnamed}' where the name of a column is expected", allowed)
     lines = array("q")
     cells: list[list[str]] = [[] for _ in names]
     shared: list[dict[str, str] | None] = [{} for _ in names]
@@ -143,7 +254,7 @@ def _read_parquet(path: Path) -> Table:
     try:
         read = pyarrow.parquet.ParquetFile(path).read()
     except FileNotFoundError:
-        raise no_such_file(path, "data") from None
+        raise no_such_file(path) from None
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise InputError(str(path), f"not readable as Parquet ({' '.join(str(error).split())[:160]})") from None
     columns: dict[str, list[str]] = {}
@@ -155,7 +266,7 @@ def _read_parquet(path: Path) -> Table:
             opaque[name] = "bytes or structures (save images to files and give their paths)"
             continue
         try:
-            values = column.to_pylist()
+            values = _in_microseconds(column).to_pylist()
         except (ValueError, OverflowError) as error:  # text that is not UTF-8; dates out of the range of Python
             opaque[name] = f"values that cannot be read ({one_line(error)})"
         else:
@@ -164,11 +275,25 @@ def _read_parquet(path: Path) -> Table:
     return Table(path, "Parquet", columns, opaque=opaque)
 
 
+def _in_microseconds(column: Any) -> Any:
+    """A column of times without nanoseconds, which Python does not have: pyarrow would return types of pandas."""
+    import pyarrow
+
+    kind, types = column.type, pyarrow.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
+    if types.is_time64(kind) and kind.unit == "ns":
+        return column.cast(pyarrow.time64("us"), safe=False)
+    if types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pyarrow.duration("us"), safe=False)
+    return column
+
+
 def _text(value: Any, shared: dict[str, str]) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         return shared.setdefault(value, value) if len(shared) < _SHARED else value
-    if isinstance(value, list):
+    if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,8 +12,8 @@ from contml._support.text import number
 from contml.data import ImageFile, Split, query_split
 from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer
 from contml.data.renderers.classes import ClassRenderer
-from contml.data.renderers.label_maps import LabelMapRenderer
-from contml.data.split import Explainer, Renderer
+from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
+from contml.data.split import Renderer
 from contml.labels import ClassLabels, LabelSpace, SegmentationLabels, WeightedLabels
 
 from .drawing import TableExplainer, TableRenderer
@@ -31,13 +31,14 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         groups: the group of each row of the table, where the gallery of a query excludes its own group.
     """
     rows = items.parts.used[part]
-    names = [items.paths[row] for row in rows]
+    names = [items.names[row] for row in rows]
     space = _label_space(items, rows)
+    renderer = _renderer(items, rows, space)
     query_rows, gallery = query_split(queries.tolist(), len(rows))
     if groups is not None:
         numbers = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
     return Split(
-        images=[ImageFile(Path(name)) for name in names],
+        images=[ImageFile(Path(items.paths[row])) for row in rows],
         names=names,
         labels=space,
         queries=query_rows,
@@ -45,23 +46,40 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         excluded=items.excluded[part],
         groups=None if groups is None else numbers,
         label_texts=[items.texts[row] for row in rows],
-        renderer=_renderer(items, rows, space),
-        explainer=_explainer(items, rows, names),
+        renderer=renderer,
+        describer=None if isinstance(renderer, LabelMapRenderer) else renderer.text,
+        legend=_legend(items),
+        explainer=_explainer(items, rows, names, renderer),
     )
 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:
-    spaces = [label.space(rows) for label in items.labels]
-    if len(spaces) == 1:
-        return spaces[0]
+    if len(items.labels) == 1:
+        return items.labels[0].space(rows)
+    present = np.stack([label.present[rows] for label in items.labels], 1)
+    # A row without a label takes the place of a row that has one; it does not count.
+    others = [items.parts.train[label.present[items.parts.train]][0] for label in items.labels]
+    filled = [np.where(known, rows, other) for known, other in zip(present.T, others, strict=True)]
+    spaces = [label.space(known_rows) for label, known_rows in zip(items.labels, filled, strict=True)]
+    for label, each in zip(items.labels, spaces, strict=True):
+        if label.name not in each.unit:  # a report has a row for each label
+            each.unit = f"{label.name}: {each.unit}"
     terms = [
         f"{'' if label.weight == 1 else f'{label.weight:g} x '}{label.name} / {number(mean)}"
         for label, mean in zip(items.labels, items.means, strict=True)
     ]
-    return WeightedLabels(dict(zip(spaces, items.weights, strict=True)), unit=" + ".join(terms))
+    weights, unit = dict(zip(spaces, items.weights, strict=True)), " + ".join(terms)
+    return WeightedLabels(weights, unit, present=None if present.all() else torch.from_numpy(present))
 
 
-def _renderer(items: Items, rows: Array, space: LabelSpace) -> Renderer:
+def _legend(items: Items) -> list[tuple[str, str]]:
+    maps = [label for label in items.labels if isinstance(label, MapLabel)]
+    return map_legend([f"class {number}" for number in range(max(label.classes for label in maps))]) if maps else []
+
+
+def _renderer(
+    items: Items, rows: Array, space: LabelSpace
+) -> ClassRenderer | LabelMapRenderer | CaptionRenderer | TableRenderer:
     label = items.labels[0]
     if isinstance(space, ClassLabels):
         return ClassRenderer(space.class_ids, space.names)
@@ -72,10 +90,12 @@ def _renderer(items: Items, rows: Array, space: LabelSpace) -> Renderer:
     return TableRenderer(items.labels, rows)
 
 
-def _explainer(items: Items, rows: Array, names: list[str]) -> Explainer | None:
+def _explainer(
+    items: Items, rows: Array, names: list[str], renderer: Renderer
+) -> TableExplainer | CaptionExplainer | LabelMapExplainer:
     label = items.labels[0]
-    if len(items.labels) > 1:
-        return TableExplainer(items.labels, items.weights, rows)
-    if isinstance(label, CaptionsLabel):
+    if isinstance(renderer, LabelMapRenderer):
+        return LabelMapExplainer(renderer)
+    if len(items.labels) == 1 and isinstance(label, CaptionsLabel):
         return CaptionExplainer([label.values[row] for row in rows], names, label.vectors, label.options.normalize)
-    return None
+    return TableExplainer(items.labels, items.weights, rows)

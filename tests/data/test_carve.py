@@ -16,7 +16,7 @@ from support.refusals import refuses
 from contml.data import Pixels, Split, Task
 from contml.data.carve import with_validation
 from contml.data.sources import Vector
-from contml.data.split import query_split
+from contml.data.split import Explanation, query_split
 from contml.labels import ClassLabels, VectorLabels
 
 
@@ -32,8 +32,8 @@ class RowRenderer:
 class RowExplainer:
     """A picture whose colour is its two rows."""
 
-    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
-        return Image.new("RGB", (size, size), (*pair, 0))
+    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+        return Explanation([("both", Image.new("RGB", (size, size), (*pair, 0)))])
 
 
 def split_of(labels, start=0):
@@ -211,7 +211,7 @@ def test_a_subset_has_the_labels_images_and_drawings_of_its_rows(name, tmp_path)
         for place, row in enumerate(expected):
             assert np.array_equal(found.image(place), split.image(row))
             assert found.draw(place, 2).getpixel((0, 0)) == (row, 0, 0)
-        assert found.explain(0, 1, 2).getpixel((0, 0)) == (expected[0], expected[1], 0)
+        assert found.explain(0, 1, 2).pictures[0][1].getpixel((0, 0)) == (expected[0], expected[1], 0)
     pickled = pickle.loads(pickle.dumps(again.renderer))
     assert pickled(Image.new("RGB", (2, 2)), 1, 2).getpixel((0, 0)) == (3, 0, 0)
 

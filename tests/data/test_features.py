@@ -69,7 +69,7 @@ def test_dates_beyond_python_are_no_features(tmp_path):
 def test_parquet_without_pyarrow_is_refused_before_an_image_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("contml.data.features.find_spec", lambda name: None)
     experiment = load("pose/synthetic", SMALL)
-    monkeypatch.setattr("contml.experiment.features.embed", None)
+    monkeypatch.setattr("contml.experiment.features.Parts", None)
     with refuses("f.parquet", "pyarrow", hint="contml[table]"):
         extract_features(experiment, tmp_path / "f.parquet")
     with refuses("f.parquet", "pyarrow", hint="contml[table]"):
@@ -157,9 +157,9 @@ def test_features_of_items_that_share_a_name_are_extracted_and_read(tmp_path):
 def test_a_split_has_images_or_vectors_of_one_length():
     labels = VectorLabels(torch.arange(2))
     vector = Vector(np.ones(3, np.float32))
-    for images, lengths in (([vector, Vector(np.ones(4, np.float32))], "[3, 4]"),
-                            ([vector, Pixels(np.zeros((4, 4, 3), np.uint8))], "[0, 3]")):  # fmt: skip
-        with refuses("split", got=lengths, allowed="feature vectors of one length"):
+    for images, lengths in (([vector, Vector(np.ones(4, np.float32))], "[[3], [4]]"),
+                            ([vector, Pixels(np.zeros((4, 4, 3), np.uint8))], "[[], [3]]")):  # fmt: skip
+        with refuses("split", got=lengths, allowed="features of one shape"):
             Split(images, ["a", "b"], labels)
 
 
@@ -220,9 +220,7 @@ def test_options_that_do_not_fit_the_data(tmp_path, changes, subject, got):
 
 
 def test_an_interrupted_extraction_resumes(tmp_path, monkeypatch):
-    from contml.experiment import features
-
-    monkeypatch.setattr(features, "_PART", 64)
+    monkeypatch.setattr("contml.evaluation.embed_parts._PART", 64)
     experiment, out = load("pose/synthetic", SMALL), tmp_path / "f.npz"
     seen = []
 

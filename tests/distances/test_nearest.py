@@ -227,8 +227,8 @@ def shown_by_a_long_search(capsys, monkeypatch):
 def test_a_long_search_prints_its_progress_when_piped(capsys, monkeypatch):
     err = shown_by_a_long_search(capsys, monkeypatch)
     assert err == (
-        "neighbours: 40 of 60, 0.2 min left\n"  # 24 seconds later, so 12 to go
-        "neighbours: all 60 after 0.6 min\n"
+        "neighbours: 40 of 60, 12 s left\n"  # 24 seconds later, so 12 to go
+        "neighbours: all 60 after 36 s\n"
     )
 
 
@@ -238,7 +238,7 @@ def test_the_time_left_is_estimated_without_cached_rows(capsys, monkeypatch):
         for finished in (900, 901, 902):
             report(finished)
     assert [line.split(", ")[1] for line in capsys.readouterr().err.splitlines()] == [
-        "0.1 min left",
+        "3 s left",
         "49.5 min left",
         "49.0 min left",
     ]
@@ -259,7 +259,7 @@ def test_a_long_search_has_a_bar_at_a_terminal(capsys, monkeypatch):
     err = shown_by_a_long_search(capsys, monkeypatch)
     assert "neighbours" in err
     assert "60/60" in err
-    assert "min left" not in err
+    assert " s left" not in err
 
 
 def test_a_search_that_fails_ends_its_bar(capsys, monkeypatch):

@@ -114,7 +114,8 @@ def test_the_main_metric_of_each_query_equals_its_loop(split, missing, seed):
     if not galleries or len(others) < 2 or not min(map(len, galleries)):
         return
     found, ranked = evaluate(embeddings, Matrix(matrix), queries, gallery, missing=rows, groups=groups)
-    name, k = found.headline
+    name, _, places = found.headline.partition("@")
+    k = int(places)
     for value, query, seen in zip(ranked.values.tolist(), kept, galleries, strict=True):
         near = embedding_distances(embeddings, query[None], seen)[0].tolist()
         at_place = reference_metrics.shared_places(near, matrix[query, seen].tolist())
@@ -405,6 +406,8 @@ def test_a_querys_own_group_is_excluded_from_its_gallery(case, number, separate,
     ]
     for name, curve in found.curves.items():
         assert len(curve.model) == min(map(len, galleries))
+        if name == "recall_area":  # its thresholds depend on all queries
+            continue
         for ranked in ("model", "oracle"):
             for k, value in enumerate(getattr(curve, ranked)):
                 expected = fmean(getattr(one.curves[name], ranked)[k] for one in alone)

@@ -47,7 +47,14 @@ def test_a_config_holds_published_metrics(tmp_path):
         ("recal@1", 0.7, {"got": "unknown", "hint": "recall@1"}),
         ("recall", 0.7, {"got": "without its K", "hint": "recall@10"}),
         ("recall@0", 0.7, {"got": "without its K", "hint": "recall@10"}),
-        ("accuracy", 0.7, {"got": "unknown", "hint": "recall@K, label_distance@K, ndcg@K, map_at_r"}),
+        (
+            "accuracy",
+            0.7,
+            {
+                "got": "unknown",
+                "hint": "recall@K, label_distance@K, ndcg@K, recall_area@K, knn_error@K",
+            },
+        ),
         ("map@r", 0.7, {"got": "unknown", "hint": "map_at_r"}),
         ("recall@2", 69.7, {"got": "69.7", "allowed": "0 to 1", "hint": "0.697"}),
         ("recall@2", -0.1, {"got": "-0.1", "allowed": "0 to 1"}),

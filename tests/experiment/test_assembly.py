@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.refusals import refuses
 from support.runs import from_text, kill_at
 
 from contml import InputError
-from contml.experiment import check, load_run, resume, train
+from contml.experiment import check, load, load_run, resume, train
+from contml.losses import LogRatioLoss, RankSimLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.runs import create
 
@@ -24,6 +26,8 @@ EXPERIMENTS = {
     ),
     "miner": (True, "loss: raw\nminer: {name: vthm, epsilon: 0.2}"),
     "triplets": (True, "loss: {name: triplet_margin, margin: 1, distance: squared_euclidean, triplets: batch}"),
+    "regularizer": (False, "loss: log_ratio\nregularizer: {name: rank_sim, weight: 5}"),
+    "regularizer beside proxies": (True, "loss: {name: soft_triple, centers: 2}\nregularizer: rank_sim"),
     "proxies": (True, "loss: {name: soft_triple, centers: 2}"),
     "outside": (True, "loss: {name: pml:ProxyAnchorLoss, alpha: 16}"),
     "outside, at random": (True, "loss: {name: pml:TripletMarginLoss, triplets_per_anchor: 3}"),
@@ -91,6 +95,28 @@ def test_an_omitted_part_is_not_in_the_config(tmp_path):
     assert "miner" not in values
 
 
+def test_a_regularizer_is_added_to_the_loss_and_its_memory(tmp_path):
+    parts = "loss: log_ratio\nmemory: {size: 25, start: 0}\nregularizer: {name: rank_sim, weight: 5}"
+    made = from_text(tmp_path, False, parts)
+    assert made.values["regularizer"] == {"name": "rank_sim", "interpolation": 2.0, "weight": 5.0}
+    trainer = made.build_trainer(made.build_task(), quiet=True)
+    both = trainer.training_step.loss
+    first, second = trainer.labels[[0, 4, 9, 12]], trainer.labels[[1, 5, 10, 18]]
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    loss, term = LogRatioLoss(), RankSimLoss(weight=5.0)
+    torch.testing.assert_close(both(x, first), loss(x, first) + term(x, first))
+    assert len(both.loss) == 4  # what the memory holds, the regularizer does not read
+    both.eval()
+    torch.testing.assert_close(both(x, second), both.loss(x, second) + term(x, second))
+    assert float(term(x, second)) > 0
+    assert not torch.isclose(both.loss(x, second), loss(x, second))
+
+
+def test_a_regularizer_needs_a_loss():
+    with refuses("regularizer", got="no loss", hint="'loss'"):
+        load("captioning/synthetic", ["loss=null", "regularizer=rank_sim"])
+
+
 GRADED, CLASSES = False, True
 
 
@@ -107,6 +133,13 @@ GRADED, CLASSES = False, True
         (CLASSES, "loss: soft_triple\nmemory: {start: 0}", ["own.yaml:11: ", "SoftTripleLoss", "proxies"]),
         (CLASSES, "loss: pml:NTXentLoss\nmemory: {start: 0}", ["own.yaml:11: ", "pml:NTXentLoss", "pair loss"]),
         (GRADED, "loss: raw\nmemory: {start: 0}", ["own.yaml:10: ", "raw", "graded", "binarize: {name: threshold"]),
+        (CLASSES, "loss: n_pairs\nstep: hdml\nregularizer: rank_sim", ["own.yaml:12: regularizer", "step hdml"]),
+        (GRADED, "loss: log_ratio\nregularizer: raw", ["own.yaml:11: regularizer", "'raw'", "rank_sim"]),
+        (GRADED, "loss: log_ratio\nregularizer: {name: rank_sim, weight: 0}", ["own.yaml:11: ", "weight", "above 0"]),
+        (GRADED, "loss: log_ratio\nregularizer: {name: rank_sim, wieght: 1}", ["regularizer.wieght", "'weight'"]),
+        (GRADED, "loss: log_ratio\nregularizer: {weight: 1}", ["own.yaml:11: regularizer.name: missing", "rank_sim"]),
+        (GRADED, "loss: log_ratio\nregularizer: contml:RAWLoss", ["own.yaml:11: regularizer", "RAWLoss", "graded"]),
+        (GRADED, "loss: log_ratio\nregularizer: torch.nn:Identity", ["own.yaml:11: ", "Identity", "requires"]),
         (GRADED, "loss: pml:NTXentLoss", ["own.yaml:10: ", "pml:NTXentLoss", "classes", "graded"]),
     ],
 )

@@ -123,6 +123,7 @@ def trained(tmp_path_factory):
             patch.setattr(Trainer, "train_step", step_or_die)
             with pytest.raises(Killed):
                 train(load("own.yaml"), Path("runs"), folder=Path("runs/killed"))
+        shutil.copytree(folder, folder.with_name(f"{folder.name}-kept"))
         return folder
 
     return get
@@ -374,7 +375,7 @@ CHANGED = {
 #: Changes that the reader of the data refuses: (kind, change, subject, what the message says).
 BROKEN = {
     "an image is gone": ("numbers", lambda data: (data.folder / data.name("test")).unlink(), "items.csv", "no image"),
-    "a label is gone": ("numbers", lambda data: data.edit([data.name("test")], reading=""), "items.csv", ""),
+    "a label is gone": ("numbers", lambda data: data.edit([data.name("test")], reading="", colour=""), "items.csv", ""),
     "an unknown split": ("parts", lambda data: data.edit([data.name("test")], split="trial"), "items.csv", "trial"),
     "the column of the label is gone": (
         "numbers",
@@ -397,14 +398,19 @@ def replaced_in_first(data, split):
 # -- the tests ---------------------------------------------------------------------------------------------------------
 
 
+def restored(folder, monkeypatch):
+    """Go to a folder as it was after the training: a run has absolute paths, so a copy could not be elsewhere."""
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name(f"{folder.name}-kept"), folder)
+    monkeypatch.chdir(folder)
+
+
 @pytest.fixture
-def copied(trained, tmp_path, monkeypatch):
-    """A function: a copy of the folder of a kind, in which the test goes on; reports are caught."""
+def copied(trained, monkeypatch):
+    """A function: the folder of a kind as it was after the training, in which the test goes on; reports are caught."""
 
     def get(kind):
-        folder = tmp_path / "copy"
-        shutil.copytree(trained(kind), folder)
-        monkeypatch.chdir(folder)
+        restored(trained(kind), monkeypatch)
         return Data(Path("data"), DataRecord.load(Path("runs/whole/data.json.gz")))
 
     reports = []
@@ -458,6 +464,7 @@ def test_the_same_numbers_to_the_last_bit(copied, kind, change):
 )
 def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place):
     copied(kind)
+    old = Path("data").absolute()
     if place == "link":
         Path("data").rename("real")
         Path("data").symlink_to("real")
@@ -471,7 +478,7 @@ def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place
         option, end = (
             ("data", "/items.csv") if "items.csv" in Path(f"runs/{run}/config.yaml").read_text() else ("root", "")
         )
-        replaced(Path(f"runs/{run}/config.yaml"), f"{option}: data{end}", f"{option}: {new}{end}")
+        replaced(Path(f"runs/{run}/config.yaml"), f"{option}: {old}{end}", f"{option}: {new}{end}")
     assert_same(copied, exact=False)
     if place == "elsewhere":  # the run moves too
         Path("runs").rename("results")
@@ -510,7 +517,7 @@ def slow_metrics(run):
     experiment, _ = load_run(run.folder)
     record = DataRecord.load(run.data)
     split = experiment.read_task().test
-    row_of = {name: row for row, name in enumerate(item_names(split, "data"))}
+    row_of = {name: row for row, name in enumerate(item_names(split, experiment.root))}
     names = [name for name in record.names["test"] if name in row_of]
     rows = [row_of[name] for name in names]
     distances = split.labels.pairwise(rows, rows).double().numpy()
@@ -597,9 +604,8 @@ def test_a_run_without_a_record_is_refused(copied):
             command(Path("runs/whole"))
 
 
-def test_a_report_with_pictures_of_accepted_changes(trained, tmp_path, monkeypatch):
-    shutil.copytree(trained("numbers"), tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
+def test_a_report_with_pictures_of_accepted_changes(trained, monkeypatch):
+    restored(trained("numbers"), monkeypatch)
     data = Data(Path("data"), DataRecord.load(Path("runs/whole/data.json.gz")))
     data.remove(data.name("test"))
     data.write(data.rows()[::-1])

@@ -26,11 +26,11 @@ from contml.data.features import with_features, write_features
 from contml.data.identity import DataRecord
 from contml.distances.cache import Cache
 from contml.evaluation.results import Evaluated, Selection
+from contml.evaluation.table import summary
 from contml.experiment import running
 from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
-from contml.report.table import summary
 from contml.runs import open_run
 from contml.sweep.trials import Training, TrialsFile, stored_sampler
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state

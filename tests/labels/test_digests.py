@@ -9,6 +9,7 @@ from support.label_spaces import SPACES
 
 from contml.labels import (
     CaptionLabels,
+    CaptionVectorLabels,
     ClassLabels,
     GeoLabels,
     MultiHotLabels,
@@ -48,6 +49,7 @@ CASES = {
         [["a dog runs", "red dog"], ["a cat"], ["red cat"]],
         ["red red cat"],
     ),
+    "caption_vectors": (CaptionVectorLabels, [["a dog runs", "red dog"], ["a cat"], ["red cat"]], ["red red cat"]),
     "number of captions": (lambda labels: CaptionLabels(labels, _VECTORS), [["dog"], ["cat"], ["red"]], ["red", "red"]),
     "tags": (TagLabels, [["b", "a"], ["c"], ["b", "c"]], ["b", "d"]),
     "multi_hot": (lambda labels: MultiHotLabels(torch.tensor(labels)), [[0, 1, 1], [1, 0, 0], [1, 1, 0]], [1, 1, 1]),

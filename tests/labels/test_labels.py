@@ -495,6 +495,7 @@ CONTENTS = {
     "poses": "6 joints; unit: squared pixels, summed over 6 joints",
     "segmentation": "label maps of 4 classes; unit: 1 - mIoU",
     "captions": "40 captions, 5 words with a vector",
+    "caption_vectors": "40 vectors of 25 numbers; unit: 1 - cosine, summed over captions",
     "tags": "unit: Jaccard distance of tags",
     "multi_hot": "unit: Jaccard distance of labels",
     "ordinal": "unit: the whole scale",

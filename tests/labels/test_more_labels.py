@@ -175,6 +175,66 @@ def test_known_places():
     assert haversine(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])).dtype == torch.float32
 
 
+headings = st.one_of(st.floats(-1e4, 1e4), st.sampled_from([0.0, 90.0, 180.0, 359.999, 360.0, -90.0, 720.0]))
+
+
+def turn(a, b):
+    """The smaller angle between two directions, by their vectors."""
+    p, q = math.radians(a % 360), math.radians(b % 360)
+    return math.degrees(abs(math.atan2(math.sin(p - q), math.cos(p - q))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=st.lists(st.tuples(st.floats(48, 48.02), st.floats(11, 11.02), headings), min_size=2, max_size=8),
+    weight=st.floats(1e-3, 100),
+    unit=st.sampled_from(["m", "km"]),
+)
+def test_places_with_headings_equal_the_loop(drawn, weight, unit):
+    drawn.append(drawn[0])
+    space = GeoLabels([item[:2] for item in drawn], [item[2] for item in drawn], weight, unit)
+    scale = 1 if unit == "m" else 1000
+
+    def slow(a, b):
+        return (1000 * great_circle(a[:2], b[:2]) + weight * turn(a[2], b[2])) / scale
+
+    d = space.distances(space, space)
+    # The loop's arctangent of near directions is right to 1e-10 degrees.
+    torch.testing.assert_close(d, loop(slow, drawn), rtol=1e-10, atol=1e-8 * (1 + weight) / scale)
+    assert torch.equal(d, d.T)
+    assert float(d.diagonal().max()) == float(d[0, -1]) == 0
+
+
+def test_known_headings():
+    space = GeoLabels([[0.0, 0.0]] * 5, [350, 10, 190, -10, 370], heading_weight=2, unit="m")
+    assert space.pairwise()[0].tolist() == [0, 40, 320, 0, 40]
+    assert space.pairwise()[1].tolist() == [40, 0, 360, 40, 0]
+    assert space.unit == "m, a degree of heading as 2 m"
+    assert GeoLabels([[0, 0], [0, 1]], unit="m").pairwise()[0, 1] == pytest.approx(111_195.08, abs=0.1)
+    part = space[[2, 0]]
+    assert part.pairwise()[0, 1] == 320
+    assert (
+        len({GeoLabels([[0, 0]], *given).fingerprint() for given in ((), ([0],), ([1],), ([1], 3), ([1], 3, "m"))}) == 5
+    )
+    assert GeoLabels([[0, 0]]).digests() != GeoLabels([[0, 0]], [0]).digests()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subject", "fields"),
+    [
+        (([0, 0, 0],), "headings", {"got": "[3]", "allowed": "[2], one per place"}),
+        ((["north", "east"],), "headings", {"got": "north"}),
+        (([0, math.inf],), "headings of item 1", {"got": "not finite"}),
+        (([0, 1], 0), "heading_weight", {"got": "0", "allowed": "above 0"}),
+        (([0, 1], math.nan), "heading_weight", {"got": "nan"}),
+        (([0, 1], 1, "miles"), "unit", {"got": "miles", "allowed": "km, m"}),
+    ],
+)
+def test_bad_headings(arguments, subject, fields):
+    with refuses(subject, **fields):
+        GeoLabels([[0, 0], [0, 1]], *arguments)
+
+
 @pytest.mark.parametrize(
     ("places", "fields"),
     [

@@ -18,15 +18,17 @@ from support.refusals import refuses
 
 from contml._support.text import number, percent
 from contml.data import Pixels, Split
-from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Selection
+from contml.data.split import Explanation
+from contml.evaluation import evaluate
+from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Selection, headline_k
+from contml.evaluation.table import further, sentence, summary
 from contml.labels import VectorLabels
 from contml.report.embedding_map import place_pictures, principal_components, tsne, tsne_plot
 from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack
 from contml.report.page import write_report
-from contml.report.plots import binned_quartiles, density_plot, png, smooth, training_plot
-from contml.report.table import sentence, summary
+from contml.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
 
-PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png"]
+PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png", "card.png", "match.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
 
 
@@ -72,7 +74,10 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         oracle_label_distances=label.gather(1, oracle),
         pairs=torch.stack([label, embedding], dim=2)[~torch.eye(n, dtype=torch.bool)],
         embeddings=embeddings,
-        values=label.gather(1, model)[:, :10].double().mean(1),
+        values=label.gather(1, model)[:, : headline_k(k)].double().mean(1),
+        random_values=label.nan_to_num(posinf=0.0).double().sum(1) / max(n - 1, 1),
+        oracle_values=label.gather(1, oracle)[:, : headline_k(k)].double().mean(1),
+        label_distance_at_k=torch.stack([label.gather(1, x)[:, :10].double().mean(1) for x in (model, oracle)], 1),
     )
     over_k = torch.arange(1, k + 1)
     lines = [(x.cumsum(1) / over_k).mean(0).tolist() for x in (ranking.label_distances, ranking.oracle_label_distances)]
@@ -81,6 +86,13 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         "ndcg": Curve("NDCG", "higher", [0.731] * k, [0.312] * k, [1.0] * k),
     }
     return Evaluation(unit, n, n - 1, curves, 0.8125), ranking
+
+
+def no_ranking() -> Ranking:
+    """The ranking of no queries."""
+    none, rows, values = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long), torch.zeros(0)
+    pairs, embeddings = torch.zeros(0, 2), torch.zeros(0, 8)
+    return Ranking(rows[:, 0], rows, rows, none, none, pairs, embeddings, values, values, values, none)
 
 
 def of_test(evaluation: Evaluation | None = None) -> Evaluated:
@@ -106,7 +118,7 @@ def train_rows(n: int = 50) -> list[dict[str, Any]]:
     ]
 
 
-def write(folder: Path, *, extra: Sequence[str] = (), **change: Any) -> str:
+def write(folder: Path, *, without: Sequence[str] = (), **change: Any) -> str:
     evaluation, ranking = fake()
     rows = [*train_rows(), evaluation_row(10, **{"label_distance@10": 0.9, "spearman": 0.5})]
     arguments: dict[str, Any] = {
@@ -120,8 +132,9 @@ def write(folder: Path, *, extra: Sequence[str] = (), **change: Any) -> str:
     }
     path = write_report(folder, **arguments)
     assert path == folder / "report.html"
-    pictures = [*PNGS, *extra] if arguments["rows"] else [*PNGS[1:], *extra]  # no curves of no training
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*pictures, "report.html"])
+    absent = [*without, *([] if arguments["rows"] else ["curves.png"])]  # no curves of no training
+    pictures = [name for name in PNGS if name not in absent]
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*pictures, "queries.csv", "report.html"])
     for name in pictures:
         with Image.open(folder / name) as picture:
             picture.load()
@@ -156,7 +169,7 @@ def check_self_contained(text: str) -> Page:
     page = Page(text)
     assert not {"script", "link", "iframe", "object", "base", "form"} & set(page.tags)
     assert not page.handlers
-    assert all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert all(link.startswith("data:image/webp;base64,") for link in page.links)
     assert "http:" not in text
     assert "https:" not in text
     assert "url(" not in text
@@ -165,7 +178,9 @@ def check_self_contained(text: str) -> Page:
 
 def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
     page = check_self_contained(write(tmp_path / "new" / "folder"))
-    assert len(page.links) == 5 + 6  # five plots, six queries
+    # Panels of two plots, three other plots; queries with 5 items, or with 5 and 5; pairs, and the explained one; items
+    # that may have a wrong label, with 5 each.
+    assert len(page.links) == 3 + 2 + 3 + 3 * 6 + (6 + 3) * 11 + 3 * 2 + 2 + 3 * 6
     assert len(page.alts) == len(page.links)
     assert page.text.count("60 queries \u00d7 59 gallery items") == 1
     assert "torso lengths" in page.text
@@ -200,28 +215,29 @@ def test_split_and_weights_are_named_in_the_header(tmp_path: Path) -> None:
 def test_the_curve_of_the_evaluations_names_its_split() -> None:
     values: dict[str, Any] = {"metric": "label_distance@10", "label_distance@10": 0.9}
     rows = [evaluation_row(step, "val", **values) for step in (0, 10)]
-    assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split: label distance@10", 3)
+    assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split: Mean label distance@10", 3)
     # The metrics of a random ranking and of the oracle on the test split are no baselines of the validation split.
-    assert curve_titles(rows, of_test()) == ("Validation split: label distance@10", 1)
-    assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split: label distance@10"
+    assert curve_titles(rows, of_test()) == ("Validation split: Mean label distance@10", 1)
+    assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split: Mean label distance@10"
 
 
-def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
     """An explainer: the two pictures beside each other."""
     both = Image.new("RGBA", (size, size // 2))
     for place, picture in enumerate(pictures):
         both.paste(picture.resize((size // 2, size // 2)), (place * (size // 2), 0))
-    return both
+    return Explanation([("both", both)], ("part", "difference"), [(HOSTILE, "1.5 <b>px</b>")])
 
 
 def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tmp_path: Path) -> None:
     _, ranking = fake()
     split = colours(prefix=HOSTILE, explainer=beside)
-    page = check_self_contained(write(tmp_path, extra=["match.png"], split=split))
+    page = check_self_contained(write(tmp_path, split=split))
+    assert "1.5 <b>px</b>" in page.text
     assert "The first query and its nearest item" in page.text
     first = int(choose_queries(ranking.label_distances, 6)[0])
     query, best = int(ranking.queries[first]), int(ranking.model[first, 0])
-    assert any(f"{query:04d}.jpg" in alt and f"{best:04d}.jpg, explained" in alt for alt in page.alts)
+    assert any(f"{query:04d}.jpg" in alt and f"{best:04d}.jpg, explained: both" in alt for alt in page.alts)
     with Image.open(tmp_path / "match.png") as picture:
         assert picture.mode == "RGB"
         assert picture.getpixel((10, 10)) == split.draw(query, 1).getpixel((0, 0))
@@ -229,17 +245,13 @@ def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tm
 
 
 def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
-    def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
+    def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
         raise ValueError("no words")
 
-    page = check_self_contained(write(tmp_path / "failing", split=colours(explainer=failing)))
+    page = check_self_contained(write(tmp_path / "failing", without=["match.png"], split=colours(explainer=failing)))
     assert "ValueError: no words" in page.text
-    assert "its nearest item" not in page.text
-    none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
-    nothing = Ranking(
-        torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8), torch.zeros(0)
-    )
-    write(tmp_path / "nothing", ranking=nothing, split=colours(explainer=beside))
+    assert "The first query and its nearest item" not in page.text
+    write(tmp_path / "nothing", without=["match.png"], ranking=no_ranking(), split=colours(explainer=beside))
 
 
 def test_page_holds_every_number_of_the_table(tmp_path: Path) -> None:
@@ -282,7 +294,7 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with refuses(str(tmp_path / "metrics.png"), got="no space left"):
         write_report(tmp_path, title="b", config="", rows=[], evaluation=evaluation, ranking=ranking, split=colours())
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "report.html"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "queries.csv", "report.html"])
 
 
 @pytest.mark.parametrize(
@@ -342,12 +354,10 @@ def test_constant_embeddings(tmp_path: Path, value: float) -> None:
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:
-    none, rows = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long)
-    ranking = Ranking(
-        torch.zeros(0, dtype=torch.long), rows, rows, none, none, torch.zeros(0, 2), torch.zeros(0, 8), torch.zeros(0)
-    )
+    ranking = no_ranking()
     evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
-    page = Page(write(tmp_path, rows=[], config="", evaluation=of_test(evaluation), ranking=ranking, split=colours(0)))
+    changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
+    page = Page(write(tmp_path, without=["match.png"], evaluation=of_test(evaluation), **changes))
     assert "12 images skipped" in page.text
 
 
@@ -525,6 +535,27 @@ def test_percent() -> None:
         "120 %",
         "-",
     ]
+
+
+def test_further_metrics_are_folded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(60, 2)
+    found, _ = evaluate(values + torch.randn(60, 2), VectorLabels(values))
+    rows = further(found)
+    assert [row[0] for row in rows] == ["recall area"] * 5 + ["k-NN regression error"] * 5
+    assert rows[5][2] == number(found.curves["knn_error"].model[0])
+    titles = [row[0] for row in summary(found)]
+    assert titles[-4:-1] == ["area under the label distance", "H-AP", "Kendall's tau"]
+    assert not {"recall area", "k-NN regression error"} & set(titles)
+    page = write(tmp_path / "all", evaluation=of_test(found))
+    assert page.index("All metrics") < page.index("k-NN regression error")
+    assert "of the 60 queries" not in page
+    axes = metrics_plot(found).axes
+    assert len([each for each in axes if each.get_title(loc="left")]) == 5
+    assert axes[4].get_title(loc="left").startswith("Recall@5 within a label distance")
+    assert list(axes[4].get_lines()[2].get_ydata()) == found.recall_within.model
+    page = write(tmp_path / "sample", evaluation=of_test(replace(found, sorted_queries=20)))
+    assert "20 of the 60 queries" in page
 
 
 def test_summary_and_sentence() -> None:

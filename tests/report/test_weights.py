@@ -108,7 +108,7 @@ def test_an_anchor_without_positives_or_negatives_has_weights():
         torch.testing.assert_close(w, by_pair(weight, cosines(embeddings), classes), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "log_ratio"])
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires != "graded"])
 def test_weights_give_the_gradient_of_the_embeddings(name):
     """dL/df by the chain rule through the similarities: w is all there is to a pair loss."""
     torch.manual_seed(0)
@@ -242,7 +242,7 @@ def test_what_has_no_pairs_is_refused():
 # curves
 
 
-DRAWN = [name for name in LOSSES if LOSSES[name].requires not in ("any", "graded")]
+DRAWN = [name for name in LOSSES if LOSSES[name].requires != "graded"]
 GRID = torch.arange(-0.995, 1, 0.01, dtype=torch.float64)
 FIXED = {True: torch.linspace(0.4, 0.8, 3).double(), False: torch.linspace(-0.2, 0.6, 74).double()}
 
@@ -261,14 +261,14 @@ def test_curves_are_the_closed_forms(name):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_every_class_loss_has_curves(name):
+def test_every_loss_that_takes_classes_has_curves(name):
     (curve,) = curves([name])
     assert curve.loss == name
     for line in (curve.positive, curve.negative):
         assert line.shape == (200,)
         assert np.isfinite(line).all()
     # It pulls a positive that is far, and pushes a negative that is near.
-    assert curve.negative[-20:].min() > 0
+    assert curve.negative[-10:].min() > 0
     assert curve.positive[140:170].max() > 0 or curve.positive[:100].max() > 0
     weights_plot([curve])
 

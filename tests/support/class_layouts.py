@@ -152,13 +152,15 @@ def write_folders(folder, train=8, test=4, per_class=5):
             save(folder / part / f"class {number:02d}" / f"{item}.png", number, item)
 
 
-def write_class_table(folder, train=8, test=4, per_class=5, name="images.csv", columns=("file", "class_name", "split")):
+def write_class_table(
+    folder, train=8, test=4, per_class=5, name="images.csv", columns=("file", "class_name", "split"), kind="kind {}"
+):
     """Images and a CSV file of them."""
     rows = []
     for number in range(train + test):
         for item in range(per_class):
             file = f"images/{number:03d}_{item}.png"
             save(folder / file, number, item)
-            rows.append((file, f"kind {number}", "train" if number < train else "test"))
+            rows.append((file, kind.format(number), "train" if number < train else "test"))
     with Path(folder / name).open("w", newline="", encoding="utf-8") as out:
         csv.writer(out).writerows([columns, *rows])

@@ -7,6 +7,7 @@ import torch
 
 from contml.labels import (
     CaptionLabels,
+    CaptionVectorLabels,
     ClassLabels,
     GeoLabels,
     MultiHotLabels,
@@ -45,10 +46,11 @@ def label_maps(**options):
     return SegmentationLabels(maps, 4, ignore=9, **options)
 
 
-def captions():
+def captions(**options):
     words = ["dog", "cat", "runs", "red", "grass"]
     vectors = dict(zip(words, np.random.default_rng(3).normal(size=(5, 4)), strict=True))
-    return CaptionLabels([[f"a {words[i % 5]} {words[i % 3]}", f"{words[i % 4]} {i}"] for i in range(20)], vectors)
+    texts = [[f"a {words[i % 5]} {words[i % 3]}", f"{words[i % 4]} {i}"] for i in range(20)]
+    return CaptionVectorLabels(texts, vectors=vectors, **options) if options else CaptionLabels(texts, vectors)
 
 
 def tags():
@@ -68,6 +70,8 @@ SPACES = {
     "segmentation": lambda folder: label_maps(),
     "segmentation, not resized": lambda folder: label_maps(side=None),
     "captions": lambda folder: captions(),
+    "caption_vectors": lambda folder: captions(encoder="tfidf", sets="minima"),
+    "caption_vectors, mean_vector": lambda folder: captions(encoder="mean_vector"),
     "tags": lambda folder: tags(),
     "multi_hot": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1),
     "multi_hot, hamming": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),

@@ -111,6 +111,38 @@ def shared_places(distances: Sequence[float], values: Sequence[float]) -> list[f
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# graded metrics of one query: distances and values of its list, the mean over all orders of ties
+
+
+def list_orders(distances: Sequence[float]) -> Iterator[list[int]]:
+    """Every ranking of a list in which nearer items come first."""
+    levels = sorted(set(distances))
+    yield from orders([[i for i, d in enumerate(distances) if d == level] for level in levels])
+
+
+def hierarchical_ap(distances, relevance):
+    """sum_i H_i / rank_i / sum_i rel_i, H_i = rel_i + sum over the items before i of min(rel_i, rel_j)."""
+
+    def of_ranking(rel):
+        shared = [rel[i] + sum(min(rel[i], rel[j]) for j in range(i)) for i in range(len(rel))]
+        return sum(h / rank for rank, h in enumerate(shared, start=1)) / sum(rel)
+
+    return fmean(of_ranking([relevance[i] for i in order]) for order in list_orders(distances))
+
+
+def recall_within(distances, labels, threshold, k):
+    """1 if one of the k nearest is within the threshold."""
+    return fmean(float(any(labels[i] <= threshold for i in order[:k])) for order in list_orders(distances))
+
+
+def regression_error(distances, vectors, own, k):
+    """Distance from the query's label to the mean label of the k nearest, a mean over all orders."""
+    every = list(list_orders(distances))
+    predicted = [fmean(fmean(vectors[i][n] for i in order[:k]) for order in every) for n in range(len(own))]
+    return math.dist(predicted, own)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # clusters
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -44,7 +43,7 @@ def evaluations(values, better="lower"):
     for epoch, value in enumerate(values):
         curve = Curve(name, better, [value] * k, [1.0] * k, [0.0] * k)
         queries = torch.full((4,), value, dtype=torch.float64) + torch.arange(4) * (1 + epoch)
-        yield Evaluation("", 4, 4, {name: curve}, 0.0), SimpleNamespace(values=queries), epoch
+        yield Evaluation("", 4, 4, {name: curve}, 0.0), queries, epoch
 
 
 @pytest.mark.parametrize(
@@ -62,8 +61,8 @@ def evaluations(values, better="lower"):
 )
 def test_the_first_of_the_best_results_is_kept(better, values, best, since):
     kept = BestWeights()
-    for evaluation, ranking, epoch in evaluations(values, better):
-        kept.update(evaluation, ranking, epoch, {"w": torch.tensor(float(epoch))})
+    for evaluation, queries, epoch in evaluations(values, better):
+        kept.update(evaluation, queries, epoch, {"w": torch.tensor(float(epoch))})
     assert (kept.epoch, kept.since, kept.weights["w"].item()) == (best, since, best)
     assert not kept.stopped
     summary = kept.summary()
@@ -76,12 +75,12 @@ def test_the_first_of_the_best_results_is_kept(better, values, best, since):
 
 def test_the_interval_of_the_difference_is_paired():
     kept = BestWeights()
-    rankings = []
-    for evaluation, ranking, epoch in evaluations([2.0, 1.0, 4.0]):
-        rankings.append(ranking.values)
-        kept.update(evaluation, ranking, epoch, {})
+    found = []
+    for evaluation, queries, epoch in evaluations([2.0, 1.0, 4.0]):
+        found.append(queries)
+        kept.update(evaluation, queries, epoch, {})
     summary = kept.summary()
-    difference = [float(a - b) for a, b in zip(rankings[1], rankings[2], strict=True)]
+    difference = [float(a - b) for a, b in zip(found[1], found[2], strict=True)]
     mean = sum(difference) / 4
     deviation = math.sqrt(sum((value - mean) ** 2 for value in difference) / 3)
     assert summary.difference == pytest.approx(mean)
@@ -92,8 +91,8 @@ def test_the_interval_of_the_difference_is_paired():
 def test_patience_counts_evaluations_without_a_better_result(patience):
     kept = BestWeights(patience)
     stopped = []
-    for evaluation, ranking, epoch in evaluations([3.0, 2.0, 2.5, 1.9, 2.0, 1.9, 2.2]):
-        kept.update(evaluation, ranking, epoch, {})
+    for evaluation, queries, epoch in evaluations([3.0, 2.0, 2.5, 1.9, 2.0, 1.9, 2.2]):
+        kept.update(evaluation, queries, epoch, {})
         stopped.append(kept.stopped)
     assert stopped.index(True) == {1: 2, 2: 5, 3: 6}[patience]
 

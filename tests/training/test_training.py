@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.miniature import TINY, Flat, assert_equal, small_trainer, squares, weights
+from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
 from support.processes import run_two, script_environment
 from support.refusals import refuses
 from support.runs import kill_at
@@ -535,16 +535,16 @@ def test_bfloat16_trains_with_the_loss_in_float32():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32"])
-def test_two_processes_equal_one(tmp_path, precision):
+@pytest.mark.parametrize("loss", [LogRatioLoss, regularized])
+def test_two_processes_equal_one(tmp_path, loss):
     # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
-    alone = small_trainer(model=Flat().double())
+    alone = small_trainer(model=Flat().double(), loss=loss())
     alone.fit()
     spearman = alone.evaluate(TEST)[0].spearman
     script = (
         "import os, sys, torch; from support.miniature import *\n"
         "from safetensors.torch import save_file\n"
-        "trainer = small_trainer(model=Flat().double()); trainer.fit()\n"
+        f"trainer = small_trainer(model=Flat().double(), loss={loss.__name__}()); trainer.fit()\n"
         f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
         "save_file(trainer.bare_model.state_dict(), rank)\n"
         "open('spearman' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].spearman))\n"

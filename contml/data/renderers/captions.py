@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from contml._support.text import number as number_of
-from contml.data.renderers.text import load_font, shorten
+from contml._support.text import MISSING, number as number_of, percent
+from contml.data.renderers.text import font_for, load_font, shorten
+from contml.data.split import Explanation
 from contml.labels.captions import tokens
 from contml.transport.captions import Match, word_movers_distance, word_movers_plan
 
@@ -50,13 +51,14 @@ class CaptionRenderer:
         shown = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
         canvas.paste(shown, ((size - shown.width) // 2, (height - shown.height) // 2))
         points = round(8.6 + 0.021 * size)
-        font, line, left = load_font(points), round(1.2 * points), round(0.55 * points)
+        line, left = round(1.2 * points), round(0.55 * points)
         pen, y = ImageDraw.Draw(canvas), height + round(0.35 * points)
         for caption in self.captions[row]:
             room = (size - y) // line
             if room < 1:
                 break
-            lines = _wrapped(_SPACED.sub("", " ".join(caption.split())), font, size - 2.2 * left, room)
+            font, caption = font_for(_SPACED.sub("", " ".join(caption.split())), points)
+            lines = wrapped(caption, font, size - 2.2 * left, room)
             pen.line((left // 3, y + 2, left // 3, y + len(lines) * line - 2), fill=_SAME, width=max(1, size // 130))
             for text in lines:
                 pen.text((left, y), text, fill=_INK, font=font)
@@ -64,38 +66,45 @@ class CaptionRenderer:
             y += round(0.3 * points)
         return canvas
 
+    def text(self, row: int) -> str:
+        """The captions of a row, one per line: a describer."""
+        return "\n".join(_SPACED.sub("", " ".join(caption.split())) for caption in self.captions[row])
+
 
 @dataclass(frozen=True, eq=False)
 class CaptionExplainer:
-    """Draws the nearest captions of two rows, and their matched words.
+    """The nearest captions of two rows, and their matched words.
 
     Args:
         captions: the captions of each row.
         names: the name of each row, usually a path; the file name is shown.
         vectors: word vectors.
         normalize: scale word vectors to unit length first.
+        weights: the weight of each word; None: every word weighs 1.
     """
 
     captions: Sequence[Sequence[str]]
     names: Sequence[str]
     vectors: Vectors
     normalize: bool = False
+    weights: Mapping[str, float] | None = None
 
-    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Image.Image:
-        """The pictures one above the other, and beside them their nearest captions with lines between the words.
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+        """A picture of both, one above the other, and beside them their nearest captions with lines between the words.
 
         A line connects two matched words. Its width is the weight that is moved between them; its colour goes from blue
         (the same word) to orange (the largest distance). Words that count are bold; others (stop words, words without a
-        vector) are pale. `size` is the width in pixels.
+        vector) are pale. `size` is the width in pixels. The same as text: the pairs of captions, and the moved words.
         """
         words = {word for row in rows for text in self.captions[row] for word in tokens(text) if word in self.vectors}
         vectors = {word: np.asarray(self.vectors[word], np.float64) for word in words}
         if self.normalize:
             vectors = {word: vector / (np.linalg.norm(vector) or 1.0) for word, vector in vectors.items()}
         bags = [_bags(self.captions[row], vectors) for row in rows]
-        moved = word_movers_distance([b.words for b in bags[0]], [b.words for b in bags[1]], vectors).numpy()
+        first, second = ([bag.words for bag in of_row] for of_row in bags)
+        moved = word_movers_distance(first, second, vectors, weights=self.weights).numpy()
         pairs = _nearest_pairs(moved)
-        plans = [word_movers_plan(bags[0][a].words, bags[1][b].words, vectors) for a, b in pairs]
+        plans = [word_movers_plan(first[a], second[b], vectors, self.weights) for a, b in pairs]
         farthest = max(match.distance for plan in plans for match in plan)
 
         unit = _SUPERSAMPLING * size / 1500
@@ -125,7 +134,13 @@ class CaptionExplainer:
             distance = number_of(float(moved[a, b]))
             write(left, top + 0.13 * block, f"Word Mover's Distance {distance}", width - left, _INK)
             _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
-        return canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
+        drawn = canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
+        table = [
+            [bags[0][a].text, bags[1][b].text, number_of(float(moved[a, b])), _moves(plan)]
+            for (a, b), plan in zip(pairs, plans, strict=True)
+        ]
+        header = ("caption of the query", "nearest caption of the item", "Word Mover's Distance", "words that move")
+        return Explanation([("matched words", drawn)], header, [*table, ["label distance", "", total, ""]])
 
 
 class _Bag(NamedTuple):
@@ -148,6 +163,12 @@ def _nearest_pairs(moved: np.ndarray[Any, np.dtype[Any]]) -> list[tuple[int, int
         if len(pairs) == _SHOWN:
             break
     return pairs
+
+
+def _moves(plan: Sequence[Match]) -> str:
+    """The words that move to other words, the largest part of the distance first: "dog to cat (33 %)"."""
+    moves = sorted((match for match in plan if match.distance > 0), key=lambda each: -each.share * each.distance)
+    return ", ".join(f"{each.source} to {each.target} ({percent(each.share)})" for each in moves) or MISSING
 
 
 def _draw_pair(
@@ -192,7 +213,7 @@ def _draw_curve(pen: Pen, ends: tuple[float, float, float, float], colour: Colou
     pen.line(points, fill=colour, width=width, joint="curve")
 
 
-def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
+def wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
     """The text in at most `max_lines` lines, broken between words; what does not fit is cut and ends in "…"."""
     lines: list[str] = []
     rest = text.split(" ")

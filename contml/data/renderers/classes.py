@@ -42,6 +42,10 @@ class ClassRenderer:
         pen.rectangle((0, 0, size - 1, size - 1), outline=class_colour(number), width=width)
         return drawn
 
+    def text(self, row: int) -> str:
+        """The name of the class of a row: a describer."""
+        return self.class_names[int(self.class_ids[row])]
+
 
 def class_colour(number: int) -> tuple[int, int, int]:
     """A colour for a class; classes with similar numbers get different colours."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import colorsys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
 
+from contml._support.text import percent
+from contml.data.split import Explanation
 from contml.labels.segmentation import SegmentationLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -21,6 +24,8 @@ _FIRST = (
 )  # fmt: skip
 #: Colours of ignored pixels and of the frame around the map.
 _IGNORED, _FRAME = (225, 225, 225), "white"
+#: Colours of pixels where two maps are equal, and where they differ.
+_SAME, _DIFFERENT = (120, 130, 140), (224, 112, 0)
 #: Side of the drawn map, as a share of the picture's side.
 _SHARE = 0.4
 
@@ -31,6 +36,16 @@ def class_colours(classes: int) -> Array:
     colours = np.array(more) * 255
     colours[: len(_FIRST)] = _FIRST[:classes]
     return colours.round().astype(np.uint8)
+
+
+def map_legend(names: Sequence[str], ignore: int | None = None) -> list[tuple[str, str]]:
+    """The legend of label maps of classes 0, 1, ...: colours and names. Pixels of class `ignore` do not count."""
+    colours = {
+        name: colour
+        for number, (name, colour) in enumerate(zip(names, class_colours(len(names)), strict=True))
+        if number != ignore
+    }
+    return [(f"#{red:02x}{green:02x}{blue:02x}", name) for name, (red, green, blue) in colours.items()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +74,52 @@ class LabelMapRenderer:
         return draw_label_map(picture, self.map(row), size)
 
 
-def draw_label_map(image: Image.Image, labels: Array, size: int) -> Image.Image:
+@dataclass(frozen=True, eq=False)
+class LabelMapExplainer:
+    """Draws two label maps and where they differ, and lists the intersection over union of each class.
+
+    Args:
+        renderer: has the maps.
+        names: the name of each class; default its number.
+    """
+
+    renderer: LabelMapRenderer
+    names: Sequence[str] = ()
+
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+        """The label maps of both pictures, where they differ, and a line for each class that is in one of them."""
+        side = size // 3
+        x, y = (self.renderer.map(row) for row in rows)
+        counted = (x >= 0) & (y >= 0)
+        table, unions = [], []
+        for number in np.unique(np.concatenate((x[counted], y[counted]))).tolist():
+            a, b = (x == number) & counted, (y == number) & counted
+            union = float((a & b).sum() / (a | b).sum())
+            unions.append(union)
+            name = self.names[number] if number < len(self.names) else f"class {number}"
+            table.append([name, percent(a.sum() / counted.sum()), percent(b.sum() / counted.sum()), percent(union)])
+        table.append(["mean", "", "", percent(float(np.mean(unions))) if unions else ""])
+        distance = float(self.renderer.labels.pairwise([rows[0]], [rows[1]]))
+        table.append(["label distance", "", "", f"{distance:.3f}"])
+        same = np.where(x == y, 0, 1)
+        difference = np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[np.where(counted, same, 2)]
+        shown = [
+            (title, draw_label_map(picture, each, side, share=0.6))
+            for title, picture, each in zip(("query", "item"), pictures, (x, y), strict=True)
+        ]
+        shrunk = Image.fromarray(difference).resize((side, side), Image.Resampling.NEAREST)
+        shown.append(("orange: where the maps differ", shrunk))
+        return Explanation(shown, ("class", "of the query", "of the item", "intersection over union"), table)
+
+
+def draw_label_map(image: Image.Image, labels: Array, size: int, share: float = _SHARE) -> Image.Image:
     """The image in RGB, `size` pixels square, with the label map in colours of its classes in the lower right corner.
 
-    labels `[H, W]`: class ids, of any size, over the whole image; -1 where ignored, which is light grey.
+    labels `[H, W]`: class ids, of any size, over the whole image; -1 where ignored, which is light grey. The map's side
+    is this `share` of the picture's.
     """
     picture = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-    side, frame = round(_SHARE * size), max(1, round(size / 100))
+    side, frame = round(share * size), max(1, round(size / 100))
     colours = np.concatenate((class_colours(int(labels.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
     corner = size - side
     picture.paste(_FRAME, (corner - frame, corner - frame, size, size))

@@ -10,13 +10,25 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from contml._support.errors import InputError
+from contml._support.text import number
+from contml.data.split import Explanation
+from contml.labels.poses import PoseLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _SUPERSAMPLING = 4
 _OUTLINE = (16, 16, 22, 210)
 _COLOURS = {"right": (255, 122, 36, 255), "left": (48, 176, 255, 255), "": (244, 240, 226, 255)}  # warm, cool, neutral
+#: The legend of a split whose joints have names.
+LEGEND = tuple(
+    (f"#{red:02x}{green:02x}{blue:02x}", f"the person's {side} side" if side else "middle")
+    for side, (red, green, blue, _) in _COLOURS.items()
+)
 _TRUNK = ("shoulder", "hip")
+#: Colours of two poses over each other, and of the lines between them.
+_TWO, _JOINED = ("#0072b2", "#e07000"), "#9a9a9a"
+#: Joints that an explanation lists: those that are the farthest apart.
+_LISTED = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +76,66 @@ class PoseRenderer:
         overlay = _skeleton_layer(points, shown, size * _SUPERSAMPLING, self.skeleton, self.joint_names)
         drawn.paste(overlay.convert("RGB"), mask=overlay.getchannel("A"))
         return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class PoseExplainer:
+    """Draws two poses, alone and one over the other with a line between each joint of one and the same of the other.
+
+    Args:
+        labels: the poses as they are compared; in three dimensions, the first two are drawn.
+        renderer: draws a pose on its picture.
+    """
+
+    labels: PoseLabels
+    renderer: PoseRenderer
+
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+        """Both pictures and the poses over each other, and the joints that are the farthest apart."""
+        side, names = size // 3, self.renderer.joint_names
+        first, second = rows
+        both = (self.labels.visible[first] & self.labels.visible[second]).cpu().numpy()
+        poses = self.labels.joints[[first, second]].cpu().numpy()
+        apart = np.where(both, np.linalg.norm(poses[0] - poses[1], axis=1), -1)
+        listed = [int(n) for n in np.argsort(-apart, kind="stable")[:_LISTED] if both[n]]
+        titles = [str(names[n]).replace("_", " ") if len(names) == len(apart) else f"joint {n + 1}" for n in listed]
+        unit, measure = "px", self.labels.measure
+        if measure is not None:
+            unit = measure.unit.partition(" per joint")[0]
+        table = [[title, number(apart[n])] for title, n in zip(titles, listed, strict=True)]
+        distance = float(self.labels.pairwise([first], [second]))
+        if measure is not None:
+            table.append([f"all {len(apart)} joints, root mean square", number(measure.of(distance))])
+        table.append(["label distance", number(distance)])
+        drawn = [self.renderer(picture, row, side) for picture, row in zip(pictures, rows, strict=True)]
+        overlay = draw_difference(poses[:, :, :2], both, self.renderer.skeleton, side)
+        shown = [
+            ("query", drawn[0]),
+            ("item", drawn[1]),
+            ("query blue, item orange; a line joins the same joint", overlay),
+        ]
+        return Explanation(shown, ("joint", f"distance, {unit}"), table)
+
+
+def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, int]], size: int) -> Image.Image:
+    """Two poses `[2, J, 2]` in one square, with a line between each `shown [J]` joint of one and that of the other."""
+    canvas = Image.new("RGB", (size * _SUPERSAMPLING,) * 2, "white")
+    pen, side = ImageDraw.Draw(canvas), size * _SUPERSAMPLING
+    points = poses[:, shown].reshape(-1, 2)
+    low, high = points.min(0), points.max(0)
+    scale = 0.84 * side / (float((high - low).max()) or 1.0)
+    placed = np.rint((poses - (low + high) / 2) * scale + side / 2)
+    limb, joints = round(side / 70), np.flatnonzero(shown).tolist()
+    for joint in joints:
+        pen.line([tuple(pose[joint]) for pose in placed], fill=_JOINED, width=max(2, limb // 2))
+    for pose, colour in zip(placed, _TWO, strict=True):
+        for a, b in skeleton:
+            if shown[a] and shown[b]:
+                pen.line((*pose[a], *pose[b]), fill=colour, width=limb)
+        for joint in joints:
+            x, y = pose[joint]
+            pen.ellipse((x - limb, y - limb, x + limb, y + limb), fill=colour)
+    return canvas.reduce(_SUPERSAMPLING)
 
 
 def _skeleton_layer(

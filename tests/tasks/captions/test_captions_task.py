@@ -13,6 +13,7 @@ import pytest
 import torch
 from contml.tasks._readers.word_vectors import word_vectors
 from contml.tasks.captions import TASKS
+from contml.tasks.captions.distance import CaptionDistance, Choice
 from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
 from contml.tasks.captions.painting import paint_scene
 from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
@@ -45,9 +46,10 @@ def task():
     return synthetic(train=120, test=40, queries=8, size=32)
 
 
-def split_of(captions, **options):
+def split_of(captions, normalize=False, **options):
     images = [Pixels(np.full((20, 30, 3), 40 * (row + 1) % 256, np.uint8)) for row in range(len(captions))]
-    return make_split(images, [f"images/{row}.jpg" for row in range(len(captions))], captions, VECTORS, **options)
+    distance = CaptionDistance(Choice("wmd", "count"), captions, vectors=VECTORS, normalize=normalize)
+    return make_split(images, [f"images/{row}.jpg" for row in range(len(captions))], captions, distance, **options)
 
 
 # Scenes
@@ -317,7 +319,7 @@ def test_vectors_in_a_pickle_are_refused_and_not_read(tmp_path, monkeypatch, nam
 def test_worker_processes_can_receive_a_split(task):
     again = pickle.loads(pickle.dumps(task.test))
     assert again.draw(0, 200).tobytes() == task.test.draw(0, 200).tobytes()
-    assert again.explain(0, 1, 300).tobytes() == task.test.explain(0, 1, 300).tobytes()
+    assert picture_of(again, 0, 1, 300).tobytes() == picture_of(task.test, 0, 1, 300).tobytes()
     assert torch.equal(again.labels.pairwise([0], None), task.test.labels.pairwise([0], None))
 
 
@@ -362,10 +364,16 @@ def test_lines_are_as_wide_as_they_may_be():
     assert font.getlength(cut[1]) <= 120
 
 
+def picture_of(split, query, row, size):
+    """The picture of an explanation."""
+    ((_, picture),) = split.explain(query, row, size).pictures
+    return picture
+
+
 def test_an_explanation_shows_both_images_and_the_shared_words(task):
     distances = task.test.labels.pairwise([0])[0]
     nearest = int(distances[1:].argmin()) + 1
-    picture = task.test.explain(0, nearest, 900)
+    picture = picture_of(task.test, 0, nearest, 900)
     assert (picture.width, picture.mode) == (900, "RGB")
     assert 300 < picture.height < 900
     pixels = np.asarray(picture, int)
@@ -398,20 +406,21 @@ def test_lines_go_where_the_plan_says(monkeypatch):
         lambda pen, ends, colour, width: curves.append((ends, colour, width)),
     )
     image = Image.new("RGB", (8, 8))
-    CaptionExplainer([["red cat"], ["red dog"]], ["a", "b"], VECTORS)((0, 1), (image, image), 600)
+    found = CaptionExplainer([["red cat"], ["red dog"]], ["a", "b"], VECTORS)((0, 1), (image, image), 600)
     assert len(curves) == 2
     by_colour = {colour: ends for ends, colour, _ in curves}
     same, far = by_colour[(0, 114, 178)], by_colour[(213, 94, 0)]
     assert same[0] == same[2], "red stays"
     assert far[0] > same[0], "cat, the second word, moves to dog"
     assert len({width for *_, width in curves}) == 1, "equal shares"
+    assert found.rows == [["red cat", "red dog", "0.500", "cat to dog (50 %)"], ["label distance", "", "1.00", ""]]
     assert float(word_movers_distance([["red", "cat"]], [["red", "dog"]], VECTORS)) == 0.5
 
 
 def test_equal_captions_are_explained():
     split = split_of([["a cat"], ["a cat"], ["polka-dot cat, CAT\u2019s cat"]], empty="drop")
     for pair in ((0, 1), (0, 2), (2, 2)):
-        assert split.explain(*pair, 300).width == 300
+        assert picture_of(split, *pair, 300).width == 300
 
 
 # A run

@@ -164,6 +164,16 @@ def test_cars_in_both_layouts_are_the_same(tmp_path, monkeypatch):
     assert len(set(new.train.names)) == 40 > len({Path(name).name for name in new.train.names})
 
 
+def test_model_years_of_cars(tmp_path, monkeypatch):
+    published(monkeypatch, "cars_old")
+    write_cars_old(tmp_path)
+    by_class, by_year = cars(str(tmp_path)), cars(str(tmp_path), labels="year")
+    assert by_year.train.labels.values[:, 0].tolist() == [2012.0] * 40
+    assert by_year.test.recall_at is None
+    assert by_year.val_groups == [str(int(n) + 1) for n in by_class.train.labels.class_ids]
+    assert by_year.train.names == by_class.train.names
+
+
 def test_the_closed_set_split_of_cars_is_not_used(tmp_path, monkeypatch):
     published(monkeypatch, "cars_old")
     write_cars_old(tmp_path)

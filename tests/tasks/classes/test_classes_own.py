@@ -10,6 +10,7 @@ from support.class_layouts import save, write_class_table, write_folders
 from support.paths import DATA_ROOT
 
 from contml.data import Task
+from contml.labels import VectorLabels
 
 DATA = DATA_ROOT
 TABLE = {"image": "file", "label": "class_name"}
@@ -272,3 +273,46 @@ def test_the_packs(pack, label, train, test):
     if pack == "omniglot_small":
         task = folder(str(DATA / pack / "images"), split="half", depth=2)
         assert len(task.train) + len(task.test) == 2260
+
+
+def test_years_that_end_the_names_of_classes(tmp_path):
+    names = ["Audi S4 Sedan 2012", "Audi S4 Sedan 2007", "Ram C/V Van 2012", "AM Hummer 2000"]
+    rows = [
+        f"{number}{item}.png,{name},{('train', 'test')[item > 2]}"
+        for number, name in enumerate(names)
+        for item in range(6)
+    ]
+    (tmp_path / "images.csv").write_text("file,class_name,split\n" + "\n".join(rows) + "\n")
+    for number in range(len(names)):
+        for item in range(6):
+            save(tmp_path / f"{number}{item}.png", number, item)
+    task = csv(str(tmp_path), **TABLE, labels="year")
+    assert isinstance(task.train.labels, VectorLabels)
+    years = [2012] * 3 + [2007] * 3 + [2012] * 3 + [2000] * 3
+    assert task.test.labels.values[:, 0].tolist() == years
+    assert task.test.labels.unit == "years"
+    expected = [[abs(a - b) for b in years] for a in years]
+    assert task.test.labels.pairwise().tolist() == expected
+    assert task.test.renderer.class_names[int(task.test.renderer.class_ids[3])] == "Audi S4 Sedan 2007"
+    assert task.val_groups == [name for name in names for _ in range(3)]
+    assert csv(str(tmp_path), **TABLE).val_groups is None
+    (tmp_path / "images.csv").write_text("file,class_name,split\n" + "\n".join(rows).replace("2007", "") + "\n")
+    rejected(
+        ("class 'Audi S4 Sedan'", "does not end with a year", "", "labels=class"), csv, tmp_path, **TABLE, labels="year"
+    )
+
+
+def test_years_of_the_pack_of_cars():
+    if not (DATA / "cars196_small").is_dir():
+        pytest.skip("no pack cars196_small: set CONTML_DATA to its folder")
+    task = csv(str(DATA / "cars196_small"), **TABLE, labels="year")
+    years = [split.labels.values[:, 0] for split in (task.train, task.test)]
+    assert [(len(found), int(found.min()), int(found.max())) for found in years] == [
+        (1176, 1994, 2012),
+        (1176, 1991, 2012),
+    ]
+    assert all(
+        f"{int(year)}" == task.train.renderer.class_names[int(c)][-4:]
+        for year, c in zip(years[0], task.train.renderer.class_ids, strict=True)
+    )
+    assert len(set(task.val_groups)) == 98

@@ -153,7 +153,7 @@ def test_upper_and_lower_case(tmp_path, monkeypatch):
 
 def test_lists_that_are_not_text(tmp_path, monkeypatch):
     root = write_sop(tmp_path)
-    (root / "Ebay_test.txt").write_bytes(b"\xff\xfe\x00\x01")
+    (root / "Ebay_test.txt").write_bytes(b"\xff\xff\x01")
     rejected(("Ebay_test.txt:1", "utf-8 text (byte 0xff)"), sop.sop, root)
     (root / "Ebay_test.txt").unlink()
     rejected(("Ebay_test.txt", "no such file"), sop.sop, root)

@@ -428,6 +428,9 @@ def test_groups_by_a_column(folder):
     options = {"split": "split.json", "names": "classes.csv", "column": "surface"}
     task = files(str(folder), **options, groups=groups)
     assert task.train.labels.masks.shape[1] == 4
+    names = ["wall and wall_mounted", "floor and floor_cover", "ceiling", "object"]
+    assert [name for _, name in task.train.legend] == names
+    assert {row[0] for row in task.train.explain(0, 1, 300).rows[:-2]} <= set(names)
     table = np.array([-1, 0, 1, 3, 2, 0, 1, 3, 3])
     for row, name in enumerate(LISTS["train"]):
         np.testing.assert_array_equal(task.train.renderer.map(row), table[shrink(labels_of(folder, name), 112)])

@@ -332,7 +332,7 @@ def test_a_broken_image_is_named(folder, tmp_path):
     with pytest.raises(OSError, match="cannot identify image file"):
         task.train.image(0)
     changes = [*OPTIONS, f"task.root={tmp_path}", "sampler.batches=20"]
-    with refuses(".jpg, person ", got="not an image", hint="broken: skip"):
+    with refuses(".jpg, person ", got="not an image", hint="broken=skip"):
         train(load("pose/synthetic", changes), tmp_path / "runs")
 
 

@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 from support.tables import dials, write_table
 
 from contml import experiment
+from contml._support.tensors import load_tensors
 
 TINY = [
     *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
@@ -59,7 +61,7 @@ def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
     status, _, err = contml("report", folder)
     assert (status, "items.csv: no such file" in err) == (2, True)
     text = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("data: items.csv", "data: moved.csv"))
+    (folder / "config.yaml").write_text(text.replace(str(tmp_path / "items.csv"), "moved.csv"))
     status, _, err = contml("report", folder)
     assert status == 0, err
     status, _, err = contml("train", "--resume", folder)  # where the table is may change
@@ -118,6 +120,18 @@ def test_your_own_config_and_sampler(contml, tmp_path):
     assert "20 images" in out
 
 
+def test_the_saved_config_trains_the_same_run(contml, tmp_path):
+    command = ["--data", "items.csv", "--label", "reading=number:log", "--label", "colour=class:0.5", *TINY]
+    assert contml("check", *command, "--save-config", "mine.yaml")[0] == 0
+    assert contml("train", *command, "--name", "a")[0] == 0
+    assert contml("train", "mine.yaml", "--name", "a")[0] == 0
+    first, second = tmp_path / "runs/table/default/a", tmp_path / "runs/mine/a"
+    configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in (first, second)]
+    assert configs[0] == configs[1] == yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    weights = [load_tensors(run / "checkpoints/last.safetensors")[0] for run in (first, second)]
+    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+
+
 @pytest.mark.parametrize(
     ("arguments", "values"),
     [
@@ -128,7 +142,18 @@ def test_your_own_config_and_sampler(contml, tmp_path):
         (["--data", "items.csv", "--label", "reading", "--label", "reading=class"], ["--label", "reading"]),
         (["--data", "items.csv", "--label", "reading", "--image", "colours"], ["colours", "'colour'"]),
         (["--data", "items.csv", "--label", "reading", "task.sed=1"], ["task.sed", "seed"]),
-        (["--label", "reading"], ["--label", "--data FILE"]),
+        (["--label", "reading"], ["--label", "--data PATH"]),
+        (["--pattern", "{a}.jpg"], ["--pattern", "--data PATH"]),
+        (["--data", "items.csv", "--preset", "foto"], ["--preset", "photos"]),
+        (["--data", "items.csv", "--pattern", "{a}.jpg"], ["pattern", "items.csv", "folder"]),
+        (["--data", "img", "--pattern", "{a.jpg"], ["pattern", "{age}_{sex}_*.jpg"]),
+        (["--data", "img", "--pattern", "{a}.gif"], ["pattern", "fits no image in img", "000.png"]),
+        (["--data", "img"], ["img/000.png", "not in the folder of a class", "--pattern"]),
+        (["--data", "items.csv", "--label", "reading", "--name", "a/b"], ["--name", "must be a word"]),
+        (["--data", "items.csv", "--label", "reading", "epochs=3"], ["epochs", "'training.epochs'"]),
+        (["--data", "items.csv", "--label", "reading", "epoch=3"], ["epoch", "'training.epochs'"]),
+        (["pose/coco"], ["task.root"]),
+        (["classes/csv"], ["classes/csv"]),
         (["pose/synthetic", "--data", "items.csv"], ["task.data"]),
         ([], ["CONFIG", "pose/synthetic"]),
         (["--data", "items.csv", "--resume", "runs/x"], ["--data"]),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from contml.tasks.table.cells import decimal_comma, numbers, texts
 from contml.tasks.table.columns import guess_cells
 from contml.tasks.table.file import file
@@ -102,7 +104,7 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
 @pytest.mark.parametrize(
     ("cell", "fields"),
     [
-        ("old", (": age", "'old'", "decimal point", "units")),
+        ("old", (": age", "'old'", "decimal point", "another kind")),
         ("12 kg", (": age", "'12 kg'", "decimal point", "units")),
         ('"1,234"', (": age", "'1,234'", "decimal point", "omit thousands separators, or set decimal=comma")),
         ('"30,5"', (": age", "'30,5'", "decimal point", "decimal=comma")),
@@ -209,6 +211,25 @@ def test_latitude_and_longitude(write):
     rejected(("own.csv:2: x", "120", "-90 to 90", "latitude comes first"), write(swapped), {"x,y": "geo"})
 
 
+def test_latitude_longitude_and_heading(write):
+    text = "image,lat,lon,view\n" + "".join(f"img/{k:03}.png,48.{k:03},11.5,{350 + k}\n" for k in range(20))
+    task = file(write(text), {"lat,lon,view": "geo"}, heading_weight=2.0)
+    name, kind, _, values = task.columns[3]
+    assert (name, kind) == ("lat,lon,view", "geo")
+    assert values.endswith("distance in metres, a degree of heading as 2 m")
+    row = [int(path[-7:-4]) for path in map(task.train.name, range(2))]
+    apart = abs(row[0] - row[1])
+    expected = apart * math.radians(0.001) * 6371008.8 + 2 * apart
+    assert task.train.labels.pairwise()[0, 1] == pytest.approx(expected, rel=1e-6)
+    assert task.train.labels.unit == "m, a degree of heading as 2 m"
+    lists = "image,place\n" + "".join(f"img/{k:03}.png,48.{k:03} 11.5 {350 + k}\n" for k in range(20))
+    again = file(write(lists), {"place": "geo"}, heading_weight=2.0)
+    assert torch.equal(again.train.labels.pairwise(), task.train.labels.pairwise())
+    rejected(("labels: lon,lat,view=geo", "", "latitude", "lat,lon,view=geo"), write(text), {"lon,lat,view": "geo"})
+    rejected(("heading_weight", "0.0", "above 0"), write(text), {"lat,lon,view": "geo"}, heading_weight=0.0)
+    rejected(("own.csv:4: view", "'west'", "number"), write(text.replace(",352", ",west")), {"lat,lon,view": "geo"})
+
+
 def test_lists_of_numbers(write):
     text = "image,v\n" + "".join(f'img/{k:03}.png,"[{k}, 1.5]"\n' for k in range(20))
     assert file(write(text)).columns[3][:2] == ["v", "vector"]
@@ -234,7 +255,9 @@ def test_lists_of_numbers(write):
         ("stars", ["1", "2", "5", "5", "1", "3"], "number"),
         ("class_id", ["1", "2", "1", "2"], "class"),
         ("label", ["0", "1", "1", "0"], "class"),
+        ("zipcode", ["85255", "36372", "85255", "36372"], "class"),
         ("id", ["7", "3", "9", "1"], ""),
+        ("id", [*(str(k) for k in range(30)), "3", "3"], ""),
         ("x", ["4", "5", "6", "7"], ""),
         ("name", ["Ann", "Bob", "Cem", "Dee"], ""),
         ("species", ["owl", "owl", "emu", "emu"], "class"),
@@ -248,6 +271,14 @@ def test_lists_of_numbers(write):
         ("text", ['["a dog runs on grass", "x y z w"]', '["two men at a bar, one old"]'], "captions"),
         ("day", ["2021-03-04", "2022-01-01T09:30", "2021-03-04"], "date"),
         ("day", ["04.03.2021", "01.01.2022", "04.03.2021"], ""),
+        ("day", ["20240131", "20231201", "20240101"], "date"),
+        ("day", ["2021-03-04", "n/a", "?", "2021-03-05"], "date"),
+        ("id", ["20249931", "20231201", "20240101"], ""),
+        ("far", ["12 km", "7 km", "12 km", "7 km"], ""),
+        ("cost", ["$1,200", "$950", "-", "$1,200"], ""),
+        ("cost", ["1,200", "2,400.50", "1,200", "900"], ""),
+        ("half", ["3,5", "4,5", "3,5", "4,5"], ""),
+        ("code", ["a1", "b2", "a1", "b2"], "class"),
         ("same", ["x", "x", "x"], ""),
         ("nothing", [], ""),
         ("age", [*(str(k + 0.5) for k in range(30)), "old"], "number"),
@@ -285,12 +316,13 @@ def test_a_column_without_a_name_is_named_by_its_position(write):
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("none.csv", ("no such file", "", "set data")),
-        ("items.xlsx", (".xlsx", ".csv, .tsv, .txt, .parquet, .pq")),
-        ("img", ("a folder", ".csv or .parquet")),
+        ("none.csv", ("no such file",)),
+        ("items.xlsx", (".xlsx", ".csv, .tsv, .txt, .jsonl, .ndjson, .parquet, .pq")),
+        ("img", ("not in the folder of a class", "", "--pattern")),
     ],
 )
 def test_files_that_are_not_tables(folder, name, fields):
+    (folder / "items.xlsx").touch()
     rejected((name, *fields), str(folder / name))
 
 

@@ -1,0 +1,256 @@
+"""What a caption-aware embedding is worth to a captioner: Flickr8k, three initial networks, two captioners.
+
+    python -m benchmarks.captioning DATA --weights FILE [--workers 2] [--minutes M] [--only SETUP ...] [--save FILE]
+
+DATA holds the packs `flickr8k_1500` and `flickr8k_rest`: all 8,091 images, 128 x 128, with the official lists (6,000 /
+1,000 / 1,000). FILE is torchvision's `mobilenet_v2-b0353104.pth`. The initial networks are that MobileNetV2 of
+ImageNet, and the same after training on the caption distances of the training images: with triplets of binarized
+labels (the 60 nearest images of an anchor are its positives), and with the log-ratio loss. Both have two learning
+rates, chosen by the caption distance@10 of the validation images. The networks are frozen, and their features computed
+once; networks and features are kept in --folder.
+
+A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) is trained by cross
+entropy, and goes on from its best weights with self-critical training. Each network has two learning rates, chosen by
+CIDEr-D of the validation images; weights are selected on the same images. Beside them: the first caption of the nearest
+training image by ImageNet features, and one caption for all images, the best of 1,000 on the validation images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import statistics
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.stats import bootstrap
+
+from benchmarks.measure import table
+from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
+from contml.data.features import read_features
+from contml.data.split import Split, Task
+from contml.evaluation.captions import score_captions
+from contml.evaluation.evaluators import Captions, evaluate_captions
+from contml.experiment import extract_features, load, read_evaluation, resume, train as train_run
+from contml.runs import Run, create
+
+#: Epochs of cross entropy and of self-critical training.
+_EPOCHS = (12, 4)
+_SIZES = ("decoder.hidden=256", "decoder.words=256")
+_RATES = (5e-4, 1e-3)
+_CONFIG = "captioning/flickr8k"
+#: Initial networks: how MobileNetV2 is trained on caption distances; None: it is not.
+NETWORKS: dict[str, tuple[str, ...] | None] = {
+    "ImageNet": None,
+    "triplets": (
+        "binarize={name: nearest, k: 60}",
+        "loss={name: triplet_margin, margin: 0.1, distance: cosine, reduction: nonzero}",
+    ),
+    "log-ratio": (),
+}
+#: Setups: decoder, whether it attends to feature maps, seeds of the test, seconds of a training.
+SETUPS: dict[str, tuple[str, bool, tuple[int, ...], float]] = {
+    "lstm": ("lstm", False, (1, 2, 3), 400),
+    "attention": ("attention", True, (1,), 1500),
+}
+
+
+def places(given: argparse.Namespace) -> list[str]:
+    """The files of Flickr8k in the two packs."""
+    lists = {"train": "train", "val": "dev", "test": "test"}
+    return [
+        f"task.root={given.data}",
+        f"task.captions={tokens(given).absolute()}",
+        "task.images=[flickr8k_1500/images,flickr8k_rest/images]",
+        *(f"task.{key}=flickr8k_1500/official_lists/Flickr_8k.{name}Images.txt" for key, name in lists.items()),
+        "task.vectors=flickr8k_1500/word_vectors/glove.6B.50d.flickr8k.txt.gz",
+        "task.missing=drop",
+    ]
+
+
+def tokens(given: argparse.Namespace) -> Path:
+    """The token file of all 8,091 images, unpacked."""
+    path: Path = given.folder / "Flickr8k.token.txt"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.decompress((given.data / "flickr8k_1500/Flickr8k.token.full.txt.gz").read_bytes()))
+    return path
+
+
+def network(name: str, changes: tuple[str, ...], given: argparse.Namespace) -> Path:
+    """The run of an initial network: of two learning rates, the one with the better result on validation."""
+    found: dict[Path, float] = {}
+    for rate in (1e-4, 3e-4):
+        folder = given.folder / f"{name}-{rate:g}"
+        if not Run(folder).evaluation().exists():
+            config = load(
+                "captions/flickr8k",
+                [
+                    *places(given),
+                    f"model.weights={given.weights}",
+                    "images.resize=128",
+                    "images.crop=120",
+                    "sampler.batches=100",
+                    "training.epochs=5",
+                    "training.evaluate_every=5",
+                    f"optimizer.lr={rate:g}",
+                    *changes,
+                ],
+            )
+            if folder.exists():
+                resume(folder, split="val")
+            else:
+                train_run(config, folder.parent, split="val", folder=folder)
+        found[folder] = read_evaluation(Run(folder)).evaluation.main.model
+        print(f"{name}, rate {rate:g}: caption distance@10 of the validation images {found[folder]:.4g}")
+    return min(found, key=lambda folder: found[folder])
+
+
+def features(name: str, maps: bool, given: argparse.Namespace) -> Path:
+    """The features of all images by an initial network."""
+    path: Path = given.folder / f"{name}{'-maps' if maps else ''}.npz"
+    if not path.exists():
+        changes = NETWORKS[name]
+        start = f"model.weights={given.weights}" if changes is None else f"backbone={network(name, changes, given)}"
+        same_images = ("images.resize=128", "images.crop=128")
+        extract_features(load(_CONFIG, [*places(given), start, *same_images]), path, maps=maps)
+    return path
+
+
+def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials, float]:
+    """The trials of a captioner, and the seconds of one of its trainings."""
+    decoder, maps, seeds, seconds = SETUPS[name]
+    sizes = (*_SIZES, "decoder.attention=256") if maps else _SIZES
+    tried = tuple(f"optimizer.lr={rate:g}" for rate in _RATES)
+    methods = []
+    for each in NETWORKS:
+        file = given.folder / f"{each}{'-maps' if maps else ''}.npz"
+        own = (f"images.features={file}", "model.backbone=features", "model.weights=none")
+        methods.append(Method(f"{name}, {each}", _CONFIG, tried, (f"decoder={decoder}", *sizes, *own)))
+    changes = tuple(places(given))
+    return Trials(methods, train, record, "higher", changes, changes, seeds=seeds), seconds
+
+
+def train(job: Job) -> Metrics:
+    """CIDEr-D on the split of the job, after self-critical training and before it."""
+    torch.set_num_threads(1)
+    first, second = _EPOCHS
+    found: Metrics = {}
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder) / "xe" / "checkpoints" / "best.safetensors"
+        rate = float(job.options.partition("=")[2])
+        phases = {
+            "xe": (f"training.epochs={first}", "step.cross_entropy_epochs=null"),
+            "scst": (
+                f"training.epochs={second}",
+                "step.cross_entropy_epochs=0",
+                f"optimizer.lr={rate / 10:g}",
+                f"captioner.weights={weights}",
+            ),
+        }
+        for name, changes in phases.items():
+            experiment = load(job.method.config, [*job.overrides, "schedule=constant", *changes])
+            task = experiment.build_task()
+            trainer = experiment.build_trainer(task, create(Path(folder), name, Path(folder) / name), quiet=True)
+            trainer.fit()
+            assert trainer.best is not None
+            assert trainer.best.weights is not None
+            trainer.bare_model.load_state_dict(trainer.best.weights)
+            evaluation, captions, _ = trainer.evaluate(task.splits[job.split])
+            assert isinstance(captions, Captions)
+            values = captions.values.numpy()
+            bounds = bootstrap((values,), np.mean, n_resamples=2000, batch=100, method="percentile", rng=0)
+            found |= {
+                f"{name}_value": evaluation.main.model,
+                f"{name}_low": float(bounds.confidence_interval.low),
+                f"{name}_high": float(bounds.confidence_interval.high),
+                f"{name}_bleu@4": evaluation.curves["bleu"].model[3],
+                f"{name}_rouge_l": evaluation.scores["rouge_l"].model,
+                f"{name}_val": trainer.best.value,
+            }
+    return {"value": found["scst_value"], **found}
+
+
+COLUMNS = {"BLEU-4": ("scst_bleu@4", ".3f"), "ROUGE-L": ("scst_rouge_l", ".3f")}
+
+
+def remark(trials: Trials, baselines: str) -> str:
+    """The same captioners before self-critical training, what it changes on validation, and the baselines."""
+    rows = []
+    reference = [metrics["xe_value"] for metrics in trials.tests(trials.methods[0])]
+    for method in trials.methods:
+        found = trials.tests(method)
+        values = [metrics["xe_value"] for metrics in found]
+        pairs = [value - other for value, other in zip(values, reference, strict=True)]
+        several = len(values) > 1
+        rows.append(
+            [
+                method.name,
+                f"{statistics.mean(values):.3f}" + (f" ± {interval(values):.3f}" if several else ""),
+                f"{statistics.mean(pairs):+.3f}" + (f" ± {interval(pairs):.3f}" if several else ""),
+                " ".join(f"{m['xe_low']:.3f} to {m['xe_high']:.3f}" for m in found),
+                " ".join(f"{m['scst_low']:.3f} to {m['scst_high']:.3f}" for m in found),
+                " ".join(f"{m['scst_val'] - m['xe_val']:+.3f}" for m in found),
+            ]
+        )
+    head = ["before self-critical training", "CIDEr-D", f"less {trials.methods[0].name}"]
+    head += ["bootstrap interval, per seed", "the same after it", "what it adds on validation, per seed"]
+    return f"CIDEr-D after self-critical training.\n\n{table([head, *rows])}\n\n{baselines}"
+
+
+def baseline_scores(given: argparse.Namespace) -> str:
+    """CIDEr-D of the caption of the nearest training image, and of one caption for all images."""
+    task = load(_CONFIG, places(given)).read_task()
+    names = [name for split in task.splits.values() for name in split.names]
+    found = read_features(given.folder / "ImageNet.npz")
+    assert found.names == names
+    train_rows, test_rows = len(task.train), len(names) - len(task.splits["test"])
+    unit = torch.nn.functional.normalize(torch.from_numpy(found.values), dim=1)
+    nearest = (unit[test_rows:] @ unit[:train_rows].T).argmax(1).tolist()
+    assert task.train.captions is not None
+    texts = [task.train.captions[row][0] for row in nearest]
+    lines = [f"nearest training image: {_cider(texts, task.splits['test']):.3f}"]
+    lines.append(f"one caption for all images: {_cider(_constant(task), task.splits['test']):.3f}")
+    return f"CIDEr-D of the test images without a captioner: {', '.join(lines)}."
+
+
+def _cider(texts: list[str], split: Split) -> float:
+    return evaluate_captions(texts, split, torch.arange(len(split)))[0].main.model
+
+
+def _constant(task: Task) -> list[str]:
+    """For all test images the training caption, of 1,000 drawn ones, with the best CIDEr-D on 200 validation images."""
+    assert task.train.captions is not None
+    assert task.splits["val"].captions is not None
+    drawn = np.random.default_rng(0).permutation(len(task.train))[:1000].tolist()
+    candidates = [task.train.captions[row][0] for row in drawn]
+    references = [list(texts) for texts in task.splits["val"].captions[:200]]
+    best = max(candidates, key=lambda text: score_captions([text] * len(references), references).corpus["cider_d"])
+    return [best] * len(task.splits["test"])
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("data", type=Path, help="folder of the packs")
+    parser.add_argument("--weights", type=Path, required=True, help="torchvision's mobilenet_v2-b0353104.pth")
+    parser.add_argument("--folder", type=Path, default=Path("runs/benchmarks.captioning"), help="networks and features")
+    parser.add_argument("--only", nargs="*", default=list(SETUPS), choices=list(SETUPS), help="these captioners alone")
+    given = parser.parse_args()
+    baselines = ""
+    if not given.plan:
+        for name in NETWORKS:
+            for maps in {SETUPS[each][1] for each in given.only}:
+                features(name, maps, given)
+        features("ImageNet", maps=False, given=given)
+        baselines = baseline_scores(given)
+    record = Record(given.raw / "captioning.jsonl")
+    parts = {name: setup(name, given, record) for name in given.only}
+    title = "Captions of Flickr8k by the initial network of the captioner"
+    print_tables(title, parts, COLUMNS, given, partial(remark, baselines=baselines))
+
+
+if __name__ == "__main__":
+    main()

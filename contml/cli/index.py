@@ -1,0 +1,237 @@
+"""`contml index` and `contml search`: images in an index, found by the embedding of a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import echo
+
+from contml._support.errors import InputError
+from contml._support.text import number
+from contml.cli.options import Json, Trust
+from contml.cli.printing import print_broken, print_table
+
+if TYPE_CHECKING:
+    from contml.retrieval import Index
+    from contml.retrieval.index_images import Line, Named
+    from contml.retrieval.index_store import Kind
+
+INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
+SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
+
+_IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'."
+_KINDS = ("auto", "flat", "hnsw", "ivf_pq")
+
+
+def index(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder, or one of 'contml export'.")] = None,
+    images: Annotated[list[str] | None, typer.Argument(metavar="IMAGES...", help=_IMAGES)] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="INDEX", help="The folder of the index: new, or one to add to.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="flat compares all items; hnsw and ivf_pq are faster and miss a few; auto chooses by the number of "
+            "items (the default).",
+        ),
+    ] = None,
+    metadata: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A CSV table with a column 'image': its other columns are shown in results."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Remove this image from the index instead; repeatable.")
+    ] = None,
+    compact: Annotated[bool, typer.Option(help="Delete what belongs to removed images from disk instead.")] = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Embed images and add them to an index, which 'contml search' searches.
+
+    The id of an image is its path below the folder that you gave, or as you wrote it. Images that are in the index are
+    not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
+    """
+    changed = [name for name, given in (("--remove", remove), ("--compact", compact)) if given]
+    if changed and (run is not None or kind is not None or metadata is not None):
+        raise InputError(changed[0], "used with RUN, --kind or --metadata", hint="omit one of them")
+    if not changed and not (run is not None and images):
+        raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
+    if kind is not None and kind not in _KINDS:
+        raise InputError("--kind", repr(kind), f"must be one of {', '.join(_KINDS)}")
+    try:
+        if run is None:
+            _change(out, remove or [], compact, as_json)
+        else:
+            _add(run, images or [], out, kind, metadata, as_json, trust)
+    except KeyboardInterrupt:
+        echo("contml: stopped; the same command continues", err=True)
+        raise typer.Exit(130) from None
+
+
+def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:
+    from contml._support.progress import progress_bar
+    from contml.retrieval import Index
+
+    with Index.open(out) as index, index.lock():
+        if remove:
+            index.remove(remove)
+        if compact:
+            with progress_bar(len(index), "search structure") as progress:
+                index.compact(progress)
+        if as_json:
+            echo(json.dumps({"index": str(out), "removed": len(remove), "items": len(index)}))
+            return
+        removed = f"{len(remove):,} images removed, " if remove else ""
+        echo(f"{out}: {removed}{len(index):,} left{', compacted' if compact else ''}")
+
+
+def _add(
+    run: Path, images: list[str], out: Path, kind: str | None, metadata: Path | None, as_json: bool, trust: bool
+) -> None:
+    from contml._support.progress import progress_bar
+    from contml.retrieval.index_images import add_images, read_metadata
+
+    named = _images(images)
+    table = None if metadata is None else read_metadata(metadata, named)
+    model = _load(run, trust)
+    with _opened(out, model, run, kind) as index, index.lock():
+        with progress_bar(len(named), "images") as progress:
+            done = add_images(index, model, named, table, progress)
+        for name, cause in done.broken.items():
+            print_broken(name, cause)
+        if not len(index):
+            raise InputError(str(out), "none of the images could be read", hint="check the image files")
+        with progress_bar(len(index), "search structure") as progress:
+            index.build(progress)
+        recall = index.recall() if index.structure != "flat" else 1.0
+        if as_json:
+            counts = {"added": done.added, "present": done.present, "removed": done.removed, "items": len(index)}
+            broken = [{"image": name, "cause": cause} for name, cause in done.broken.items()]
+            facts = {"structure": index.structure, "recall@10": recall}
+            echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
+            return
+        echo(f"{out}: {done.added:,} images added, {len(index):,} in all")
+        if done.present:
+            echo(f"{done.present:,} images were in the index already")
+        if done.removed:
+            echo(f"{done.removed:,} images were removed from the index earlier and stay out of it")
+        if done.broken:
+            echo(f"{len(done.broken):,} images could not be read and were left out")
+        if index.structure == "flat":
+            echo("search: exact (flat)")
+        else:
+            echo(f"search: {index.structure}, recall@10 {recall:.3f} against exact search")
+
+
+def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
+    """The index, made if there is none, for this model."""
+    from contml.retrieval import Index
+    from contml.retrieval.embedder import on_hub
+
+    facts = _facts(model)
+    if not (out / "index.sqlite").is_file():
+        chosen: Kind = kind or "auto"  # type: ignore[assignment]  # `index` has checked it
+        place = run if on_hub(run) else run.absolute()
+        return Index.create(out, model.embedding_dim, chosen, model={**facts, "run": str(place)})
+    index = Index.open(out)
+    _check(index, facts, run)
+    if kind not in (None, index.kind):
+        raise InputError("--kind", str(kind), f"must be {index.kind}, as in {out}", "make a new index for another kind")
+    return index
+
+
+def search(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index, made by 'contml index'.")],
+    queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help=_IMAGES)],
+    k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
+    gallery: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the pictures there: .html or .png.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Where the model is, if it was moved since the index was made.")
+    ] = None,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Find the images of an index that are nearest to each query, by the embedding of its model.
+
+    The distance is Euclidean. If the model is calibrated, the label distance that it means is printed too, with its
+    interval.
+    """
+    from contml.retrieval import Index
+    from contml.retrieval.index_gallery import check_gallery, write_gallery
+    from contml.retrieval.index_images import lines_of
+
+    if gallery is not None:
+        check_gallery(gallery)
+    named = _images(queries)
+    with Index.open(index) as opened:
+        if run is None and "run" not in opened.model:
+            raise InputError(str(index), "made without a run", hint="name the run of its model: --run RUN")
+        place = run or Path(opened.model["run"])
+        model = _load(place, trust)
+        _check(opened, _facts(model), place)
+        found = lines_of(opened.search(model.embed([query.file for query in named]), k), model)
+        items, waiting = len(opened), opened.unbuilt
+    if gallery is not None:
+        note = f"the nearest of {items:,} images; label distance: {model.unit}"
+        write_gallery(gallery, str(index), note, named, found)
+    if as_json:
+        data = [{"query": q.name, "found": [x.as_data() for x in lines]} for q, lines in zip(named, found, strict=True)]
+        echo(json.dumps(data))
+    else:
+        _print(named, found)
+        if any(line.meaning for lines in found for line in lines):
+            echo(f"label distance: {model.unit}")
+    if waiting:
+        echo(f"{waiting:,} of {items:,} items are not in the search structure yet: 'contml index' adds them", err=True)
+    if gallery is not None:
+        echo(gallery, err=as_json)
+
+
+def _print(queries: list[Named], found: list[list[Line]]) -> None:
+    """Print a table per query: what it found, with all metadata but the path."""
+    for query, lines in zip(queries, found, strict=True):
+        meanings = list(dict.fromkeys(name for line in lines for name in line.meaning))
+        columns = list(dict.fromkeys(name for line in lines for name in line.metadata if name != "file"))
+        rows = [["rank", "id", "distance", *meanings, *columns]]
+        for line in lines:
+            about = [str(line.metadata.get(name, "")) for name in columns]
+            meaning = [line.meaning.get(name, "") for name in meanings]
+            rows.append([str(line.rank), line.id, number(line.distance), *meaning, *about])
+        echo(query.name)
+        print_table(rows, text_columns=2)
+        echo("")
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    """What must be the same of the model of an index and of its queries."""
+    transform = json.loads(model.bundle.transform.model_dump_json())
+    return {"weights": model.bundle.sha256, "transform": transform, "unit": model.unit}
+
+
+def _check(index: Index, facts: dict[str, Any], run: Path) -> None:
+    try:
+        index.check_model({**facts, **{name: value for name, value in index.model.items() if name == "run"}})
+    except InputError as error:
+        got = f"not the model of {index.path} (other {error.subject.split()[0]})"
+        hint = f"the index was made with {index.model.get('run', 'another model')}: use it, or make a new index"
+        raise InputError(str(run), got, hint=hint) from None
+
+
+def _load(run: Path, trust: bool) -> Any:
+    from contml.retrieval import load
+
+    return load(run, trust=trust)
+
+
+def _images(arguments: list[str]) -> list[Named]:
+    from contml.data import ImageFile
+    from contml.retrieval import named_images
+    from contml.retrieval.index_images import Named
+
+    return [Named(name, source.file) for name, source in named_images(arguments) if isinstance(source, ImageFile)]

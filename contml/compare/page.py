@@ -1,0 +1,104 @@
+"""Several runs on the same queries, as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from contml._support.text import MISSING, number, percent
+from contml.compare.comparison import Comparison, Row, Table
+from contml.compare.plot import curves_plot, legend_of
+from contml.compare.table import body, header, remarks
+from contml.contracts import Measure
+from contml.data.split import Split
+from contml.evaluation.results import Score
+from contml.evaluation.table import headline_words, unit_words
+from contml.report.examples import Example, unit_of_numbers
+from contml.report.gallery import printable
+from contml.report.pictures import Album, embedded, panel_pictures, picture_of
+from contml.report.rendering import render, text, texts
+
+
+def comparison_page(
+    comparison: Comparison, split: Split, queries: Sequence[Example], metrics: Sequence[str], notes: Sequence[str]
+) -> bytes:
+    """The page: the best run in a sentence, all runs in a table, their curves, and what they retrieve.
+
+    Args:
+        comparison: the runs, tested on the same data.
+        split: the data that they were tested on.
+        queries: some queries, with a line for what each run retrieves.
+        metrics: the metrics of the table.
+        notes: what to know about the queries.
+    """
+    (table,) = comparison.tables
+    metric, measure = table.rows[0].runs[0].evaluation.headline, split.labels.measure
+    score = table.score(metric)
+    assert score is not None  # every evaluation has its main metric
+    ranked = sorted(table.rows, key=lambda row: _order(row, metric, score))
+    best, evaluation = ranked[0], ranked[0].runs[0].evaluation
+    figure = curves_plot(comparison, metrics)
+    whole = picture_of(figure)
+    panels = panel_pictures(figure) or [whole]
+    broken: dict[int, str] = {}
+    album = Album(split, broken)
+    album.prepare(queries)
+    classes = "recall" in evaluation.curves
+
+    def pictures(quality: int) -> Mapping[str, Any]:
+        album.quality = quality
+        return {"curves": [embedded(panel, quality) for panel in panels]}
+
+    measured_in = "" if measure is None or classes else measure.unit
+    return render(
+        "comparison.html",
+        pictures,
+        title=text(f"{table.title.partition(',')[0]}: {sum(len(row.runs) for row in table.rows)} runs compared"),
+        headline=text(f"{table.label(best)} is best. {headline_words(evaluation, measure, best.mean(metric))}"),
+        about=text(table.title),
+        date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        metric=text(score.title + (f", {measured_in}" if measured_in else "")),
+        several=any(len(row.runs) > 1 for row in ranked),
+        ranked=texts(_ranked(table, ranked, metric, score, None if classes else measure)),
+        header=[text(cell) for cell in header(table)],
+        table=[[(text(cell), is_best) for cell, is_best in line] for line in body(table)],
+        words=len(table.keys),
+        remarks=[text(line) for line in (*remarks(table), *comparison.notes, *comparison.left_out)],
+        lines=[(colour, dash, text(name)) for colour, dash, name in legend_of(figure)],
+        queries=queries,
+        album=album,
+        classes=classes,
+        legend=[(colour, text(name)) for colour, name in split.legend],
+        unit=text(unit_words(evaluation)),
+        unit_of_numbers=text(unit_of_numbers(evaluation, measure)),
+        notes=[text(note) for note in notes],
+        broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+        folders=[(text(table.label(row)), [text(str(run.folder)) for run in row.runs]) for row in ranked],
+    )
+
+
+def _order(row: Row, metric: str, score: Score) -> float:
+    """The place of a row among the others: the best is the lowest; rows without the metric come last."""
+    mean = row.mean(metric)
+    return math.inf if math.isnan(mean) else -mean if score.better == "higher" else mean
+
+
+def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score, measure: Measure | None) -> list[list[str]]:
+    """Name, main metric in the unit of the labels, normalized score, number of runs, and the range over them."""
+
+    def shown(value: float) -> str:
+        return number(measure.of(value) if measure and math.isfinite(value) else value)
+
+    lines = []
+    for row in rows:
+        values = row.values(metric)
+        spread = f"{shown(min(values))} to {shown(max(values))}" if len(values) > 1 else MISSING
+        normalized = [Score("", "", value, score.random, score.oracle).normalized() for value in values]
+        share = percent(statistics.fmean(normalized)) if normalized else MISSING
+        lines.append([table.label(row), shown(row.mean(metric)), share, str(len(row.runs)), spread])
+    lines.append(["random", shown(score.random), percent(0), MISSING, MISSING])
+    lines.append(["best possible", shown(score.oracle), percent(1), MISSING, MISSING])
+    return lines

@@ -1,0 +1,294 @@
+"""A metric learned from arrays, as a scikit-learn estimator.
+
+metric = ContinuousMetric().fit(X, y)       # X: features [n, d]; y: numbers [n], vectors [n, k] or classes [n]
+metric.transform(X)                         # embeddings [n, dim], whose distances follow the label distances
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from torch import Tensor, nn
+
+from contml._support.errors import InputError, did_you_mean, one_line
+from contml._support.validation import check_choice, check_positive, check_whole
+from contml.config import data_arguments
+from contml.contracts import Sampler
+from contml.data import Images, Split, Vector
+from contml.distances.unit_vectors import normalize
+from contml.evaluation import evaluate
+from contml.labels import ClassLabels, LabelSpace, VectorLabels
+from contml.losses import LOSSES, CrossBatchMemory, PairLoss
+from contml.losses.inputs import check_loss, check_requirement
+from contml.sampling import ClassSampler, UniformSampler
+from contml.training import EmbeddingStep, Trainer, Training
+from contml.training.optimizers import adamw, cosine
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: What to do if a loss does not take the labels of `fit`, by what the loss requires.
+_HINTS = {
+    "graded": 'give numbers, or choose a loss of classes, such as loss="multi_similarity"',
+    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(k, space=...)',
+    "classes": 'give classes (labels="classes")',
+}
+#: Items per class in a batch, where it cannot hold all classes.
+_INSTANCES = 4
+
+
+class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns an embedding of feature vectors whose distances follow the distances between labels.
+
+    A network of fully connected layers, trained by `contml.Trainer` with AdamW and a cosine schedule. Euclidean
+    distances of the embeddings are the learned metric. Scale the features first, for example with `StandardScaler`.
+
+    `y` is one of these:
+
+    - numbers `[n]` or vectors `[n, k]`: label distances are Euclidean, squared where the loss squares its own distance;
+    - classes `[n]`: strings and booleans, or integers with `labels="classes"`;
+    - a label space of contml, such as `GeoLabels`, or a list of parts of one, `[space[[0]], space[[1]], ...]`, which
+      `GridSearchCV` can split.
+
+    Args:
+        dim: number of dimensions of an embedding.
+        hidden: width of each hidden layer; `()` learns a linear map.
+        loss: the name of a loss (`contml list losses`), or a loss, which is copied. The embeddings have length 1 if the
+            loss compares unit vectors.
+        labels: how `y` is read. "numbers"; "classes"; "auto": integers and floats are numbers, all else is classes.
+        epochs: passes over the items.
+        batch_size: items per batch; all items if there are fewer.
+        learning_rate: learning rate of AdamW at the start.
+        random_state: seed of the weights and the batches, as elsewhere in scikit-learn.
+        device: "auto" trains on a CUDA device if there is one; "cpu"; "cuda".
+        verbose: show the progress of the training.
+
+    Attributes:
+        network_: the trained network, on the CPU.
+        embedding_: embeddings of the training items `[n, dim]`.
+        n_features_in_: number of features.
+        feature_names_in_: names of the features, if X had any.
+    """
+
+    def __init__(
+        self,
+        dim: int = 16,
+        *,
+        hidden: Sequence[int] = (128,),
+        loss: str | nn.Module = "log_ratio",
+        labels: Literal["auto", "numbers", "classes"] = "auto",
+        epochs: int = 50,
+        batch_size: int = 128,
+        learning_rate: float = 1e-3,
+        random_state: int | np.random.RandomState | None = None,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.dim = dim
+        self.hidden = hidden
+        self.loss = loss
+        self.labels = labels
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Train on features X `[n, d]` and labels y.
+
+        Raises:
+            ValueError: X is not a matrix of finite numbers.
+            InputError: a parameter or the labels do not fit, or the training diverged. It is a ValueError too.
+        """
+        check_whole(1, dim=self.dim)
+        check_whole(2, batch_size=self.batch_size)
+        check_whole(0, epochs=self.epochs)
+        if not isinstance(self.hidden, tuple | list | np.ndarray):
+            raise InputError("hidden", repr(self.hidden), "must be the width of each layer, such as (128,)")
+        for width in self.hidden:
+            check_whole(1, hidden=width)
+        check_positive(learning_rate=self.learning_rate)
+        check_choice(("auto", "numbers", "classes"), labels=self.labels)
+        if _parts_of_a_space(y):
+            X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)  # noqa: N806
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float32, multi_output=True, ensure_min_samples=2)  # noqa: N806
+        given = self._given_loss()
+        compared = given.loss if isinstance(given, CrossBatchMemory) else given
+        is_pair_loss = isinstance(compared, PairLoss) or compared in LOSSES.values()
+        # As the loss itself reads a tensor of numbers.
+        self._squared_labels = not (is_pair_loss and compared.distance == "euclidean")
+        labels = _label_space(y, self.labels, self._squared_labels)
+        if len(labels) != len(X):
+            raise InputError("y", f"{len(labels)} labels for {len(X)} items", hint="give one label per item")
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            loss = self._loss_for(labels, given)
+            layers: list[nn.Module] = []
+            for width, following in pairwise([X.shape[1], *self.hidden, self.dim]):
+                layers += [nn.Linear(width, following), nn.ReLU()]
+        compared = loss.loss if isinstance(loss, CrossBatchMemory) else loss
+        on_sphere = isinstance(compared, PairLoss) and compared.on_sphere
+        network = nn.Sequential(*layers[:-1], *([_UnitLength()] if on_sphere else []))
+        trainer = Trainer(
+            network,
+            EmbeddingStep(loss=loss),
+            Split([Vector(row) for row in X], [f"item {row}" for row in range(len(X))], labels),
+            self._sampler(labels, seed),
+            Images(),
+            Training(epochs=self.epochs, select="none", precision="float32"),
+            optimizer=lambda groups: adamw(lr=self.learning_rate, groups=groups),
+            schedule=lambda optimizer, _, total: cosine(optimizer=optimizer, total_steps=total),
+            quiet=not self.verbose,
+            device=self.device,
+        )
+        try:
+            trainer.fit()
+        except InputError as error:
+            if error.subject not in ("loss", "weights"):  # not finite
+                raise
+            hint = "scale the features, for example with StandardScaler, or lower learning_rate"
+            raise InputError(error.subject, error.got, error.allowed, hint) from None
+        self.network_ = trainer.bare_model.cpu().eval()
+        self._n_features_out = self.dim
+        self.embedding_ = self._embed(X)
+        self._neighbors = NearestNeighbors().fit(self.embedding_)
+        return self
+
+    def transform(self, X: Any) -> Array:  # noqa: N803
+        """The embeddings `[n, dim]` of X, in its precision: float32 or float64."""
+        check_is_fitted(self)
+        return self._embed(validate_data(self, X, dtype=(np.float64, np.float32), reset=False))
+
+    def kneighbors(
+        self,
+        X: Any = None,  # noqa: N803
+        n_neighbors: int = 5,
+        return_distance: bool = True,
+    ) -> Array | tuple[Array, Array]:
+        """The nearest training items of each row of X, by Euclidean distance of the embeddings.
+
+        Args:
+            X: features `[m, d]`; None: the training items, each without itself.
+            n_neighbors: number of neighbours k.
+            return_distance: also return the distances.
+
+        Returns:
+            Distances `[m, k]` and row numbers of training items `[m, k]`, or only the row numbers.
+        """
+        check_is_fitted(self)
+        queries = None if X is None else self.transform(X)
+        found: Array | tuple[Array, Array] = self._neighbors.kneighbors(queries, n_neighbors, return_distance)
+        return found
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: N803
+        """How well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.
+
+        It is the normalized score of the mean label distance of the 10 nearest items (of fewer than 100 items, a tenth
+        of them); where labels are classes, of Recall@1. NaN if all label distances are equal.
+        """
+        embeddings = self.transform(X)
+        if not _parts_of_a_space(y):
+            y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        labels = _label_space(y, self.labels, self._squared_labels)
+        return evaluate(embeddings, labels, clusters=False)[0].main.normalized()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _embed(self, X: Array) -> Array:  # noqa: N803
+        # In float64 for float64, so that a row has the same embedding alone and among others, to many digits.
+        network = self.network_ if X.dtype == np.float32 else copy.deepcopy(self.network_).double()
+        with torch.inference_mode():
+            embeddings: Array = network(torch.tensor(X)).numpy()
+        return embeddings
+
+    def _given_loss(self) -> Any:
+        """The loss that was given, or the class of its name."""
+        if not isinstance(self.loss, str):
+            check_loss(self.loss)
+            return self.loss
+        if self.loss not in LOSSES:
+            raise InputError("loss", repr(self.loss), hint=did_you_mean(self.loss, LOSSES, "see 'contml list losses'"))
+        return LOSSES[self.loss]
+
+    def _loss_for(self, labels: LabelSpace, given: Any) -> nn.Module:
+        """A copy of the loss, or a new one of the given class, for these labels."""
+        name = f"loss {self.loss}" if isinstance(self.loss, str) else type(given).__name__
+        try:
+            check_requirement(name, given.requires, labels.kind)
+        except InputError as error:
+            raise InputError(error.subject, error.got, error.allowed, _HINTS[given.requires]) from None
+        if isinstance(self.loss, nn.Module):
+            return copy.deepcopy(self.loss)
+        data = {"embedding_dim": self.dim, "labels": labels}
+        if labels.class_ids is not None:
+            data["num_classes"] = int(labels.class_ids.max()) + 1
+        loss: nn.Module = given(**{name: value for name, value in data.items() if name in data_arguments(given)})
+        return loss
+
+    def _sampler(self, labels: LabelSpace, seed: int) -> Sampler:
+        """Random items; or where labels are classes, several items of each class of a batch."""
+        batch_size = min(self.batch_size, len(labels))
+        if labels.kind != "classes":
+            return UniformSampler(batch_size, labels=labels, seed=seed)
+        assert labels.class_ids is not None
+        classes = min(int(labels.class_ids.max()) + 1, max(2, batch_size // _INSTANCES))
+        return ClassSampler(classes, batch_size // classes, labels=labels, seed=seed)
+
+
+class _UnitLength(nn.Module):
+    """Scales embeddings to length 1."""
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Unit vectors `[n, dim]`."""
+        return normalize(embeddings)
+
+
+def _parts_of_a_space(y: Any) -> Sequence[LabelSpace]:
+    """The parts of a label space that y consists of: itself, or the parts in a list; else none."""
+    if isinstance(y, LabelSpace):
+        return [y]
+    return y if isinstance(y, list) and y and all(isinstance(part, LabelSpace) for part in y) else []
+
+
+def _label_space(y: Any, how: str, squared: bool) -> LabelSpace:
+    """The labels y: a label space, an array of numbers or an array of classes.
+
+    Raises:
+        InputError: they cannot be read so.
+    """
+    if parts := _parts_of_a_space(y):
+        if len(parts) == 1:
+            return parts[0].as_root()
+        root, rows = parts[0].root, [part.rows for part in parts]
+        if any(part.root is not root or part.rows is None for part in parts):
+            raise InputError("y", "parts of several label spaces", "must be [space[[0]], space[[1]], ...] of one")
+        return root[torch.cat([row for row in rows if row is not None])].as_root()
+    if not isinstance(y, np.ndarray):
+        raise InputError("y", "a sparse array", "must be dense", "give y.toarray()")
+    if y.dtype.kind == "O" and how == "auto":
+        how = "classes" if all(isinstance(label, str | bool) for label in y.flat) else "numbers"
+    if how == "classes" or (how == "auto" and y.dtype.kind in "bUST"):
+        return ClassLabels(column_or_1d(y).tolist())
+    if y.dtype.kind in "mM":  # numpy converts them to floats of any unit
+        raise InputError("y", f"{y.dtype}", "must be numbers or classes", "give numbers, such as days")
+    try:
+        return VectorLabels(y.astype(np.float64), squared=squared)
+    except (TypeError, ValueError) as error:
+        raise InputError("y", f"not numbers ({one_line(error)})", hint='set labels="classes" if they are') from None

@@ -1,0 +1,103 @@
+"""Embeddings of many images, kept in parts beside the file that they are for: an interrupted run continues there."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from contml._support.errors import InputError
+from contml._support.tensors import load_tensors, save_tensors
+from contml.data import Images
+from contml.data.split import Split
+from contml.evaluation.embed import BATCH, embed_rows
+
+#: Images per part; an interrupted run loses at most this many.
+_PART = 512
+
+
+class Part(NamedTuple):
+    """The embeddings of some rows of a split."""
+
+    rows: range
+    embeddings: Tensor  # [n,d] of the rows that could be read, in order
+    broken: dict[int, str]  # why the others could not be read
+    resumed: bool  # whether it was on disk, from an interrupted run
+
+
+class Parts:
+    """The parts for one file, in a folder beside it.
+
+    Args:
+        out: the file that the embeddings are for.
+        key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
+    """
+
+    def __init__(self, out: Path, key: str) -> None:
+        self._root = out.with_name(f".{out.name}.parts")
+        self._folder = self._root / key
+
+    def embed(
+        self,
+        model: nn.Module,
+        split: Split,
+        images: Images,
+        name: str,
+        *,
+        device: torch.device | str = "cpu",
+        batch_size: int = BATCH,
+        function: Callable[[Tensor], Tensor] | None = None,
+    ) -> Iterator[Part]:
+        """Yields the parts of a split in order, read from disk or embedded.
+
+        `name` is the name of the split; `function` as in `contml.evaluation.embed.embed`.
+        """
+        for start in range(0, len(split), _PART):
+            rows = range(start, min(start + _PART, len(split)))
+            path = self._folder / f"{name}-{start:09d}-{_fingerprint(split, rows)}.safetensors"
+            part = _kept(path, rows)
+            if part is None:
+                read, embeddings = embed_rows(
+                    model, split, images, rows, device=device, batch_size=batch_size, function=function
+                )
+                missing = sorted({*rows} - {*read.tolist()})
+                broken = {row: images.left_out[split.name(row)] for row in missing}
+                save_tensors(path, {"embeddings": embeddings}, broken=[*broken.items()])
+                part = Part(rows, embeddings, broken, False)
+            yield part
+
+    def remove(self) -> None:
+        """Remove the parts: the file is written."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _fingerprint(split: Split, rows: range) -> str:
+    """A hash of the names and the files of some rows: an image that was replaced is embedded again."""
+    content = hashlib.blake2b(digest_size=8)
+    for row in rows:
+        stamp = split.stamp(row)
+        content.update(f"{split.name(row)}\n".encode(errors="surrogateescape"))
+        if stamp is not None:
+            with suppress(OSError):  # no such file: it is broken
+                found = stamp.file.stat()
+                content.update(f"{stamp.how} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return content.hexdigest()
+
+
+def _kept(path: Path, rows: range) -> Part | None:
+    """A part on disk; None if there is none, or it is damaged."""
+    try:
+        tensors, values = load_tensors(path)
+        embeddings, broken = tensors["embeddings"], dict(values["broken"])
+    except (FileNotFoundError, InputError, KeyError, TypeError, ValueError):
+        return None
+    whole = (
+        embeddings.dtype == torch.float32 and embeddings.ndim in (2, 3) and len(embeddings) + len(broken) == len(rows)
+    )
+    return Part(rows, embeddings, broken, True) if whole and broken.keys() <= {*rows} else None

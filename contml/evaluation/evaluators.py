@@ -1,0 +1,176 @@
+"""What a model is evaluated by: retrieval, for embeddings, or the captions that it writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from contml._support.errors import InputError
+from contml.contracts import Rows
+from contml.data import Images
+from contml.data.split import Split
+from contml.evaluation.embed import embed
+from contml.evaluation.results import BLEU_K, Evaluation, Ranking, curve_of, score_of
+from contml.evaluation.retrieval import evaluate
+
+#: The scores of captions beside BLEU, the main one first.
+_SCORES = ("cider_d", "cider", "rouge_l")
+Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+
+@dataclass(frozen=True)
+class Captions:
+    """The captions that a model wrote for the images of a split.
+
+    rows `[Q]` are the images that could be read, texts their captions; `scores` are the metrics of each image by name,
+    each float64 `[Q]`; `values` `[Q]` is the main one, CIDEr-D; `facts` are the facts of each caption (kind, text,
+    whether it is right), empty where the data do not know them.
+    """
+
+    rows: Tensor
+    texts: Sequence[str]
+    scores: dict[str, Floats]
+    facts: Sequence[Sequence[tuple[str, str, bool]]]
+
+    @property
+    def values(self) -> Tensor:
+        """CIDEr-D of each image."""
+        return torch.from_numpy(self.scores["cider_d"])
+
+    def shown(self, count: int = 8) -> list[int]:
+        """Positions of images at equal quantiles of CIDEr-D, best first: they are not selected to look good."""
+        order = np.argsort(-self.scores["cider_d"], kind="stable")
+        count = min(count, len(order))
+        return [int(order[int((place + 0.5) / count * len(order))]) for place in range(count)]
+
+
+class Evaluator(Protocol):
+    """Evaluates a model on a split, in two steps: the first can be divided between processes."""
+
+    def outputs(
+        self, model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+    ) -> tuple[Tensor, Tensor]:
+        """The outputs of the model for some rows `[N, ...]`, 0 for the others, and the unreadable rows."""
+        ...
+
+    def evaluate(
+        self, outputs: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
+    ) -> tuple[Evaluation, Ranking | Captions]:
+        """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
+        ...
+
+
+class RetrievalEvaluator:
+    """Embeds a split, and evaluates the ranking of its gallery."""
+
+    def outputs(
+        self, model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+    ) -> tuple[Tensor, Tensor]:
+        """The embeddings `[N, d]`, and the unreadable rows."""
+        return embed(model, split, images, rows, device=device)
+
+    def evaluate(
+        self, outputs: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
+    ) -> tuple[Evaluation, Ranking]:
+        """The metrics of the embeddings of a split."""
+        return evaluate(
+            outputs,
+            split.labels.to(device),
+            split.queries,
+            split.gallery,
+            missing=missing,
+            recall_at=split.recall_at,
+            groups=split.groups,
+        )
+
+
+class CaptionEvaluator:
+    """Describes the images of a split, and compares the captions with the references.
+
+    Args:
+        decode: turns the tokens of a caption into its text.
+    """
+
+    def __init__(self, decode: Any) -> None:
+        self.decode = decode
+
+    def outputs(
+        self, model: Any, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+    ) -> tuple[Tensor, Tensor]:
+        """The captions as tokens `[N, T]`, and the unreadable rows."""
+        return embed(model, split, images, rows, device=device, function=model.describe)
+
+    def evaluate(
+        self,
+        outputs: Tensor,
+        missing: Tensor,
+        split: Split,
+        device: torch.device | str = "cpu",  # noqa: ARG002
+    ) -> tuple[Evaluation, Captions]:
+        """The scores of the captions of a split."""
+        read = torch.ones(len(split), dtype=torch.bool)
+        read[missing] = False
+        rows = read.nonzero()[:, 0]
+        return evaluate_captions([self.decode(outputs[row]) for row in rows.tolist()], split, rows)
+
+
+def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple[Evaluation, Captions]:
+    """Compare captions with the references of a split.
+
+    Two baselines are scored beside them: a reference of another image, and a person, which is one reference of the
+    image compared with its others; both are drawn with a fixed seed. Images with one reference have no such person.
+
+    Args:
+        texts: the caption of each row.
+        split: has the references.
+        rows: the rows `[Q]`.
+
+    Raises:
+        InputError: the split has no captions.
+    """
+    from contml.evaluation.captions import score_captions  # here: it compiles code
+
+    if split.captions is None:
+        raise InputError("task", "its data have no captions", hint="choose a task of captions")
+    references = [list(split.captions[row]) for row in rows.tolist()]
+    random = np.random.default_rng(0)
+    order = random.permutation(len(rows))
+    others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # of each image, another one
+    chosen = [int(random.integers(len(of_image))) for of_image in references]
+    several = [n for n, of_image in enumerate(references) if len(of_image) > 1]
+    model = score_captions(list(texts), references)
+    other = score_captions([references[others[n]][0] for n in range(len(rows))], references)
+    person = None
+    if several:
+        person = score_captions(
+            [references[n][chosen[n]] for n in several],
+            [[text for m, text in enumerate(references[n]) if m != chosen[n]] for n in several],
+        )
+    every = [{} if found is None else found.corpus for found in (model, other, person)]
+    found = {name: [each.get(name, math.nan) for each in every] for name in model.corpus}
+    bleu = torch.tensor([found[f"bleu_{k}"] for k in BLEU_K], dtype=torch.float64)  # [4,3]
+    curves = {"bleu": curve_of("bleu", *bleu.T)}
+    scores = {name: score_of(name, *found[name]) for name in _SCORES}
+    facts: list[list[tuple[str, str, bool]]] = []
+    if split.facts is not None:
+        stated = [
+            [split.facts(row, text) for row, text in zip(rows.tolist(), written, strict=True)]
+            for written in (texts, [references[others[n]][0] for n in range(len(rows))])
+        ]
+        facts = stated[0]
+        scores["facts"] = score_of("facts", *(_share_right(each) for each in stated))
+    per_image = {name: model.per_image[name] for name in _SCORES}
+    evaluation = Evaluation("", len(rows), 0, curves, math.nan, len(split) - len(rows), scores)
+    return evaluation, Captions(rows, list(texts), per_image, facts)
+
+
+def _share_right(stated: Sequence[Sequence[tuple[str, str, bool]]]) -> float:
+    """The share of all facts that are right; NaN where none is stated."""
+    right = [fact for of_image in stated for *_, fact in of_image]
+    return sum(right) / len(right) if right else math.nan

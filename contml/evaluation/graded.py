@@ -1,0 +1,289 @@
+"""Metrics of graded labels: hierarchical AP, Kendall's tau, recall within a label distance, regression by neighbours.
+
+    H-AP = mean over queries of  sum_i H_i / rank_i / sum_i rel_i,   H_i = rel_i + sum_{j before i} min(rel_i, rel_j)
+
+    tau  = mean over queries of  (agreeing - violated) / sqrt(pairs not tied by distance * pairs not tied by label)
+
+    recall within t = share of the queries with an item at label distance at most t among the K nearest
+    recall area@K   = its mean over the thresholds t: the 2^-10, 2^-9, ..., 1/2 quantiles of the label distances
+
+    k-NN regression error@K = mean over queries of || mean label of the K nearest - label of the query ||
+
+H-AP: Ramzi, Audebert, Thome, Rambour, Bitot: "Hierarchical Average Precision Training for Pertinent Image Retrieval",
+ECCV 2022. Its relevance here is rel = max(0, 1 - D_y / m), m the median label distance above 0, as of the loss
+`SmoothRankLoss`: it needs no unit, one far outlier does not change it, and on labels of 0 and 1 H-AP is average
+precision. Quantiles and median are those of a sample of queries and gallery that depends on their numbers alone.
+
+Items at equal embedding distance: the expectation over their orders; tau-b counts their pairs as neither agreeing nor
+violated; the predicted label is the mean of the predictions of all orders.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.distances import squared_distances_of
+from contml.distances._compiled import rows_in_threads
+from contml.evaluation.inputs import Numbers, as_ks, as_numbers
+from contml.evaluation.query_gallery import Baselines, QueryGallery
+from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
+from contml.labels.base import LabelSpace
+
+#: The thresholds of recall, as quantiles of the label distances.
+QUANTILES = tuple(0.5**n for n in range(10, 0, -1))
+#: Queries and gallery items of the sample of label distances.
+_SAMPLE = 64, 512
+#: H-AP and Kendall's tau sort the whole gallery: at most so many queries, fewer where so many pairs are exceeded, but
+#: at least the last number.
+_SORTED, _SORTED_PAIRS, _LEAST_SORTED = 500, 5_000_000, 100
+#: Lists that are sorted at a time.
+_LISTS = 64
+#: A threshold is larger by this share, so that the rounding of a label distance does not decide.
+_ROUNDING = 2.0**-18
+
+
+class Found(NamedTuple):
+    """The nearest items of some queries `[q, D]`: squared distances, positions, label distances."""
+
+    distances: Tensor
+    positions: Tensor
+    label_distances: Tensor
+    tied: list[tuple[Tensor, Tensor]]  # further items that tie with the last place, as of `QueryGallery.tied_beyond`
+
+
+class GradedMetrics:
+    """The metrics of all queries, given a part of them at a time.
+
+    Args:
+        data: queries and gallery.
+        labels: the label space.
+        q: the rows of the queries in it.
+        g: the rows of the gallery in it.
+        k: the largest K.
+    """
+
+    def __init__(self, data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int) -> None:
+        self.data, self.k = data, k
+        sample = _sampled_distances(data, labels, q, g)
+        above = sample[sample > 0]
+        self.unit = float(above[(len(above) - 1) // 2]) if len(above) else 1.0
+        places = [max(0, math.ceil(level * len(sample)) - 1) for level in QUANTILES] if len(sample) else []
+        self.thresholds = sample[places]  # [T]
+        self._limits = (self.thresholds * (1 + _ROUNDING)).numpy()
+        vectors = labels.vectors
+        self._vectors = None if vectors is None else [x.cpu().double().contiguous() for x in (vectors[q], vectors[g])]
+        # Sums over the queries for model, random ranking and oracle: the chance that none of the K nearest is within a
+        # threshold, and the error of regression.
+        self._misses = torch.zeros(3, len(places), k, dtype=torch.float64)
+        self._errors = torch.zeros(3, k, dtype=torch.float64)
+        count = min(_SORTED, max(_LEAST_SORTED, _SORTED_PAIRS // len(g)), len(q))
+        self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
+        self._statistics: list[Tensor] = []  # each [4,n], of `order_statistics`
+
+    def add(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+        """Add some queries: their label distances to the gallery `[q, G]`, their nearest items, and the oracle's."""
+        self._add_recall(part, d, found, oracle)
+        if self._vectors is not None:
+            self._add_errors(part, d, found, oracle)
+        queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
+        if len(queries):
+            self._statistics.append(self._order_statistics(queries, d[queries - part.start]))
+
+    def _add_recall(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+        from contml.evaluation._graded import add_misses, count_within  # here: it imports numba
+
+        limits, size = self._limits, len(d)
+        counts = np.empty((size, len(limits) + 1), np.int64)
+        own, groups, rows = self.data.query_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
+
+        def work(share: slice) -> None:
+            count_within(rows[share], own[share], groups, limits, counts[share])
+
+        rows_in_threads(work, size, d.numel())
+        further, hits = np.zeros(size), np.zeros((size, len(limits)))
+        for at, tied in found.tied:
+            further[at] = tied.sum(1)
+            hits[at] = torch.stack([(tied & (d[at] <= limit)).sum(1) for limit in limits], 1)
+        near, labels = found.distances.numpy(), found.label_distances.numpy()
+        add_misses(near, labels, further, hits, limits, self._misses[0].numpy())
+        # In a random ranking all items tie: k of them at any label distance, and the others.
+        further[:], hits[:] = counts[:, -1] - self.k, counts[:, :-1]
+        at_once, far = np.zeros((size, self.k)), np.full((size, self.k), np.inf, np.float32)
+        add_misses(at_once, far, further, hits, limits, self._misses[1].numpy())
+        self._misses[2] += (oracle.label_distances[:, :1] > torch.from_numpy(limits)).sum(0)[:, None]
+
+    def _add_errors(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+        from contml.evaluation._graded import add_errors, label_ties  # here: it imports numba
+
+        assert self._vectors is not None
+        own, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
+        further, sums = np.zeros(len(d)), np.zeros(own.shape)
+        for at, tied in found.tied:
+            further[at], sums[at] = tied.sum(1), tied.double() @ self._vectors[1]
+        near, positions = found.distances.numpy(), found.positions.numpy()
+        add_errors(near, positions, vectors, own, further, sums, self._errors[0].numpy())
+        near, positions = oracle.label_distances.numpy(), oracle.positions.numpy()
+        groups = self.data.query_group[part].numpy(), self.data.gallery_group.numpy()
+        label_ties(d.numpy(), *groups, near, positions, vectors, own, further, sums, self._errors[1].numpy())
+        add_errors(near, positions, vectors, own, further, sums, self._errors[2].numpy())
+
+    def _order_statistics(self, queries: Tensor, d: Tensor) -> Tensor:
+        size = len(self.data.gallery)
+        cols = torch.arange(size).repeat(len(queries))
+        near = squared_distances_of(self.data.queries, self.data.gallery, queries.repeat_interleave(size), cols)
+        near = near.view(len(queries), size).masked_fill_(self.data.excluded(queries), torch.inf)
+        return order_statistics(near, d, (1 - d.double() / self.unit).clamp(min=0))
+
+    def curves(self, queries: int) -> dict[str, Curve]:
+        """Recall area and, where labels are vectors, the error of regression, at K = 1 ... k."""
+        found: dict[str, Curve] = {}
+        if len(self.thresholds):
+            model, random, oracle = 1 - self._misses.mean(1) / queries
+            found["recall_area"] = curve_of("recall_area", model, random, oracle)
+        if self._vectors is not None:
+            found["knn_error"] = curve_of("knn_error", *(self._errors / queries))
+        return found
+
+    def scores(self) -> dict[str, Score]:
+        """H-AP and Kendall's tau; one that no query defines is omitted."""
+        precision, random, relevance, tau = torch.cat(self._statistics, 1)
+        found: dict[str, Score] = {}
+        relevant = relevance > 0
+        if bool(relevant.any()):
+            values = (float((x[relevant] / relevance[relevant]).mean()) for x in (precision, random))
+            found["hap"] = score_of("hap", *values)
+        defined = tau.isfinite()
+        if bool(defined.any()):
+            found["kendall"] = score_of("kendall", float(tau[defined].mean()), 0.0)
+        return found
+
+    def recall_within(self, queries: int) -> RecallWithin | None:
+        """Recall at the K of the main metric, as a curve over the thresholds."""
+        if not len(self.thresholds):
+            return None
+        k = headline_k(self.k)
+        values = (1 - self._misses[:, :, k - 1] / queries).tolist()
+        return RecallWithin(k, list(QUANTILES), self.thresholds.tolist(), *values)
+
+    @property
+    def sorted_queries(self) -> int:
+        """The number of queries of H-AP and Kendall's tau."""
+        return len(self._sorted)
+
+
+def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor) -> Tensor:
+    """Label distances of a sample of queries and gallery items, sorted `[P]`, float32 on the CPU."""
+    random = np.random.default_rng(0)
+    rows, cols = (
+        torch.from_numpy(np.sort(random.permutation(len(x))[:most])) for x, most in zip((q, g), _SAMPLE, strict=True)
+    )
+    d = labels.pairwise(q[rows], g[cols]).cpu()
+    return d[data.query_group[rows, None] != data.gallery_group[cols]].sort().values
+
+
+def order_statistics(distances: Tensor, keys: Tensor, relevance: Tensor) -> Tensor:
+    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded`."""
+    from contml.evaluation import _graded  # here: it imports numba
+
+    near, key, rel = (x.contiguous().numpy() for x in (distances, keys, relevance))
+    out = np.empty((4, len(near)))
+
+    def work(share: slice) -> None:
+        for start in range(share.start, share.stop, _LISTS):
+            part = slice(start, min(start + _LISTS, share.stop))
+            orders = np.argsort(near[part], axis=1), np.argsort(key[part], axis=1)
+            _graded.order_statistics(near[part], orders[0], key[part], orders[1], rel[part], out[:, part])
+
+    rows_in_threads(work, len(near), near.size)
+    return torch.from_numpy(out)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# functions
+
+
+def hierarchical_average_precision(distances: Numbers, relevance: Numbers) -> float:
+    """Hierarchical AP of ranked lists with any relevance: the mean over the queries with a relevant item.
+
+    Args:
+        distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
+        relevance: of the same items `[Q, C]`, at least 0; of 0 and 1, H-AP is average precision.
+
+    Returns:
+        The mean, 0 to 1; NaN if no query has a relevant item.
+
+    Raises:
+        InputError: shapes that do not fit, a number that is not finite, or a negative relevance.
+    """
+    near, rel = _lists("relevance", distances, relevance)
+    precision, _, total, _ = order_statistics(near, -rel, rel)
+    return float((precision / total)[total > 0].mean())
+
+
+def kendall_tau(distances: Numbers, label_distances: Numbers) -> float:
+    """Kendall's tau-b of the distances and the label distances of each ranked list; the mean over the queries.
+
+    A query whose label distances are all equal is left out; equal distances alone count as 0.
+
+    Args:
+        distances: of each query to the items of its list `[Q, C]`.
+        label_distances: of the same pairs `[Q, C]`, at least 0.
+
+    Returns:
+        The mean, -1 to 1; NaN if no query has different label distances.
+
+    Raises:
+        InputError: shapes that do not fit, a number that is not finite or a negative label distance.
+    """
+    near, labels = _lists("label_distances", distances, label_distances)
+    tau = order_statistics(near, labels, torch.zeros_like(labels))[3]
+    return float(tau[tau.isfinite()].mean())
+
+
+def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numbers, k: int) -> list[float]:
+    """Share of the queries with an item at most at each label distance among the K nearest.
+
+    Args:
+        distances: of each query to the items of its list `[Q, C]`.
+        label_distances: of the same pairs `[Q, C]`, at least 0.
+        thresholds: label distances `[T]`.
+        k: K, 1 to C.
+
+    Returns:
+        The share for each threshold.
+
+    Raises:
+        InputError: shapes that do not fit, a number that is not finite, a negative label distance, or K out of range.
+    """
+    from contml.evaluation._graded import add_misses  # here: it imports numba
+
+    near, labels = _lists("label_distances", distances, label_distances)
+    limits = as_numbers("thresholds", thresholds).cpu().double()
+    if limits.ndim != 1 or not bool(limits.isfinite().all()):
+        raise InputError("thresholds", f"shape {list(limits.shape)}", "must be a list of finite numbers")
+    as_ks("k", [k], near.shape[1])
+    ranked, order = near.sort(dim=1)
+    misses, size = np.zeros((len(limits), k)), len(near)
+    none = np.zeros(size), np.zeros((size, len(limits)))
+    add_misses(ranked.numpy(), labels.gather(1, order).numpy(), *none, limits.numpy(), misses)
+    return list((1 - misses[:, -1] / size).tolist())
+
+
+def _lists(name: str, distances: Numbers, values: Numbers) -> tuple[Tensor, Tensor]:
+    """Distances and values of ranked lists `[Q, C]` in float64 on the CPU."""
+    x, y = as_numbers("distances", distances), as_numbers(name, values)
+    if x.ndim != 2 or x.shape != y.shape or not x.numel():
+        got = f"{list(x.shape)} and {name} {list(y.shape)}"
+        raise InputError("distances", got, hint="give both as [queries, items]")
+    for each, numbers in (("distances", x), (name, y)):
+        if not bool(numbers.isfinite().all()):
+            raise InputError(each, "some are not finite", hint="look for NaN in them")
+    if float(y.min()) < 0:
+        raise InputError(name, f"{float(y.min())}", "must be at least 0")
+    return x.cpu().double(), y.cpu().double()

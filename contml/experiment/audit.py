@@ -1,0 +1,267 @@
+"""`contml audit`: the items of a run whose neighbours contradict their label.
+
+The training split is divided into folds. For each fold a network is trained on the others, as the run was, so that
+every item is embedded by a network that has not seen its label. Other splits are embedded by the network of the run.
+
+The folder of the run gets audit/folds_K/fold_F.safetensors, the embeddings of the training split by the network of a
+fold. While it trains, audit/folds_K/fold_F/ holds its state.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.files import locked
+from contml._support.progress import progress_bar
+from contml._support.tensors import save_tensors
+from contml._support.text import duration
+from contml.data.draw import positions
+from contml.data.identity import item_names
+from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.evaluation.embed import embed
+from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
+from contml.experiment.about import read_training
+from contml.experiment.building import Experiment
+from contml.experiment.loading import load_run
+from contml.experiment.running import check_config, read_evaluation, recorded_task, trained_model
+from contml.runs import Run
+from contml.training import load_weights
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The items of a split, and how much their neighbours contradict their labels.
+
+    Attributes:
+        run: the run.
+        split_name: "train", "val" or "test".
+        split: the items.
+        errors: their scores and neighbours.
+        facts: how the items were embedded, as (name, text).
+    """
+
+    run: Run
+    split_name: str
+    split: Split
+    errors: LabelErrors
+    facts: Sequence[tuple[str, str]]
+
+
+def audit_run(
+    folder: Path,
+    *,
+    split: Literal["train", "val", "test"] = "train",
+    folds: int = 5,
+    k: int | None = None,
+    trust: bool = False,
+    on_line: Callable[[str], None] = lambda _: None,
+) -> Audit:
+    """Score the items of a split of a run by how much their neighbours contradict their label.
+
+    A call that is interrupted continues with the same arguments; finished folds are not trained again.
+
+    Args:
+        folder: the run folder.
+        split: "train": networks are trained out of fold; others: the network of the run embeds them.
+        folds: number of folds of the training split.
+        k: number of neighbours; None: that of `contml.evaluation.label_errors`.
+        trust: allow the config of the run to name code to import.
+        on_line: called with a line before and after each training.
+
+    Raises:
+        InputError: the folder is not a run, its training is not finished, its config or its data were changed, there is
+            no such split, or there are too few items for so many folds or neighbours.
+        KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
+    """
+    experiment, run = load_run(folder, trust=trust)
+    if experiment.is_captioning:
+        raise InputError(str(folder), "trained a captioner, which embeds nothing", hint="give a run of embeddings")
+    read_evaluation(run)
+    path = run.checkpoints / f"{experiment.selected}.safetensors"
+    weights, saved = load_weights(path)
+    check_config(experiment, run, saved)
+    task, _ = recorded_task(experiment, run, accept_changes=False)
+    if split not in task.splits:
+        known = ", ".join(task.splits)
+        raise InputError("--split", split, f"must be one of {known}", "the data of the run have no other split")
+    items = task.splits[split]
+    if split == "train":
+        keys = item_groups(task, item_names(items, experiment.root))
+        number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        groups = torch.tensor([number[key] for key in keys])
+        fold_of = draw_folds(keys, folds)
+    else:
+        groups = torch.arange(len(items)) if items.groups is None else items.groups
+    neighbour_count(k, groups)  # before anything is trained
+    if split != "train":
+        model = trained_model(experiment, run, task, weights, path)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        embeddings, missing = embed(model.to(device), items, experiment.build_images(), device=device)
+        seen = "the network of the run, which was not trained on them"
+        return _audited(run, task, split, seen, _scored(items, k, groups, missing, embeddings))
+    with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
+        found = _Folds(experiment, run, task, fold_of, folds, on_line)
+        missing = found.train()
+        seen = f"{folds} networks, each item by the one that was not trained on it"
+        return _audited(run, task, split, seen, _scored(items, k, groups, missing, found, fold_of))
+
+
+def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors) -> Audit:
+    split = task.splits[name]
+    facts = [
+        ("Items", f"{len(errors.order):,} of the {SPLIT_TITLES[name]} split"),
+        ("Embedded by", network),
+        ("Neighbours", f"{errors.neighbours.shape[1]}"),
+        ("Label distance", split.labels.unit),
+    ]
+    return Audit(run, name, split, errors, facts)
+
+
+def item_groups(task: Task, names: Sequence[str]) -> list[str]:
+    """The group of each training item: items of one group are in one fold, and are not neighbours.
+
+    Groups that hold whole classes divide unseen classes from seen ones; for an audit, each item is a group then.
+
+    Args:
+        task: the data.
+        names: the name of each training item.
+    """
+    groups, classes = task.val_groups, task.train.labels.class_ids
+    if groups is None:
+        return list(names)
+    if classes is not None and len(set(zip(groups, classes.tolist(), strict=True))) == len(set(classes.tolist())):
+        return list(names)
+    return list(groups)
+
+
+def _scored(
+    split: Split,
+    k: int | None,
+    groups: Tensor,
+    missing: Tensor,
+    embeddings: Tensor | Iterable[Tensor],
+    folds: Tensor | None = None,
+) -> LabelErrors:
+    with progress_bar(len(split) - len(missing), "label distances") as progress:
+        return label_errors(
+            embeddings, split.labels, k=k, folds=folds, missing=missing, groups=groups, progress=progress
+        )
+
+
+def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
+    """The fold of each item `[N]`, drawn by its key; items with equal keys are in one fold.
+
+    Raises:
+        InputError: there are fewer different keys than folds, or fewer than two folds.
+    """
+    distinct = list(dict.fromkeys(keys))
+    if not 2 <= folds <= len(distinct):
+        what = "items" if len(distinct) == len(keys) else "groups of items that are not divided"
+        raise InputError("--folds", str(folds), f"must be 2 to {len(distinct)}, the number of {what}")
+    order = np.argsort(positions(distinct, 0, "folds"), kind="stable")
+    fold = {distinct[row]: place * folds // len(distinct) for place, row in enumerate(order)}
+    return torch.tensor([fold[key] for key in keys])
+
+
+def train_without(
+    experiment: Experiment, task: Task, rows: Tensor, run: Run | None = None, *, quiet: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Train as the experiment says, without some of the training items; then embed all of them.
+
+    Args:
+        experiment: how to train.
+        task: the data.
+        rows: the training items that are left out.
+        run: keeps the state, and continues from it; None: nothing is kept.
+        quiet: show no progress.
+
+    Returns:
+        Embeddings `[N, d]` of the training split, and the rows whose image could not be read.
+    """
+    kept = torch.ones(len(task.train), dtype=torch.bool)
+    kept[rows] = False
+    train = task.train.subset(kept.nonzero()[:, 0])
+    groups = None if task.val_groups is None else [task.val_groups[row] for row in kept.nonzero()[:, 0].tolist()]
+    part = replace(task, train=train, val_groups=groups)
+    resumed = run is not None and (run.checkpoints / "state.safetensors").exists()
+    trainer = experiment.build_trainer(part, run, weights=not resumed, quiet=quiet)
+    if trainer.best is None:
+        trainer.watched.clear()  # the test split selects nothing
+    if run is not None:
+        trainer.resume()
+    trainer.fit()
+    if trainer.best is not None:
+        assert trainer.best.weights is not None  # the untrained model is evaluated too
+        trainer.bare_model.load_state_dict(trainer.best.weights)
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # in float32, as a result is
+    return embed(model, task.train, experiment.build_images(), device=trainer.device)
+
+
+class _Folds:
+    """The embeddings of each fold's network, read one after the other.
+
+    Args:
+        experiment: how to train.
+        run: its folder keeps the folds.
+        task: the data.
+        fold_of: the fold of each training item `[N]`.
+        count: number of folds.
+        on_line: called with a line before and after each training.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: Run,
+        task: Task,
+        fold_of: Tensor,
+        count: int,
+        on_line: Callable[[str], None],
+    ) -> None:
+        self.experiment, self.run, self.task, self.fold_of, self.on_line = experiment, run, task, fold_of, on_line
+        folder = run.folder / "audit" / f"folds_{count}"
+        self.files = [folder / f"fold_{number}.safetensors" for number in range(count)]
+
+    def train(self) -> Tensor:
+        """Train what is not finished; returns the rows that could not be read under any of the networks."""
+        left = [number for number, file in enumerate(self.files) if not file.exists()]
+        if left:
+            self.on_line(self._plan(len(left)))
+        for number in left:
+            run = Run(self.files[number].with_suffix(""))
+            run.checkpoints.mkdir(parents=True, exist_ok=True)
+            rows = (self.fold_of == number).nonzero()[:, 0]
+            embeddings, missing = train_without(self.experiment, self.task, rows, run)
+            tensors = {"embeddings": embeddings, "missing": missing}
+            save_tensors(self.files[number], tensors, config=self.experiment.values)
+            shutil.rmtree(run.folder)
+            self.on_line(f"fold {number + 1} of {len(self.files)}: {len(rows):,} items embedded")
+        unread = {row for file in self.files for row in self._read(file)["missing"].tolist()}
+        return torch.tensor(sorted(unread), dtype=torch.int64)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self._read(file)["embeddings"] for file in self.files)
+
+    def _read(self, file: Path) -> dict[str, Tensor]:
+        tensors, saved = load_weights(file)
+        if len(tensors.get("embeddings", ())) != len(self.fold_of) or "missing" not in tensors:
+            raise InputError(str(file), "not the embeddings of this run", hint="remove it")
+        check_config(self.experiment, self.run, saved)
+        return tensors
+
+    def _plan(self, left: int) -> str:
+        """What will be trained, and how long it takes, from the time that the run took."""
+        training, count = read_training(self.run), len(self.files)
+        text = f"training {left} of {count} networks, each without one of {count} parts of the training items"
+        if training is None or training.seconds is None:
+            return f"{text}; each takes about as long as the run did"
+        return f"{text}: about {duration(left * training.seconds)}, as long as the run took {left} times"

@@ -1,0 +1,342 @@
+"""What the page shows: items with labels, and for each run a map, neighbours by embedding and by label, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml.data.identity import item_names
+from contml.data.sources import ImageFile
+from contml.data.split import Split
+from contml.distances import nearest_vectors
+from contml.distances.exact import squared_distances_to
+from contml.evaluation import evaluate
+from contml.evaluation.results import headline_k
+from contml.evaluation.table import unit_words
+from contml.experiment.building import Experiment
+from contml.experiment.loading import load_run
+from contml.experiment.query import recorded_items
+from contml.experiment.running import read_evaluation, recorded_task, saved_embeddings
+from contml.labels import OrdinalLabels, PoseLabels, SegmentationLabels, VectorLabels, WeightedLabels
+from contml.labels.base import LabelSpace
+from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
+from contml.report.pictures import label_texts
+from contml.report.plots import Array
+from contml.retrieval import Index
+from contml.retrieval.images import Item, split_of
+from contml.retrieval.index_images import FILE
+from contml.runs import Run
+
+#: Neighbours of each item, and items of which the label distances to all others give the colour of the map.
+NEIGHBOURS, _LANDMARKS = 10, 200
+#: Items on the page unless the caller gives another number; what is drawn at random depends on the seed alone.
+ITEMS, SEED = 5000, 0
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest items of each item, nearest first."""
+
+    rows: Tensor  # [N,k]
+    distances: Tensor  # [N,k] float64: embedding distances
+    label_distances: Tensor | None  # [N,k] float32; None without labels
+
+
+@dataclass(frozen=True)
+class View:
+    """The items as one model sees them.
+
+    Attributes:
+        title: the run.
+        model: the folder of the model, which `contml.load` reads.
+        embeddings: `[N, d]`.
+        points: the map, `[N, 2]`.
+        by_embedding: the nearest items by embedding distance.
+        by_label: the nearest items by label distance; None without labels.
+        means: `[N, 2]`, float64: mean label distance of the first `Explored.error_k` items by embedding, ties as
+            expectations, and by label; NaN for items that are not queries. None without labels.
+    """
+
+    title: str
+    model: Path | None
+    embeddings: Tensor
+    points: Array
+    by_embedding: Neighbours
+    by_label: Neighbours | None = None
+    means: Tensor | None = None
+
+    @property
+    def errors(self) -> Tensor | None:
+        """`[N]`: how much larger the mean label distance of the retrieved items is than the oracle's."""
+        return None if self.means is None else self.means[:, 0] - self.means[:, 1]
+
+
+@dataclass(frozen=True)
+class Colour:
+    """The colour of the items on the map.
+
+    Attributes:
+        title: what it says.
+        values: `[N]`: numbers, or positions in `classes`.
+        classes: the names of the classes; None for numbers.
+    """
+
+    title: str
+    values: Tensor
+    classes: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Explored:
+    """The items of a page.
+
+    Attributes:
+        title: the heading.
+        split: the items, in the order of all `[N]`; without labels, its label space says nothing.
+        texts: the label of each item in words; "" where only its picture shows it.
+        drawn: draw the labels on the pictures.
+        views: one for each run; of an index, one.
+        unit: what a label distance of 1 means; "" without labels.
+        error_k: number of retrieved items of which the error is the mean.
+        colour: the labels as colours; None without labels.
+        metadata: of each item, by name.
+        notes: sentences about what is not shown.
+    """
+
+    title: str
+    split: Split
+    texts: Sequence[str]
+    drawn: bool
+    views: Sequence[View]
+    unit: str = ""
+    error_k: int = 0
+    colour: Colour | None = None
+    metadata: Sequence[dict[str, Any]] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def gallery(self) -> Tensor:
+        """The rows that are searched."""
+        return torch.arange(len(self.split)) if self.split.gallery is None else self.split.gallery
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def explore_runs(
+    folders: Sequence[Path],
+    *,
+    items: int = ITEMS,
+    accept_changes: bool = False,
+    trust: bool = False,
+    on_start: Callable[[int], None] = lambda _: None,
+) -> Explored:
+    """The evaluated split of a run, or of several runs that were evaluated on the same items.
+
+    Args:
+        folders: the run folders.
+        items: the largest number of items: of more, that many are drawn at random.
+        accept_changes: use data that changed since the run began, as in `evaluate_run`.
+        trust: allow the configs of the runs to name code to import.
+        on_start: called with the number of items before maps and neighbours are computed.
+
+    Raises:
+        InputError: a folder is not a run or not evaluated yet, or the runs are of different items or labels.
+    """
+    runs: list[tuple[Experiment, Run]] = []
+    for folder in folders:
+        experiment, run = load_run(folder, trust=trust)
+        if experiment.is_captioning:
+            raise InputError(str(folder), "trained a captioner, which ranks nothing", hint="give a run of embeddings")
+        runs.append((experiment, run))
+    evaluated = [read_evaluation(run) for _, run in runs]
+    (experiment, run), name = runs[0], evaluated[0].split
+    for (_, other), found in zip(runs[1:], evaluated[1:], strict=True):
+        if found.split != name or recorded_items(other, name) != recorded_items(run, name):
+            got = f"evaluated on other items or labels than {run.folder}"
+            raise InputError(str(other.folder), got, hint="give runs on the same data")
+    task, changes = recorded_task(experiment, run, accept_changes)
+    whole = task.splits[name]
+    names = item_names(whole, experiment.root)
+    embeddings, readable = [], torch.ones(len(whole), dtype=torch.bool)
+    for each, its_run in runs:
+        kept, found_embeddings, missing = saved_embeddings(each, its_run, name).of(names)
+        placed = torch.zeros(len(whole), found_embeddings.shape[1])
+        placed[kept] = found_embeddings
+        present = torch.zeros(len(whole), dtype=torch.bool)
+        present[torch.tensor(kept)[~torch.isin(torch.arange(len(kept)), missing)]] = True
+        readable &= present
+        embeddings.append(placed)
+    rows, notes = _drawn_rows(readable.nonzero()[:, 0], whole.queries, items)
+    if count := int((~readable).sum()):
+        notes.append(f"{count:,} image{'s' * (count > 1)} could not be read.")
+    if changes:
+        notes.append(f"The data changed since the run began: {'; '.join(changes)}.")
+    split = whole.subset(rows)
+    on_start(len(split))
+    parts = [_run_view(split, x[rows], its_run) for (_, its_run), x in zip(runs, embeddings, strict=True)]
+    views = [view for view, _, _ in parts]
+    if len(rows) < MIN_TSNE:
+        notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
+    texts = label_texts(split)
+    spaces = split.labels.spaces if isinstance(split.labels, WeightedLabels) else (split.labels,)
+    drawn = texts is None or any(isinstance(space, PoseLabels | SegmentationLabels) for space in spaces)
+    return Explored(
+        title=" and ".join(dict.fromkeys(its_run.name for _, its_run in runs)),
+        split=split,
+        texts=texts or [""] * len(split),
+        drawn=drawn,
+        views=views,
+        unit=parts[0][1],
+        error_k=parts[0][2],
+        colour=_colour(split, texts),
+        notes=notes,
+    )
+
+
+def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tensor, list[str]]:
+    """At most `items` of the rows, ascending, up to half of them queries where these are given; and a note on it."""
+    if len(rows) <= items:
+        return rows, []
+    generator = torch.Generator().manual_seed(SEED)
+
+    def draw(some: Tensor, count: int) -> Tensor:
+        return some[torch.randperm(len(some), generator=generator)[:count]]
+
+    if queries is None:
+        chosen = draw(rows, items)
+    else:
+        is_query = torch.isin(rows, queries)
+        asked = draw(rows[is_query], max(1, items // 2))
+        chosen = torch.cat((asked, draw(rows[~is_query], items - len(asked))))
+    note = f"{items:,} of {len(rows):,} items, drawn at random (seed {SEED}); neighbours and errors are among these."
+    return chosen.sort().values, [note]
+
+
+def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, int]:
+    """A run's view of a split, what its label distances are, and the K of the errors."""
+    gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
+
+    def ranked(queries: Tensor | None) -> Any:
+        return evaluate(
+            embeddings,
+            split.labels,
+            queries,
+            None if queries is None else gallery,
+            clusters=False,
+            groups=split.groups,
+        )
+
+    evaluation, queried = ranked(split.queries)
+    every = queried if split.queries is None else ranked(torch.arange(len(split)))[1]
+    means = torch.full((len(split), 2), torch.nan, dtype=torch.float64)
+    means[queried.queries] = queried.label_distance_at_k
+
+    def nearest(rows: Tensor, label_distances: Tensor) -> Neighbours:
+        rows = rows[:, :NEIGHBOURS]
+        return Neighbours(rows, _distances(embeddings, rows), label_distances[:, :NEIGHBOURS])
+
+    view = View(
+        title=run.folder.resolve().name,
+        model=run.folder,
+        embeddings=embeddings,
+        points=_points(embeddings),
+        by_embedding=nearest(every.model, every.label_distances),
+        by_label=nearest(every.oracle, every.oracle_label_distances),
+        means=means,
+    )
+    return view, unit_words(evaluation), headline_k(len(evaluation.curves["label_distance"].model))
+
+
+def _distances(embeddings: Tensor, rows: Tensor) -> Tensor:
+    """The embedding distances of each item to some rows `[N, k]`."""
+    return squared_distances_to(embeddings, embeddings, rows).sqrt()
+
+
+def _points(embeddings: Tensor) -> Array:
+    return tsne(embeddings, SEED) if len(embeddings) >= MIN_TSNE else principal_components(embeddings)[0]
+
+
+def _colour(split: Split, texts: Sequence[str] | None) -> Colour:
+    labels = split.labels
+    if labels.class_ids is not None:
+        assert texts is not None  # of classes
+        found, ids = torch.unique(labels.class_ids.cpu(), return_inverse=True)
+        first = {each: row for row, each in enumerate(ids.tolist())}
+        return Colour("label", ids, [texts[first[each]] for each in range(len(found))])
+    if isinstance(labels, OrdinalLabels):
+        return Colour("label", labels.ranks.double())
+    if isinstance(labels, VectorLabels) and labels.values.shape[1] == 1:
+        return Colour("label", _as_written(split) if split.label_texts is not None else labels.values[:, 0])
+    return Colour("label (main direction)", _main_direction(labels))
+
+
+def _as_written(split: Split) -> Tensor:
+    """Numbers as the cells of a table; the label space scales them."""
+    assert isinstance(split.labels, VectorLabels)
+    try:
+        return torch.tensor([float(text) for text in split.label_texts or ()], dtype=torch.float64)
+    except ValueError:  # dates, or numbers with a decimal comma
+        return split.labels.values[:, 0]
+
+
+def _main_direction(labels: LabelSpace) -> Tensor:
+    """The places `[N]`, from 0 to 1, of the labels in their order along the direction in which they vary most.
+
+    The direction is that of multidimensional scaling by the label distances to some items (landmarks). Places, since a
+    few far labels would take most of a scale of coordinates.
+    """
+    from scipy.stats import rankdata  # here: it takes a second to import
+
+    generator = torch.Generator().manual_seed(SEED)
+    landmarks = torch.randperm(len(labels), generator=generator)[:_LANDMARKS]
+    distances = labels.pairwise(None, landmarks).cpu().double()  # [N,L]
+    points = principal_components(distances - distances.mean(1, keepdim=True))[0][:, 0]
+    points = (points / (abs(points).max() or 1.0)).round(9)  # equal labels have equal places
+    return torch.from_numpy((rankdata(points) - 1) / max(1, len(points) - 1))
+
+
+# -- an index ----------------------------------------------------------------------------------------------------------
+
+
+def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int], None] = lambda _: None) -> Explored:
+    """The images of an index, with their metadata. They have no labels.
+
+    Args:
+        folder: the index.
+        items: as in `explore_runs`.
+        on_start: as in `explore_runs`.
+
+    Raises:
+        InputError: it is no index, its items are not images, or there are fewer than two.
+    """
+    with Index.open(folder) as index:
+        ids = index.ids
+        rows, notes = _drawn_rows(torch.arange(len(ids)), None, items)
+        ids = [ids[row] for row in rows.tolist()]
+        metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
+        run = index.model.get("run")
+    files = [about.pop(FILE, None) for about in metadata]
+    if None in files:
+        got = f"'{ids[files.index(None)]}' has no image file"
+        raise InputError(str(folder), got, hint="'contml index' makes an index of images")
+    if len(ids) < 2:
+        raise InputError(str(folder), f"an index of {len(ids)} images", "needs at least 2")
+    on_start(len(ids))
+    k, every = min(NEIGHBOURS, len(ids) - 1), torch.arange(len(ids))
+    found = nearest_vectors(embeddings, embeddings, k, self_index=every)
+    view = View(
+        title=str(folder),
+        model=None if run is None else Path(run),
+        embeddings=embeddings,
+        points=_points(embeddings),
+        by_embedding=Neighbours(found.positions, found.values.sqrt(), None),
+    )
+    split = split_of([Item(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
+    return Explored(str(folder), split, [""] * len(ids), drawn=False, views=[view], metadata=metadata, notes=notes)

@@ -1,0 +1,223 @@
+"""Writes the page as a folder that opens from disk: index.html, data.js, pictures; and a Parquet file of the same."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import torch
+from PIL import Image, ImageDraw, ImageOps
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.files import unwritable, write
+from contml.data.decode import BrokenError, decode
+from contml.data.sources import Vector
+from contml.explore.items import Explored, Neighbours, View
+from contml.report.gallery import draw, printable
+
+#: Side of a picture in pixels, and its quality as JPEG.
+SIDE, _QUALITY = 96, 82
+PAGE, DATA, PICTURES, PARQUET = "index.html", "data.js", "images", "explore.parquet"
+#: What the page says of own images where no server embeds them.
+NOT_SERVED = "Own images need a model: run 'contml explore' without --export."
+
+
+def write_page(
+    folder: Path,
+    explored: Explored,
+    *,
+    own_images: str = NOT_SERVED,
+    parquet: bool = True,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Path:
+    """Writes the page; returns the path of its index.html.
+
+    Args:
+        folder: where to write: a new or an empty folder.
+        explored: what it shows.
+        own_images: why own images cannot be searched with; "" where a server embeds them.
+        parquet: also write the data as `explore.parquet`, which needs pyarrow.
+        progress: called with the number of pictures written.
+
+    Raises:
+        InputError: the folder is not empty, or cannot be written.
+    """
+    check_folder(folder)
+    pictures = []
+    try:
+        (folder / PICTURES).mkdir(parents=True, exist_ok=True)
+        for row in range(len(explored.split)):
+            pictures.append(_jpeg(_picture(explored, row)))
+            (folder / PICTURES / f"{row}.jpg").write_bytes(pictures[-1])
+            progress(row + 1)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    if parquet:
+        _write_parquet(folder / PARQUET, explored, pictures)
+    # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
+    text = f"const DATA = {json.dumps(_data(explored, own_images), allow_nan=False, separators=(',', ':'))};\n"
+    write(folder / DATA, methodcaller("write_text", text, encoding="ascii"))
+    return write(folder / PAGE, methodcaller("write_text", _page(explored.title), encoding="utf-8"))
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that the page can be written there.
+
+    Raises:
+        InputError: the folder is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(str(folder), "exists already and is not empty", hint="choose another folder")
+
+
+def _page(title: str) -> str:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    page = environment.get_template("page.html").render(title=printable(title), policy="POLICY")
+    # Only this script runs: the policy names its hash. From disk, `file:` is what 'self' is on a server.
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'self' file: 'sha256-{digest}'; img-src 'self' file: data: blob:; "
+        "style-src 'unsafe-inline'; connect-src 'self'"
+    )
+    return page.replace("POLICY", policy, 1)
+
+
+def _picture(explored: Explored, row: int) -> Image.Image:
+    """The picture of an item: with its label drawn where words do not say it, and crossed out where it is broken."""
+    split = explored.split
+    if explored.drawn:
+        return draw(split, row, SIDE, {})
+    source = split.images[row]
+    try:
+        is_vector = isinstance(source, Vector)
+        picture = split.picture(row) if is_vector else decode(source.read(), split.name(row), 2 * SIDE)
+        return ImageOps.contain(picture, (SIDE, SIDE), Image.Resampling.LANCZOS)
+    except (BrokenError, InputError, OSError):
+        blank = Image.new("RGB", (SIDE, SIDE), "#e4e4e0")
+        for start, end in ((0.3, 0.7), (0.7, 0.3)):
+            ImageDraw.Draw(blank).line((0.3 * SIDE, start * SIDE, 0.7 * SIDE, end * SIDE), fill="#a0a0a0", width=2)
+        return blank
+
+
+def _jpeg(picture: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
+    return buffer.getvalue()
+
+
+# -- data.js -----------------------------------------------------------------------------------------------------------
+
+
+def _data(explored: Explored, own_images: str) -> dict[str, Any]:
+    """What the page reads. Numbers have five digits: the page shows three."""
+    split, colour, metadata = explored.split, explored.colour, explored.metadata
+    return {
+        "notes": [printable(note) for note in explored.notes],
+        "unit": printable(explored.unit),
+        "errorK": explored.error_k,
+        "names": [printable(name) for name in split.names],
+        "texts": [_lines(text) for text in explored.texts],
+        "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
+        "colour": None
+        if colour is None
+        else {
+            "title": colour.title,
+            "values": _numbers(colour.values),
+            "classes": colour.classes and [_lines(name) for name in colour.classes],
+        },
+        "views": [_view(view) for view in explored.views],
+        "ownImages": own_images,
+    }
+
+
+def _view(view: View) -> dict[str, Any]:
+    low, high = view.points.min(0), view.points.max(0)
+    points = (view.points - (low + high) / 2) / (float((high - low).max()) or 1.0) + 0.5  # in the unit square
+    return {
+        "title": printable(view.title),
+        "points": _numbers(torch.from_numpy(points)),
+        "byEmbedding": _neighbours(view.by_embedding),
+        "byLabel": view.by_label and _neighbours(view.by_label),
+        "means": None if view.means is None else _numbers(view.means),
+    }
+
+
+def _neighbours(found: Neighbours) -> dict[str, Any]:
+    labels = found.label_distances
+    return {
+        "rows": found.rows.tolist(),
+        "distances": _numbers(found.distances),
+        "labels": None if labels is None else _numbers(labels),
+    }
+
+
+def _numbers(values: Tensor) -> list[Any]:
+    """Nested lists of numbers rounded to five digits, null where there is none."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rounded(each) for each in value]
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+
+    return list(rounded(values.tolist()))
+
+
+def _pairs_of_texts(values: Mapping[str, Any]) -> list[list[str]]:
+    return [[printable(name), printable(str(value))] for name, value in values.items()]
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) -> None:
+    """A row for each item. The columns of a second run end in `_2`."""
+    import pyarrow
+    import pyarrow.parquet
+
+    columns: dict[str, Any] = {
+        "id": list(range(len(pictures))),
+        "name": [printable(name) for name in explored.split.names],
+        "image": list(pictures),
+    }
+    if explored.colour is not None:
+        columns["label"] = [_lines(text) for text in explored.texts]
+        values = explored.colour.values
+        columns["label_value"] = None if explored.colour.classes else values.tolist()
+    if explored.metadata is not None:
+        columns["metadata"] = [json.dumps(each) for each in explored.metadata]
+    for number, view in enumerate(explored.views, start=1):
+        end = "" if number == 1 else f"_{number}"
+        columns[f"x{end}"], columns[f"y{end}"] = view.points.T.tolist()
+        near = view.by_embedding
+        columns[f"neighbors{end}"] = _pairs(near.rows, near.distances)
+        if view.by_label is not None and view.errors is not None and near.label_distances is not None:
+            assert view.by_label.label_distances is not None
+            columns[f"neighbors_label_distances{end}"] = near.label_distances.tolist()
+            columns[f"label_neighbors{end}"] = _pairs(view.by_label.rows, view.by_label.label_distances)
+            columns[f"label_neighbors_embedding_distances{end}"] = view.by_label.distances.tolist()
+            columns[f"error{end}"] = [None if math.isnan(each) else each for each in view.errors.tolist()]
+    table = pyarrow.table({name: column for name, column in columns.items() if column is not None})
+    write(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
+
+
+def _pairs(rows: Tensor, distances: Tensor) -> list[dict[str, Any]]:
+    """Neighbours in the format of Embedding Atlas."""
+    return [{"ids": i, "distances": d} for i, d in zip(rows.tolist(), distances.tolist(), strict=True)]

@@ -1,0 +1,182 @@
+"""Serves the page on one machine, and searches with images that are dropped on it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from contml._support.errors import InputError, one_line
+from contml._support.text import number, percent
+from contml.data.decode import BrokenError, decode
+from contml.data.sources import opened
+from contml.distances import nearest_vectors
+from contml.explore.items import NEIGHBOURS, Explored
+from contml.explore.page import DATA, PAGE, PICTURES
+from contml.retrieval import Embedder
+
+#: The largest image that is accepted, in bytes, and the seconds that a client may be silent.
+LIMIT, _TIMEOUT = 20 << 20, 30
+#: The formats that are accepted: none that starts another program, as EPS does.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+#: Where the page posts an image, and the header without which it is refused: no other page can send it.
+SEARCH, HEADER = "/search", "X-Contml"
+_TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".jpg": "image/jpeg"}
+#: Addresses of this machine alone.
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def server(
+    folder: Path, explored: Explored, models: Sequence[Embedder], host: str = "127.0.0.1", port: int = 0
+) -> ThreadingHTTPServer:
+    """A server of the page, of its data and pictures, and of nothing else; `serve_forever` runs it.
+
+    Args:
+        folder: what `write_page` wrote.
+        explored: what the page shows.
+        models: the model of each view, to search with own images; empty: it does not.
+        host: the address to listen on.
+        port: its port; 0 for any that is free.
+
+    Raises:
+        InputError: the address cannot be used, as when another program uses the port.
+    """
+    names = [PAGE, DATA, *(f"{PICTURES}/{row}.jpg" for row in range(len(explored.split)))]
+    files = {"/": folder / PAGE, **{f"/{name}": folder / name for name in names}}
+    lock = Lock()  # one image at a time: models are not made for several threads
+
+    def found(content: bytes) -> list[dict[str, Any]]:
+        with lock:
+            return search(explored, models, content)
+
+    class PageHandler(_Handler):
+        """Serves these files."""
+
+        served, search, local_only = files, staticmethod(found) if models else None, host in _LOOPBACK
+
+    try:
+        return ThreadingHTTPServer((host, port), PageHandler)
+    except (OSError, OverflowError) as error:
+        cause = error.strerror if isinstance(error, OSError) else one_line(error)
+        raise InputError(
+            f"{host}:{port}", f"cannot be used ({cause})", hint="choose another --port or --host"
+        ) from None
+
+
+def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> list[dict[str, Any]]:
+    """The nearest items of an image file for each model: rows, distances, and what these mean as label distances.
+
+    Raises:
+        InputError: it is not an image.
+    """
+    try:
+        with opened(io.BytesIO(content), _FORMATS) as picture:
+            image = decode(picture, "image", 0)
+    except (BrokenError, OSError) as error:
+        raise InputError("image", f"cannot be decoded ({error})") from None
+    answers = []
+    for view, model in zip(explored.views, models, strict=True):
+        embedding = torch.from_numpy(model.embed([image]))
+        gallery = explored.gallery
+        nearest = nearest_vectors(embedding, view.embeddings[gallery], min(NEIGHBOURS, len(gallery)))
+        distances = nearest.values[0].sqrt()
+        answers.append(
+            {
+                "rows": gallery[nearest.positions[0]].tolist(),
+                "distances": distances.tolist(),
+                "meanings": _meanings(model, distances.numpy()),
+            }
+        )
+    return answers
+
+
+def _meanings(model: Embedder, distances: Any) -> list[str] | None:
+    """The label distances that embedding distances mean; None if the model is not calibrated."""
+    calibration = model.bundle.calibration
+    if calibration is None:
+        return None
+    if calibration.kind != "interval":
+        return [f"same class: {percent(each)}" for each in model.same_class(distances).tolist()]
+    ranges = zip(*(values.tolist() for values in model.label_distance(distances)), strict=True)
+    assert calibration.level is not None  # of intervals
+    level = percent(calibration.level)
+    return [f"{number(value)} ({level}: {number(low)} to {number(high)})" for value, low, high in ranges]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Sends the files of a table, and answers images."""
+
+    served: dict[str, Path]
+    search: Callable[[bytes], list[dict[str, Any]]] | None
+    local_only: bool
+    timeout = _TIMEOUT
+    server_version, sys_version = "contml", ""
+
+    def do_GET(self) -> None:
+        """Sends a file of the page."""
+        file = self.served.get(self.path.partition("?")[0])
+        if not self._is_local():
+            return
+        try:
+            content = b"" if file is None else file.read_bytes()
+        except OSError:
+            file = None
+        if file is None:
+            self._answer(HTTPStatus.NOT_FOUND, b"not found", "text/plain")
+        else:
+            self._answer(HTTPStatus.OK, content, _TYPES[file.suffix])
+
+    def do_POST(self) -> None:
+        """Answers an image with its nearest items, as JSON."""
+        if not self._is_local():
+            return
+        length = self.headers.get("Content-Length", "")
+        if self.path != SEARCH or self.search is None or self.headers.get(HEADER) is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "not found")
+        elif not (length.isascii() and length.isdecimal()):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "the length of the image is missing")
+        elif len(length) > 15 or int(length) > LIMIT:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the image is larger than {LIMIT >> 20} MB")
+        else:
+            try:
+                found = self.search(self.rfile.read(int(length)))
+            except InputError as error:
+                self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            else:
+                self._answer(HTTPStatus.OK, json.dumps(found).encode(), "application/json")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Prints nothing: a page has thousands of pictures."""
+
+    def _is_local(self) -> bool:
+        """Whether the page was opened by an address of this machine: another name may be a page that attacks it."""
+        name = self.headers.get("Host", "").partition(":")[0]
+        if self.local_only and name not in _LOOPBACK:
+            self._refuse(HTTPStatus.FORBIDDEN, "open the page by the address that was printed")
+            return False
+        return True
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        self.close_connection = True  # what it sent is not read
+        self._answer(status, json.dumps({"error": message}).encode(), "application/json")
+
+    def _answer(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            "Cache-Control": "no-store",
+            "Cross-Origin-Resource-Policy": "same-origin",  # no other page can read data or pictures
+            "X-Content-Type-Options": "nosniff",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)

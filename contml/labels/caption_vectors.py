@@ -1,0 +1,248 @@
+"""The label space of caption sets that are compared as vectors: tf-idf, means of word vectors, a sentence encoder.
+
+V(c, c') = 1 - v . v'            v: the unit vector of a caption
+mean:    D(i, j) = 1 - m . m'    m: the mean of the unit vectors of an image's captions, scaled to length 1
+minima:  D(i, j) = sum_{c in i} min_{c' in j} V(c, c') + sum_{c' in j} min_{c in i} V(c, c')
+
+tfidf:        v ~ (count_w idf_w)_w, one entry per word        Salton and Buckley, 1988
+mean_vector:  v ~ sum_w count_w weight_w x_w                   x_w: the vector of the word w
+a function:   v ~ encode(caption)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.validation import check_choice
+from contml.distances import unit_vectors
+from contml.distances._compiled import Floats, Ints
+from contml.distances.cache import fingerprint
+from contml.distances.euclidean import recompute
+from contml.distances.search import Neighbours
+from contml.distances.vectors import neighbours_by_value
+from contml.labels.base import LabelSpace, as_numbers
+from contml.labels.captions import checked_captions, tokens, vector_matrix, vector_source, word_weights
+from contml.transport.bags import set_members, split_sets
+
+#: Vectors `[N, d]` of N captions.
+Encoder: TypeAlias = Callable[[list[str]], Any]
+#: Vectors `[K, d]` in float64: an array, or a sparse matrix of scipy.
+_Rows: TypeAlias = Any
+
+#: Minima are computed in tiles of this many captions on each axis.
+_TILE = 1280
+#: Distances below this share cancel: they are recomputed by subtraction, so that equal captions are at distance 0.
+_CANCELS = 2.0**-20
+
+
+class CaptionVectorLabels(LabelSpace):
+    """Images with captions, each caption a vector: two images are near if their captions point the same way.
+
+    The label distance of two captions is 1 - their cosine, in [0, 2]. That of two images compares the means of their
+    captions' unit vectors (`sets="mean"`), or sums the minima over captions as `CaptionLabels` does (`sets="minima"`).
+    In float64, symmetric, 0 for equal captions. Words are those of `CaptionLabels`.
+
+    A caption without a vector is dropped (`dropped` counts them): one without words, without words that have a vector,
+    or whose vector is 0; for an encoder, a blank one. An image without captions is refused or, with `empty="drop"`,
+    dropped. `kept` are the rows of the input that are in the space. Computed on the CPU.
+
+    Args:
+        captions: the captions of each image.
+        encoder: "tfidf": one entry per word, its count times its weight; "mean_vector": the sum of its words' vectors
+            times their weights; or a function that returns vectors `[N, d]` of a list of N captions, such as the
+            `encode` of a sentence-transformers model. It is called once, with each different caption once.
+        vectors: the word vectors of "mean_vector", as those of `CaptionLabels`.
+        normalize: scale word vectors to unit length first.
+        weights: the word weights of "tfidf" and "mean_vector": "idf", their `idf_weights` in these captions; "count",
+            1; or a mapping from words to weights above 0, where a word without one weighs 1. Give the weights of the
+            training set to its test set: `weights=idf_weights(train, test)`.
+        sets: how the captions of two images are compared: "mean" or "minima".
+        empty: what to do with an image without captions: "refuse" it, or "drop" it.
+        dim: dimension of trained word vectors.
+        seed: seed of their training.
+
+    Raises:
+        InputError: an image has no captions left, an option has another value, or the encoder returns no such vectors.
+    """
+
+    kept: Tensor
+    hashes: Tensor
+
+    def __init__(
+        self,
+        captions: Sequence[Sequence[str]],
+        encoder: Literal["tfidf", "mean_vector"] | Encoder = "tfidf",
+        vectors: Mapping[str, Any] | Any | Path | str | None = None,
+        normalize: bool = False,
+        weights: Literal["count", "idf"] | Mapping[str, float] = "idf",
+        sets: Literal["mean", "minima"] = "mean",
+        empty: Literal["refuse", "drop"] = "refuse",
+        dim: int = 100,
+        seed: int = 0,
+    ) -> None:
+        check_choice(("mean", "minima"), sets=sets)
+        check_choice(("refuse", "drop"), empty=empty)
+        # Sorted by their words, because the rounding of a sum depends on the order of its terms.
+        texts = [
+            sorted(checked_captions(row, image), key=lambda caption: (sorted(tokens(caption)), caption))
+            for row, image in enumerate(captions)
+        ]
+        if isinstance(encoder, str):
+            check_choice(("tfidf", "mean_vector"), encoder=encoder)
+            rows = _of_words(texts, encoder, vectors, normalize, word_weights(weights, captions), dim, seed)
+        else:
+            rows = _encoded([caption for image in texts for caption in image], encoder)
+        rows, usable = _unit(rows)
+        rows = rows[usable]
+        owners = np.repeat(np.arange(len(texts)), [len(image) for image in texts])
+        self.dropped = len(owners) - len(usable)
+        sizes = np.bincount(owners[usable], minlength=len(texts))
+        if sets == "mean":  # captions that cancel have no mean direction
+            rows, directed = _unit(_sums(rows, np.concatenate(([0], np.cumsum(sizes)))))
+            rows, sizes = rows[directed], np.bincount(directed, minlength=len(texts))
+        kept = np.flatnonzero(sizes)
+        if len(kept) < len(texts) and empty == "refuse":
+            raise InputError(
+                f"image {int(np.flatnonzero(sizes == 0)[0])}",
+                f"no caption with a vector ({len(texts) - len(kept)} such images)",
+                hint="omit them, or set empty=drop",
+            )
+        if not len(kept):
+            raise InputError("captions", f"none has a vector, of {len(texts)} images")
+        contents = ["\n".join(texts[row]).encode() for row in kept]
+        hashes = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), signed=True) for text in contents]
+        super().__init__(kept=torch.from_numpy(kept), hashes=torch.tensor(hashes))
+        self._rows: _Rows = rows
+        self._edges: Ints = np.concatenate(([0], np.cumsum(sizes[kept])))
+        self.sets = sets
+        self.unit = "1 - cosine" if sets == "mean" else "1 - cosine, summed over captions"
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Label distances `[X, Y]` in float64."""
+        out = np.empty((len(x), len(y)))
+        for i in split_sets(np.diff(x._edges), _TILE):
+            for j in split_sets(np.diff(y._edges), _TILE):
+                (a, starts_a), (b, starts_b) = set_members(x._edges, i), set_members(y._edges, j)
+                d = _cosine_distances(x._rows[a], y._rows[b])
+                if self.sets == "minima":
+                    of_x = np.add.reduceat(np.minimum.reduceat(d, starts_b[:-1], axis=1), starts_a[:-1], axis=0)
+                    of_y = np.add.reduceat(np.minimum.reduceat(d, starts_a[:-1], axis=0), starts_b[:-1], axis=1)
+                    d = of_x + of_y
+                out[i[0] : i[-1] + 1, j[0] : j[-1] + 1] = d
+        if y is x:  # a product need not be symmetric to the last bit
+            out = np.triu(out, 1)
+            out += out.T
+        return torch.from_numpy(out).to(self.device)
+
+    def fingerprint(self) -> str:
+        """A hash of the vectors of the captions, the same on every device: the key of caches."""
+        rows = self._rows
+        parts = [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices, rows.indptr, list(rows.shape)]
+        return fingerprint(type(self), parts, self._edges, self.sets)
+
+    def _select(self, index: Tensor) -> Self:
+        part = super()._select(index)
+        members, part._edges = set_members(self._edges, index.cpu().numpy())
+        part._rows = self._rows[members]
+        return part
+
+    def _nearest(
+        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
+    ) -> Neighbours:
+        if self.sets == "minima" or not isinstance(self._rows, np.ndarray):
+            return super()._nearest(k, rows, among, memory, progress)
+        vectors = torch.from_numpy(self._rows)
+        found = neighbours_by_value(vectors, k, rows.cpu(), among.cpu(), lambda squared: squared / 2, memory, progress)
+        return Neighbours(*(part.to(self.device) for part in found))
+
+    def _contents(self) -> str:
+        return f"{self._rows.shape[0]:,} vectors of {self._rows.shape[1]:,} numbers; unit: {self.unit}"
+
+
+def _of_words(
+    texts: Sequence[Sequence[str]],
+    encoder: str,
+    vectors: Any,
+    normalize: bool,
+    weights: Mapping[str, float] | None,
+    dim: int,
+    seed: int,
+) -> _Rows:
+    """The vectors of all captions from their words."""
+    from scipy.sparse import csr_array  # here: importing a loss must stay quick
+
+    words = [[tokens(caption) for caption in image] for image in texts]
+    source = vector_source(vectors, words, dim, seed) if encoder == "mean_vector" else None
+    counts = [Counter(caption) for image in words for caption in image]
+    known = sorted(
+        word for word in {word for caption in counts for word in caption} if source is None or word in source
+    )
+    number = {word: position for position, word in enumerate(known)}
+    entries = [(number[word], count) for caption in counts for word, count in sorted(caption.items()) if word in number]
+    starts = np.cumsum([0, *(sum(word in number for word in caption) for caption in counts)])
+    columns, values = np.array(entries, dtype=np.int64).reshape(-1, 2).T
+    mass = np.array([1.0 if weights is None else weights.get(word, 1.0) for word in known])
+    mass /= mass.max(initial=1e-300)  # the squares of very large weights would overflow
+    rows = csr_array((values * mass[columns], columns, starts), shape=(len(counts), len(known)))
+    return rows if source is None or not known else rows @ vector_matrix(source, known, normalize)
+
+
+def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
+    """The vectors of all captions by a function, which sees each different one once; 0 for blank captions."""
+    different = [caption for caption in dict.fromkeys(captions) if caption.strip()]
+    if not callable(encoder):
+        raise InputError("encoder", repr(encoder), "must be tfidf, mean_vector, or a function of a list of captions")
+    if not different:
+        return np.zeros((len(captions), 1))
+    found = encoder(different)
+    found = as_numbers("encoder", found.detach().cpu() if isinstance(found, Tensor) else found, "vectors [captions, d]")
+    if found.ndim != 2 or len(found) != len(different) or not np.isfinite(found).all():
+        got = (
+            f"returned {list(found.shape)}" if found.shape[:1] != (len(different),) or found.ndim != 2 else "not finite"
+        )
+        raise InputError("encoder", got, f"must be finite numbers [{len(different)}, d], a vector for each caption")
+    place = {caption: row for row, caption in enumerate(different)}
+    rows = np.zeros((len(captions), found.shape[1]))
+    filled = [row for row, caption in enumerate(captions) if caption in place]
+    rows[filled] = found[[place[captions[row]] for row in filled]]
+    return rows
+
+
+def _unit(rows: _Rows) -> tuple[_Rows, Ints]:
+    """Rows scaled to length 1, and the numbers of those that have a length; the others stay 0."""
+    if isinstance(rows, np.ndarray):
+        rows = unit_vectors.normalize(torch.from_numpy(rows)).numpy()
+        return rows, np.flatnonzero(rows.any(axis=1))
+    lengths = np.sqrt(rows.multiply(rows).sum(axis=1))
+    return (rows.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None])).tocsr(), np.flatnonzero(lengths)
+
+
+def _sums(rows: _Rows, edges: Ints) -> _Rows:
+    """The sums of the rows of each set."""
+    from scipy.sparse import csr_array
+
+    members = csr_array((np.ones(edges[-1]), np.arange(edges[-1]), edges), shape=(len(edges) - 1, edges[-1]))
+    return members @ rows
+
+
+def _cosine_distances(x: _Rows, y: _Rows) -> Floats:
+    """1 - cosine `[N, M]` in float64 of unit vectors x `[N, d]` and y `[M, d]`, at least 0."""
+    product = x @ y.T
+    d: Floats = 1 - (product if isinstance(product, np.ndarray) else product.toarray())
+    i, j = np.nonzero(d < _CANCELS)
+    recompute(d, i, j, lambda a, b: _squared_lengths(x[a] - y[b]) / 2)
+    return d
+
+
+def _squared_lengths(rows: _Rows) -> Floats:
+    squares: Floats = (rows * rows).sum(axis=1)
+    return squares

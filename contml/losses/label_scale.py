@@ -1,0 +1,70 @@
+"""The scale of label distances, for losses whose options assume label distances of about 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.validation import check_choice, check_positive
+from contml.contracts import Requirement
+from contml.labels.base import LabelSpace
+from contml.losses.driver import Block, Comparison, PairLoss
+
+LabelScale: TypeAlias = float | Literal["median"]
+
+#: Random pairs for the median: blocks of rows by columns.
+_BLOCKS, _SIDE = 100, 10
+
+
+class ScaledLabelLoss(PairLoss):
+    """Base of the losses that divide label distances by a scale first; checkpoints hold the scale.
+
+    Args:
+        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1, where it
+            is 1; graded labels are refused.
+    """
+
+    requires: Requirement = "any"
+    label_unit: Tensor
+
+    def __init__(self, label_scale: LabelScale, labels: LabelSpace | None) -> None:
+        super().__init__()
+        if isinstance(label_scale, str):
+            check_choice(("median",), label_scale=label_scale)
+        else:
+            check_positive(label_scale=label_scale)
+        self.label_scale = label_scale
+        number = label_scale if not isinstance(label_scale, str) else median_distance(labels) if labels else 0.0
+        self.register_buffer("label_unit", torch.tensor(number, dtype=torch.float64))  # 0: not known
+        self._known = number > 0
+
+    def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
+        """All pairs of the anchors, if the scale of their label distances is known."""
+        if not self._known:
+            self._known = bool(self.label_unit > 0)  # from a checkpoint
+        if not self._known and labels.kind == "graded":
+            got, hint = "median, but of which labels?", "give labels=..., those of the training set, or a number"
+            raise InputError("label_scale", got, hint=hint)
+        return super().comparison(embeddings, labels, anchors)
+
+    def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
+        """The block of these anchors, with label distances divided by the scale."""
+        block = super().block(comparison, scores, part)
+        return replace(block, label_distances=block.label_distances / self.label_unit) if self._known else block
+
+
+def median_distance(labels: LabelSpace) -> float:
+    """The median of the label distances above 0 of 10,000 random pairs, always the same ones; 1 if there are none."""
+    n, pairs = len(labels), _BLOCKS * _SIDE**2
+    if n * n <= pairs:
+        distances = labels.pairwise()
+    else:
+        rows = torch.randint(n, (_BLOCKS, 2, _SIDE), generator=torch.Generator().manual_seed(0))
+        distances = torch.cat([labels.pairwise(r, c) for r, c in rows])
+    distances = distances[distances > 0]
+    return float(distances.median()) if len(distances) else 1.0

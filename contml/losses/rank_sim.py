@@ -1,0 +1,59 @@
+"""RankSim: the items of an anchor have the same ranks by embedding similarity as by label distance.
+
+    weight  sum_i mean_j ( rk(s_i)_j - rk(-D_i)_j )^2       rk: the ranks of a row, largest first, over their number
+
+Gong, Mori, Tung: "RankSim: Ranking Similarity Regularization for Deep Imbalanced Regression", ICML 2022. Ranks are
+constant almost everywhere: with g the derivative of the loss by rk(s), the derivative by s is set to
+
+    - ( rk(s) - rk(s + lambda g) ) / lambda
+
+of blackbox differentiation. The authors' code breaks ties by order; here tied items have their mean rank.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from contml._support.validation import check_positive
+from contml.contracts import Requirement
+from contml.losses.driver import Block, PairLoss
+from contml.losses.sorted_rows import sort_rows
+
+
+class RankSimLoss(PairLoss):
+    """RankSim: the squared differences of ranks by cosine similarity and by label distance.
+
+    The mean over the items of an anchor, then the sum over the anchors. It reads the order of label distances alone. In
+    the paper it is added to another loss, with the default weight.
+
+    Args:
+        interpolation: lambda, how far the ranks are looked at for the gradient, above 0.
+        weight: multiplies the value, also before the ranks are compared for the gradient.
+    """
+
+    requires: Requirement = "any"
+
+    def __init__(self, interpolation: float = 2.0, weight: float = 100.0) -> None:
+        super().__init__()
+        check_positive(interpolation=interpolation, weight=weight)
+        self.interpolation, self.weight = interpolation, weight
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Value of each anchor, and 0: a sum."""
+        s, member = block.scores, block.weights > 0  # [A,B]
+        with torch.no_grad():
+            size = member.sum(1, keepdim=True).clamp(min=1)
+            rank = _ranks(s, member)
+            difference = (rank - _ranks(-block.label_distances, member)) / size
+            value = self.weight * (difference.square() / size).sum(1)
+            moved = s + self.interpolation * self.weight * 2 * difference / size
+            slope = (_ranks(moved, member) - rank) / size / self.interpolation
+        surrogate = (slope * s).sum(1)
+        return value + surrogate - surrogate.detach(), torch.zeros_like(value)
+
+
+def _ranks(x: Tensor, member: Tensor) -> Tensor:
+    """The mean ranks 1, 2, ... of the members of each row `[A, B]`, largest first; 0 for all others."""
+    rows = sort_rows(x, member)
+    return rows.by_column((rows.first + rows.last + 1).to(x.dtype) / 2) * member

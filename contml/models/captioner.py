@@ -1,0 +1,154 @@
+"""An image captioner: a visual network, and a decoder that turns its features into words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contml._support.errors import InputError
+from contml._support.validation import check_whole
+from contml.models.decoders import AttentionDecoder, Decoder, attention_of
+from contml.models.decoding import beam_search, sample
+from contml.models.embedding import EmbeddingModel
+from contml.models.vocabulary import Vocabulary
+from contml.models.weights import read
+
+
+class DecoderFactory(NamedTuple):
+    """Makes a decoder of `feature_dim` and `vocabulary_size`; `needs_maps` as its class says."""
+
+    needs_maps: bool
+    build: Callable[..., Decoder]
+
+
+class Captioner(nn.Module):
+    """Images `[B, 3, H, W]` to captions: a visual network, and a decoder on its features.
+
+    Args:
+        threshold: the vocabulary is the words that occur at least so often in the training captions.
+        layer: what the decoder gets: "features", those of the backbone, or "embedding". A decoder that attends to
+            places always gets the last feature maps of the backbone.
+        frozen: the visual network keeps its weights while the decoder is trained.
+        length: largest number of words of a caption.
+        beam: number of captions that beam search keeps; 1 takes the likeliest word at each step.
+        weights: "none", or a checkpoint of a captioner with the same vocabulary, a local file.
+        network: the visual network.
+        decoder: makes the decoder.
+        captions: the words of the training captions.
+
+    Raises:
+        InputError: no word is frequent enough, the weights do not fit, or the backbone has no feature maps.
+    """
+
+    words: Tensor
+
+    def __init__(
+        self,
+        threshold: int = 5,
+        layer: Literal["features", "embedding"] = "features",
+        frozen: bool = True,
+        length: int = 20,
+        beam: int = 3,
+        weights: str = "none",
+        *,
+        network: EmbeddingModel,
+        decoder: DecoderFactory,
+        captions: Iterable[Sequence[str]],
+    ) -> None:
+        super().__init__()
+        check_whole(1, threshold=threshold, length=length, beam=beam)
+        self.layer, self.frozen, self.length, self.beam = layer, frozen, length, beam
+        self.network, self.vocabulary = network, Vocabulary.of(captions, threshold)
+        feature_dim = network.feature_dim if layer == "features" else network.embedding_dim
+        if decoder.needs_maps:
+            feature_dim = network.map_dim
+        self.decoder = decoder.build(feature_dim=feature_dim, vocabulary_size=len(self.vocabulary))
+        # Kept with the weights, so that a checkpoint knows its words.
+        self.register_buffer("words", self.vocabulary.to_tensor())
+        if weights != "none":
+            self._load(Path(weights).expanduser())
+
+    def _load(self, file: Path) -> None:
+        state = read(file)
+        self.check_words(state, file)
+        try:
+            self.load_state_dict(state)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise InputError(f"weights {file}", f"does not fit this captioner ({reason})") from None
+
+    def check_words(self, state: dict[str, Tensor], file: Path) -> None:
+        """Refuse the weights of a captioner with another vocabulary, whose word numbers mean other words.
+
+        Raises:
+            InputError: the weights have another vocabulary, or none.
+        """
+        words = state.get("words")
+        if words is None:
+            raise InputError(f"weights {file}", "not the weights of a captioner")
+        if not torch.equal(words.cpu(), self.words.cpu()):
+            found, own = len(Vocabulary.from_tensor(words)), len(self.vocabulary)
+            got = f"its vocabulary has {found:,} words" if found != own else "its vocabulary has other words"
+            hint = "train on the same captions with the same threshold"
+            raise InputError(f"weights {file}", got, f"must have the same {own:,} words as this run", hint)
+
+    def visual(self, images: Tensor) -> Tensor:
+        """Returns what the decoder gets of images: features `[B, C]`, or maps `[B, P, C]`."""
+        if self.frozen:
+            self.network.eval()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            if self.decoder.needs_maps:
+                return self.network.maps(images)
+            features = self.network.features(images)
+            return features if self.layer == "features" else self.network.embed(features)
+
+    def forward(
+        self,
+        images: Tensor,
+        tokens: Tensor | None = None,
+        samples: int = 1,
+        sampling: float = 0.0,
+        *,
+        embed: bool = False,
+    ) -> Any:
+        """Returns the logits of captions, or captions that are drawn, or embeddings.
+
+        Args:
+            images: `[B, 3, H, W]`.
+            tokens: captions `[B, R, T]`, R of each image, which begin with BEGIN: returns logits `[B, R, T, V]`. None:
+                captions are drawn, and (tokens, log-probabilities) are returned, each `[B, samples, T]`.
+            samples: how many captions are drawn for each image.
+            sampling: the probability that a word of the model itself replaces a word of `tokens` as input.
+            embed: the embeddings `[B, d]` of the visual network are returned, with gradients also if it is frozen.
+        """
+        # All in one call, since data parallelism only handles forward.
+        if embed:
+            return self.network.train(self.training)(images)
+        features = self.visual(images)
+        if tokens is None:
+            drawn = sample(self.decoder, features, samples, self.length + 1)
+            return tuple(part.view(len(images), samples, -1) for part in drawn)
+        logits: Tensor = self.decoder(features, tokens.flatten(0, 1), sampling)
+        return logits.view(*tokens.shape, -1)
+
+    @torch.no_grad()
+    def describe(self, images: Tensor) -> Tensor:
+        """Returns the captions of images as tokens `[B, length + 1]`, by beam search."""
+        tokens, _ = beam_search(self.decoder, self.visual(images), self.beam, self.length + 1)
+        return F.pad(tokens, (0, self.length + 1 - tokens.shape[1]), value=Vocabulary.PAD)
+
+    @torch.no_grad()
+    def attention(self, images: Tensor, tokens: Tensor) -> Tensor:
+        """Returns where a decoder with attention looks before each word of captions `[B, T]`: `[B, T, P]`, P places."""
+        assert isinstance(self.decoder, AttentionDecoder)
+        inputs = F.pad(tokens[:, :-1], (1, 0), value=Vocabulary.BEGIN)
+        return attention_of(self.decoder, self.visual(images), inputs)
+
+    def head_parameters(self) -> Iterator[nn.Parameter]:
+        """Returns the parameters of the decoder, which may have their own learning rate."""
+        return self.decoder.parameters()

@@ -1,0 +1,118 @@
+"""The search for captions: greedy, sampled, and beam search, for all images of a batch at once.
+
+Captions are tokens `[N, T]`: words, END, then PAD; T is at most `length`, and a caption without END was cut off there.
+PAD, BEGIN and UNKNOWN are never written as words; an empty caption is END alone. Images whose captions have all ended
+leave the batch. Call `decoder.eval()` for captions without dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from contml._support.validation import check_positive, check_whole
+from contml.models.decoders import Decoder, draw, generated
+from contml.models.vocabulary import Vocabulary
+
+PAD, BEGIN, END = Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.END
+
+
+@torch.no_grad()
+def greedy(decoder: Decoder, features: Tensor, length: int) -> Tensor:
+    """Returns captions `[B, T]` of images `[B, ...]`: always the most probable next word."""
+    return _write(decoder, features, 1, length, 1.0, lambda scores: scores.argmax(1))[0]
+
+
+def sample(
+    decoder: Decoder, features: Tensor, samples: int, length: int, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Draws captions from the model's distribution, with PyTorch's global generator.
+
+    Args:
+        decoder: the network.
+        features: `[B, C]`, or maps `[B, P, C]`.
+        samples: number of captions per image, in adjacent rows.
+        length: largest number of tokens.
+        temperature: logits are divided by it.
+
+    Returns:
+        Tokens and their log-probabilities, both `[B * samples, T]`. Log-probabilities have gradients, and are 0 after
+        END.
+    """
+    check_whole(1, samples=samples)
+    check_positive(temperature=temperature)
+    return _write(decoder, features, samples, length, temperature, lambda scores: draw(scores.detach().exp()))
+
+
+def _write(
+    decoder: Decoder,
+    features: Tensor,
+    captions: int,
+    length: int,
+    temperature: float,
+    choose: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Writes `captions` captions per image; `choose` chooses words `[N]` by their log-probabilities `[N, V]`."""
+    check_whole(1, length=length)
+    state = decoder.start(features).repeat(captions)
+    rows = torch.arange(len(features) * captions, device=features.device)  # the captions that are being written
+    tokens = rows.new_full((len(rows), length), PAD)
+    inputs, ended = torch.full_like(rows, BEGIN), torch.zeros_like(rows, dtype=torch.bool)
+    log_probabilities = []
+    for place in range(length):
+        logits, state = decoder.step(inputs, state)
+        scores = generated(logits, temperature)
+        words = choose(scores)
+        scores = scores.gather(1, words[:, None])[:, 0].masked_fill(ended, 0)
+        log_probabilities.append(scores.new_zeros(len(tokens)).index_copy(0, rows, scores))
+        inputs = words.masked_fill(ended, PAD)
+        tokens[rows, place] = inputs
+        ended = ended | (words == END)
+        images = (~ended).view(-1, captions).any(1).nonzero()[:, 0]
+        if len(images) == 0:
+            break
+        if len(images) * captions < len(rows):
+            kept = (images[:, None] * captions + torch.arange(captions, device=rows.device)).flatten()
+            state, rows, inputs, ended = state.select(kept, images), rows[kept], inputs[kept], ended[kept]
+    return tokens[:, : place + 1], torch.stack(log_probabilities, 1)
+
+
+@torch.no_grad()
+def beam_search(decoder: Decoder, features: Tensor, width: int, length: int) -> tuple[Tensor, Tensor]:
+    """Searches for the most probable captions: after each word, the `width` best beginnings per image are kept.
+
+    A caption that has ended competes with longer ones by its log-probability, without normalization by length.
+
+    Returns:
+        Captions `[B, T]`, and their log-probabilities `[B]`, sums over the tokens.
+    """
+    check_whole(1, width=width, length=length)
+    state = decoder.start(features)
+    rows = torch.arange(len(features), device=features.device)  # the images that are being searched
+    result, best = rows.new_full((len(rows), length), PAD), torch.zeros_like(rows, dtype=torch.float64)
+    tokens = rows.new_full((len(rows), 1, 1), BEGIN)  # [B,captions,1+T], the best caption first
+    sums, ended = best[:, None], torch.zeros_like(tokens[..., 0], dtype=torch.bool)  # [B,captions]
+    for place in range(1, length + 1):
+        logits, state = decoder.step(tokens[..., -1].flatten(), state)
+        scores, words = generated(logits).topk(min(width, logits.shape[1]), 1)
+        count, further = ended.shape[1], words.shape[1]
+        scores = scores.view(-1, count, further).masked_fill(ended[..., None], -torch.inf)
+        scores[..., 0].masked_fill_(ended, 0)  # a caption that has ended goes on with PAD alone
+        words = words.view(-1, count, further).masked_fill(ended[..., None], PAD)
+        sums, chosen = (sums[..., None] + scores).flatten(1).topk(min(width, count * further), 1)
+        parents = chosen // further
+        words = words.flatten(1).gather(1, chosen)
+        tokens = torch.cat([tokens.take_along_dim(parents[..., None], 1), words[..., None]], 2)
+        ended = ended.gather(1, parents) | (words == END)
+        # Log-probabilities only fall: if the best caption has ended, no other can become better.
+        done = ended[:, 0] | (place == length)
+        result[rows[done], :place], best[rows[done]] = tokens[done, 0, 1:], sums[done, 0]
+        images = (~done).nonzero()[:, 0]
+        if len(images) == 0:
+            break
+        kept = (torch.arange(len(rows), device=rows.device)[:, None] * count + parents)[images].flatten()
+        state = state.select(kept, images if len(images) < len(rows) else None)
+        rows, tokens, sums, ended = rows[images], tokens[images], sums[images], ended[images]
+    return result[:, : max(1, int((result != PAD).any(0).sum()))], best

@@ -1,0 +1,69 @@
+"""The result by label, where the label distance is a sum over several, and by group of queries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from contml._support.text import percent, plain_text
+from contml.data.split import Split
+from contml.evaluation.results import Ranking
+from contml.evaluation.retrieval import evaluate
+from contml.evaluation.table import measured_words
+from contml.labels.weighted import WeightedLabels
+from contml.report.examples import shown_number
+
+#: Groups that a page shows: the worst.
+_GROUPS = 10
+
+
+def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) -> list[list[str]]:
+    """The same ranking measured by each label alone: its unit, metric, model, random, oracle, normalized score.
+
+    Items without this label are neither queries nor ranked. Empty if there is only one label, or if one of them is in
+    too few items.
+    """
+    labels = split.labels
+    if not isinstance(labels, WeightedLabels):
+        return []
+    rows = []
+    unread = torch.zeros(0, dtype=torch.long) if missing is None else missing.cpu()
+    for n, space in enumerate(labels.spaces):
+        absent = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
+        every = torch.unique(torch.cat((unread, absent)))
+        groups = split.groups if space.class_ids is None else None
+        found, _ = evaluate(
+            ranking.embeddings, space, split.queries, split.gallery, missing=every, clusters=False, groups=groups
+        )
+        score, measure = found.main, space.measure if space.class_ids is None else None
+        values = [shown_number(x, measure) for x in (score.model, score.random, score.oracle)]
+        unit = "" if measure is None else f", {'a factor ' if measure.kind == 'ratio' else ''}{measure.unit}"
+        rows.append([space.unit, score.title + unit.rstrip(", "), *values, percent(score.normalized())])
+    return rows
+
+
+def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
+    """The number of groups of queries, and the worst: name, queries, and the mean of the main metric of their queries.
+
+    The groups are those of the split, named by their first item; where labels are classes, the classes.
+    """
+    classes = split.labels.class_ids
+    of_item = split.groups if classes is None else classes.cpu()
+    if of_item is None or not len(ranking.queries):
+        return 0, []
+    found, position, counts = torch.unique(of_item[ranking.queries], return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(found), dtype=torch.float64).index_add_(0, position, ranking.values.double())
+    means = sums / counts
+    if len(found) < 2:
+        return len(found), []
+    rows = []
+    for n in means.argsort(descending=classes is None, stable=True)[:_GROUPS].tolist():
+        first = int((of_item == found[n]).nonzero()[0, 0])
+        described = split.describer is not None and classes is not None
+        name = split.describer(first) if described and split.describer else split.name(first)
+        rows.append([plain_text(name), f"{int(counts[n]):,}", _value(float(means[n]), split)])
+    return len(found), rows
+
+
+def _value(value: float, split: Split) -> str:
+    return percent(value) if split.labels.class_ids is not None else measured_words(value, split.labels.measure)

@@ -1,0 +1,113 @@
+"""The parts of a captioner's report: examples with references, intervals of scores, facts, attention."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from contml._support.text import number, percent, plain_text
+from contml.data.decode import resized
+from contml.data.split import Split
+from contml.data.transforms import centre
+from contml.evaluation.evaluators import Captions
+from contml.evaluation.metrics import title_of
+from contml.report.pictures import embedded
+
+_PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
+#: Bootstrap samples of an interval.
+_RESAMPLES = 2000
+
+
+def intervals(captions: Captions) -> list[list[str]]:
+    """The mean of each score over the images, with its 95 % bootstrap interval, as strings."""
+    from scipy.stats import bootstrap  # here: it takes a while to import
+
+    rows = []
+    for name, values in captions.scores.items():
+        interval = ""
+        if len(values) > 1 and np.ptp(values) > 0:
+            found = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=100, method="percentile", rng=0)
+            interval = f"{number(found.confidence_interval.low)} to {number(found.confidence_interval.high)}"
+        rows.append([title_of(name), number(float(values.mean())), interval])
+    return rows
+
+
+def fact_table(captions: Captions) -> list[list[str]]:
+    """How many facts of each kind the captions state, and how many of these are right; empty if none is known."""
+    kinds: dict[str, list[bool]] = {}
+    for of_image in captions.facts:
+        for kind, _, right in of_image:
+            kinds.setdefault(kind, []).append(right)
+    every = [right for found in kinds.values() for right in found]
+    rows = {**kinds, "all": every} if every else {}
+    return [[kind, f"{len(f):,}", f"{sum(f):,}", percent(sum(f) / len(f))] for kind, f in rows.items()]
+
+
+def caption_examples(
+    captions: Captions,
+    split: Split,
+    attention: Mapping[str, Tensor],
+    size: tuple[int, int],
+    broken: dict[int, str],
+    quality: int,
+) -> list[dict[str, Any]]:
+    """Some images from good to bad captions; rows that could not be drawn are noted in `broken`."""
+    assert split.captions is not None  # of a captioner
+    examples = []
+    for position in captions.shown():
+        row, text = int(captions.rows[position]), captions.texts[position]
+        picture = words = None
+        try:
+            picture = split.picture(row)
+            if str(row) in attention:
+                words = _words(text, attention[str(row)].numpy(), _seen(picture, size), quality)
+        except Exception as error:  # one bad picture must not lose the report of a whole training
+            broken[row] = f"{type(error).__name__}: {error}"
+        examples.append(
+            {
+                "name": split.name(row),
+                "picture": None if picture is None else embedded(picture, quality, _PICTURE),
+                "text": text,
+                "score": number(float(captions.scores["cider_d"][position])),
+                "facts": [(fact, right) for _, fact, right in captions.facts[position]] if captions.facts else [],
+                "references": list(split.captions[row]),
+                "words": words,
+            }
+        )
+    return examples
+
+
+def captions_csv(captions: Captions, split: Split) -> bytes:
+    """The caption of each image and its scores."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["image", "caption", *captions.scores])
+    for place, (row, caption) in enumerate(zip(captions.rows.tolist(), captions.texts, strict=True)):
+        scores = [float(values[place]) for values in captions.scores.values()]
+        writer.writerow([plain_text(split.name(row)), plain_text(caption), *scores])
+    return text.getvalue().encode()
+
+
+def _seen(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """The part of an image that the captioner saw: resized to a square, then its centre."""
+    return Image.fromarray(centre(resized(picture, "", size[0]), size[1]))
+
+
+def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image, quality: int) -> list[tuple[str, str]]:
+    """Each word with the picture, bright where the captioner looked before it wrote the word."""
+    side = round(attention.shape[1] ** 0.5)
+    found = []
+    for word, weights in zip(text.split(), attention, strict=False):
+        grid = weights[: side * side].reshape(side, side) / max(float(weights.max()), 1e-9)
+        mask = Image.fromarray((255 * (0.15 + 0.85 * grid)).astype(np.uint8)).resize(
+            picture.size, Image.Resampling.BICUBIC
+        )
+        bright = Image.composite(picture, Image.new("RGB", picture.size), mask)
+        found.append((word, embedded(bright, quality, _WORD)))
+    return found

@@ -1,0 +1,49 @@
+"""`card.png`: the result of a run on one picture, for a link or a slide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw
+
+from contml.data.renderers.captions import wrapped
+from contml.data.renderers.text import font_for, shorten
+from contml.report.gallery import FRAME, SUBDUED, printable
+from contml.report.plots import BLUE, INK
+
+SIZE = (1200, 630)
+_LEFT, _GAP, _TILE, _TOP = 48, 12, 132, 186
+
+
+def card(title: str, headline: str, lines: Sequence[tuple[Image.Image, Sequence[Image.Image], str]]) -> Image.Image:
+    """The name of the run, its result in a sentence, and up to three lines: a query, retrieved items, and a text."""
+    canvas = Image.new("RGB", SIZE, "white")
+    pen = ImageDraw.Draw(canvas)
+    room = SIZE[0] - 2 * _LEFT
+    pen.rectangle((0, 0, SIZE[0], 10), fill=BLUE)
+    font, shown = font_for(printable(title), 24)
+    pen.text((_LEFT, 28), shorten(shown, font, room), fill=SUBDUED, font=font)
+    for size in (36, 32, 28, 24):  # the largest with which the sentence fits
+        font, shown = font_for(printable(headline), size, bold=True)
+        found = wrapped(shown, font, room, 2)
+        if not found[-1:] or not found[-1].endswith("…"):
+            break
+    for place, text in enumerate(found):
+        pen.text((_LEFT, 72 + 48 * place), text, fill=INK, font=font)
+    for place, (query, items, text) in enumerate(lines[:3]):
+        left, top = _LEFT, _TOP + place * (_TILE + _GAP)
+
+        def paste(picture: Image.Image, left: int, top: int, line: str, width: int) -> None:
+            canvas.paste(picture.resize((_TILE, _TILE), Image.Resampling.LANCZOS), (left, top))
+            pen.rectangle((left, top, left + _TILE - 1, top + _TILE - 1), outline=line, width=width)
+
+        paste(query, left, top, BLUE, 4)
+        left += _TILE + 3 * _GAP
+        for item in items:
+            if left + _TILE <= SIZE[0] - _LEFT:
+                paste(item, left, top, FRAME, 1)
+                left += _TILE + _GAP
+        font, shown = font_for(printable(text), 24)
+        for number, line in enumerate(wrapped(shown, font, SIZE[0] - _LEFT - left, 4)):
+            pen.text((left, top + 6 + 32 * number), line, fill=INK, font=font)
+    return canvas

@@ -1,0 +1,178 @@
+"""The queries that a page shows: the best, the median, the worst, from good to bad; and pairs that surprise."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from contml._support.text import number, plain_text
+from contml.contracts import Measure
+from contml.data.split import Split
+from contml.distances import squared_distances_of
+from contml.evaluation.results import Evaluation, Ranking, measured
+from contml.report.gallery import QUERIES, TOP, Indices, choose_queries, finite_mean
+
+#: Queries of a kind, and pairs, that a page shows.
+SHOWN = 3
+#: Retrieved items in the table of queries.
+LISTED = 10
+
+
+@dataclass(frozen=True)
+class Item:
+    """A retrieved item: its row, its label distance in words, whether it is of the query's class (None: no classes)."""
+
+    row: int
+    text: str
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query with the retrieved items, a line per ranking: its heading and its items."""
+
+    title: str
+    row: int
+    details: str
+    lines: list[tuple[str, list[Item]]]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """All queries of a page, and the pairs of a query and its nearest item that surprise."""
+
+    first: list[Example]
+    spread: list[Example]
+    worst: list[Example]
+    surprises: list[Example]
+
+
+def examples(split: Split, evaluation: Evaluation, ranking: Ranking) -> Examples:
+    """The queries that a page shows."""
+    order, k = by_score(ranking, evaluation), len(ranking.queries)
+    best = [(int(order[0]), "Best query"), (int(order[min(1, k - 1)]), "Second best query")] if k else []
+    median = [(int(order[k // 2]), "Median query")] if k else []
+    chosen = dict([*median, *reversed(best)])  # of few queries, one may be all of these
+    show = _Shown(split, evaluation, ranking)
+    spread = choose_queries(ranking.label_distances, QUERIES).tolist()
+    return Examples(
+        first=[show.example(q, chosen[q], oracle=False) for q in sorted(chosen, key=order.tolist().index)],
+        spread=[show.example(q, f"Query {place}") for place, q in enumerate(spread, start=1)],
+        worst=[show.example(q, f"Worst query {place}") for place, q in enumerate(worst(ranking), start=1)],
+        surprises=[show.pair(q) for q in surprises(ranking)],
+    )
+
+
+def by_score(ranking: Ranking, evaluation: Evaluation) -> Indices:
+    """Positions of the queries by their main metric, best first; ties by the label distances of the first five."""
+    values, score = ranking.values.double().numpy(), measured(evaluation, evaluation.headline)
+    values = -values if score is not None and score.better == "higher" else values
+    shuffled = np.random.default_rng(0).permutation(len(values))
+    nearest = finite_mean(ranking.label_distances[:, :TOP].double().numpy())
+    return np.asarray(np.lexsort((shuffled, nearest, values)), dtype=np.int64)
+
+
+def worst(ranking: Ranking, count: int = SHOWN) -> list[int]:
+    """Positions of the queries whose main metric is the farthest from that of the oracle, the farthest first."""
+    gap = (ranking.values - ranking.oracle_values).abs().double().numpy()
+    shuffled = np.random.default_rng(0).permutation(len(gap))
+    order = np.lexsort((shuffled, -np.nan_to_num(gap)))
+    return [int(q) for q in order[:count] if gap[q] > 0]
+
+
+def surprises(ranking: Ranking, count: int = SHOWN) -> list[int]:
+    """Positions of queries with a near first item of a far label.
+
+    Of the half of the queries with the nearest first items, those with the largest label distance to it. A pair whose
+    items are each other's nearest counts once.
+    """
+    if not ranking.model.numel():
+        return []
+    rows, x = ranking.model[:, 0], ranking.embeddings
+    near = squared_distances_of(x, x, ranking.queries, rows).sqrt().double().numpy()
+    far = np.nan_to_num(ranking.label_distances[:, 0].double().numpy())
+    kept = np.flatnonzero(near <= np.median(near))
+    order = kept[np.lexsort((near[kept], -far[kept]))]
+    pairs = {frozenset((int(ranking.queries[q]), int(rows[q]))): int(q) for q in order[::-1] if far[q] > 0}
+    return list(pairs.values())[::-1][:count]
+
+
+class _Shown:
+    """Turns positions of queries into examples."""
+
+    def __init__(self, split: Split, evaluation: Evaluation, ranking: Ranking) -> None:
+        self.ranking, self.measure = ranking, split.labels.measure
+        self.classes = "recall" in evaluation.curves
+        self.main = evaluation.headline
+
+    def example(self, q: int, title: str, *, oracle: bool = True) -> Example:
+        """A query and what was retrieved for it; `oracle`: also by the oracle."""
+        ranking = self.ranking
+        of_model = self._items(ranking.model[q, :TOP].tolist(), ranking.label_distances[q, :TOP].tolist())
+        lines = [("Retrieved by the embedding", of_model)]
+        if oracle:
+            rows, found = ranking.oracle[q, :TOP].tolist(), ranking.oracle_label_distances[q, :TOP].tolist()
+            heading = "Best possible: the same class" if self.classes else "Best possible: nearest by label"
+            lines.append((heading, self._items(rows, found)))
+        return Example(title, int(ranking.queries[q]), self._details(q, of_model), lines)
+
+    def pair(self, q: int) -> Example:
+        """A query and its nearest item."""
+        item = self._items(self.ranking.model[q, :1].tolist(), self.ranking.label_distances[q, :1].tolist())
+        return Example("", int(self.ranking.queries[q]), "", [("", item)])
+
+    def _details(self, q: int, items: list[Item]) -> str:
+        if self.classes:
+            return f"{sum(bool(item.right) for item in items)} of the top {len(items)} have the same class"
+        values = (self.ranking.values, self.ranking.random_values, self.ranking.oracle_values)
+        model, random, oracle = (shown_number(float(value[q]), self.measure) for value in values)
+        k = self.main.partition("@")[2]
+        return f"{k} nearest: {model}; random: {random}; best possible: {oracle}"
+
+    def _items(self, rows: Sequence[int], distances: Sequence[float]) -> list[Item]:
+        return shown_items(rows, distances, self.measure, classes=self.classes)
+
+
+def shown_items(
+    rows: Sequence[int], distances: Sequence[float], measure: Measure | None, *, classes: bool
+) -> list[Item]:
+    """Retrieved items, with their label distances in words."""
+    words: dict[float, tuple[str, bool]] = {0.0: ("same class", True), 1.0: ("another class", False)} if classes else {}
+    return [Item(row, *words.get(d, (shown_number(d, measure), None))) for row, d in zip(rows, distances, strict=True)]
+
+
+def shown_number(label_distance: float, measure: Measure | None) -> str:
+    """A label distance in the unit of the labels, without the unit."""
+    return number(measure.of(label_distance) if measure and math.isfinite(label_distance) else label_distance)
+
+
+def unit_of_numbers(evaluation: Evaluation, measure: Measure | None) -> str:
+    """What the numbers below the retrieved items of a query are."""
+    return "" if "recall" in evaluation.curves else unit_of_distances(evaluation.unit, measure)
+
+
+def unit_of_distances(unit: str, measure: Measure | None) -> str:
+    """What label distances to a query are, as `shown_number` prints them; `unit`: what a label distance of 1 is."""
+    if measure is None:
+        return f"the label distance to the query ({unit})"
+    words = "the factor between it and the query" if measure.kind == "ratio" else "its difference from the query"
+    mean = "; RMS: root mean square" if "RMS" in measure.unit else ""
+    return f"{words}, {measure.unit}".rstrip(", ") + f" (label distance: {unit}{mean})"
+
+
+def queries_csv(split: Split, evaluation: Evaluation, ranking: Ranking) -> bytes:
+    """The main metric of each query, of a random ranking and of the oracle, and the names of the nearest items."""
+    k = min(LISTED, ranking.model.shape[1])
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["query", evaluation.headline, "random", "oracle", *(f"nearest_{n}" for n in range(1, k + 1))])
+    values = (ranking.values, ranking.random_values, ranking.oracle_values)
+    columns = zip(*(value.double().tolist() for value in values), strict=True)
+    for query, numbers, rows in zip(ranking.queries.tolist(), columns, ranking.model[:, :k].tolist(), strict=True):
+        writer.writerow([plain_text(split.name(query)), *numbers, *(plain_text(split.name(row)) for row in rows)])
+    return text.getvalue().encode()

@@ -1,0 +1,76 @@
+"""Possible label errors: items beside their nearest items by embedding, as examples of a page and as a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import torch
+from torch import Tensor
+
+from contml._support.text import number, plain_text
+from contml.data.split import Split
+from contml.evaluation.label_errors import LabelErrors, label_errors
+from contml.report.examples import Example, shown_items, shown_number
+from contml.report.gallery import TOP
+from contml.report.pictures import label_texts
+
+#: A split of fewer items, or of fewer groups, says too little about its labels.
+_LEAST = 20
+
+
+def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> LabelErrors | None:
+    """The scores of a split by the embeddings `[N, d]` of a network that has not seen it.
+
+    None of too few items, or of embeddings that are not finite.
+    """
+    read = torch.ones(len(split), dtype=torch.bool)
+    if missing is not None:
+        read[missing] = False
+    if int(read.sum()) < _LEAST or (split.groups is not None and len(set(split.groups.tolist())) < _LEAST):
+        return None
+    if len(embeddings) < len(split) or not bool(embeddings[read].isfinite().all()):
+        return None
+    return label_errors(embeddings, split.labels, missing=missing, groups=split.groups)
+
+
+def possible_errors(split: Split, errors: LabelErrors, count: int) -> list[Example]:
+    """The items with the highest scores, each with its nearest items by embedding."""
+    return [_example(split, errors, row, place) for place, row in enumerate(errors.order[:count].tolist(), start=1)]
+
+
+def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example:
+    classes, measure = split.labels.kind == "classes", split.labels.measure
+    near, k = errors.label_distances[row], errors.neighbours.shape[1]
+    items = shown_items(errors.neighbours[row, :TOP].tolist(), near[:TOP].tolist(), measure, classes=classes)
+    own, theirs = (float(values.nanmean()) for values in (near, errors.label_distances[errors.neighbours[row]]))
+    details = (
+        f"Mean label distance to its {k} nearest: {shown_number(own, measure)}; of these to their own {k} nearest: "
+    )
+    details += f"{shown_number(theirs, measure)}"
+    if classes:
+        details = f"{int((near == 0).sum())} of its {k} nearest have the same class"
+    title = f"{place}. Score {number(float(errors.scores[row]))}"
+    return Example(title, row, details, [("Nearest by embedding", items)])
+
+
+def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
+    """The items with the highest scores: score, label, and the names, labels and label distances of the nearest."""
+    texts = label_texts(split)
+
+    def words(row: int) -> list[str]:
+        label = split.describer(row) if split.describer is not None else texts[row] if texts is not None else ""
+        return [plain_text(split.name(row)), plain_text(label)]
+
+    shown = min(TOP, errors.neighbours.shape[1])
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    nearest = [f"{what}_{n}" for n in range(1, shown + 1) for what in ("neighbour", "label", "label_distance")]
+    writer.writerow(["item", "score", "label", "label_distance", "label_distance_of_neighbours", *nearest])
+    for row in errors.order[:count].tolist():
+        rows, near = errors.neighbours[row], errors.label_distances[row]
+        name, label = words(row)
+        means = [float(near.nanmean()), float(errors.label_distances[rows].nanmean())]
+        found = [[*words(other), d] for other, d in zip(rows[:shown].tolist(), near[:shown].tolist(), strict=True)]
+        writer.writerow([name, float(errors.scores[row]), label, *means, *(cell for each in found for cell in each)])
+    return text.getvalue().encode()

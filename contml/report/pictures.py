@@ -1,0 +1,128 @@
+"""Pictures of a page: WebP in the page itself, each row drawn once."""
+
+from __future__ import annotations
+
+import base64
+import io
+import warnings
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from PIL import Image
+
+from contml._support.text import number, plain_text
+from contml.data.split import Split
+from contml.labels import ClassLabels, VectorLabels
+from contml.report.examples import Example
+from contml.report.gallery import draw
+from contml.report.plots import png
+
+#: Sides in pixels of a query and of a retrieved item; the page shows them at about 0.6 of that.
+QUERY, ITEM = 300, 176
+#: The widest picture of a page in pixels.
+_WIDEST = 1440
+
+
+def embedded(picture: Image.Image, quality: int, width: int = _WIDEST) -> str:
+    """The picture as a data URI of a WebP file, at most `width` pixels wide."""
+    if picture.width > width:
+        height = max(1, round(picture.height * width / picture.width))
+        picture = picture.resize((width, height), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    picture.convert("RGB").save(buffer, "WEBP", quality=quality, method=2)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def picture_of(figure: Figure) -> Image.Image:
+    """The plot as a picture."""
+    with Image.open(io.BytesIO(png(figure))) as picture:
+        return picture.convert("RGB")
+
+
+def panel_pictures(figure: Figure) -> list[Image.Image]:
+    """Each panel of a plot as a picture of its own, so that a page can place them below each other.
+
+    `picture_of` the plot must have been taken: it places the panels.
+    """
+    layout, pad, found = figure.get_layout_engine(), 0.06 * figure.dpi, []
+    hidden = [*figure.axes, *figure.legends]
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        if axes.axison:
+            for each in hidden:  # titles may reach into a neighbour
+                each.set_visible(each is axes)
+            whole = picture_of(figure)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # as in `png`
+                box = axes.get_tightbbox()
+            assert box is not None  # it is visible
+            left, right = max(0, int(box.x0 - pad)), min(whole.width, int(box.x1 + pad))
+            top, bottom = max(0, int(whole.height - box.y1 - pad)), min(whole.height, int(whole.height - box.y0 + pad))
+            found.append(whole.crop((left, top, right, bottom)))
+    for each in hidden:
+        each.set_visible(True)
+    figure.set_layout_engine(layout)
+    return found
+
+
+def label_texts(split: Split) -> list[str] | None:
+    """The label of each row in words; None where labels are pictures, or too long."""
+    labels = split.labels
+    if split.captions is not None:
+        return ["\n".join(captions) for captions in split.captions]
+    if split.label_texts is not None:
+        return [text.replace("\t", ", ") for text in split.label_texts]
+    if labels.class_ids is not None:
+        names = labels.names if isinstance(labels, ClassLabels) else []
+        return [str(names[each]) if names else f"class {each}" for each in labels.class_ids.tolist()]
+    if isinstance(labels, VectorLabels) and labels.values.shape[1] <= 4:
+        return [", ".join(map(number, values)) for values in labels.values.tolist()]
+    return None
+
+
+class Album:
+    """The pictures of a split for a page, encoded with `quality`; rows that could not be drawn are noted in `broken`.
+
+    Where the label of a row has words and no colours, the picture is shown without label: the page writes it below.
+    """
+
+    def __init__(self, split: Split, broken: dict[int, str]) -> None:
+        self.split, self.broken, self.quality = split, broken, 80
+        self.drawn = bool(split.legend) or split.describer is None
+        self._pictures: dict[tuple[int, int], Image.Image] = {}
+
+    def prepare(self, examples: Sequence[Example]) -> None:
+        """Draw what these examples show, and note what cannot be drawn."""
+        for each in examples:
+            rows = [item.row for _, items in each.lines for item in items]
+            for row in (each.row, *rows):
+                self.picture(row, QUERY if row == each.row else ITEM)
+                self.label(row)
+
+    def picture(self, row: int, size: int = ITEM) -> Image.Image:
+        """The picture of a row, `size` pixels square."""
+        if (row, size) not in self._pictures:
+            self._pictures[row, size] = draw(self.split, row, size, self.broken, label=self.drawn)
+        return self._pictures[row, size]
+
+    def item(self, row: int) -> str:
+        """The picture of a retrieved item, as a data URI."""
+        return embedded(self.picture(row), self.quality)
+
+    def query(self, row: int) -> str:
+        """The picture of a query, as a data URI."""
+        return embedded(self.picture(row, QUERY), self.quality)
+
+    def name(self, row: int) -> str:
+        """The name of a row."""
+        return plain_text(self.split.name(row))
+
+    def label(self, row: int) -> str:
+        """The label of a row in words; empty if it has none, or if the describer fails, which is noted."""
+        if self.split.describer is None:
+            return ""
+        try:
+            return plain_text(self.split.describer(row), lines=True)
+        except Exception as error:  # as in `draw`
+            self.broken.setdefault(row, f"{type(error).__name__}: {error}")
+            return ""

@@ -1,0 +1,39 @@
+"""A page from its template: escaped, with pictures of the best quality with which it is small enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from contml._support.text import plain_text
+
+#: A page of more bytes is written again with a lower quality of its pictures, down to the last one.
+LIMIT, QUALITIES = 2_000_000, (80, 65, 50, 35, 20)
+
+
+def render(template: str, pictures: Callable[[int], Mapping[str, Any]], **texts: Any) -> bytes:
+    """The page; `pictures` returns the rest of its values for a quality of its pictures."""
+    # Everything is escaped: titles, file names and configs may hold HTML.
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made, page = environment.get_template(template), b""
+    for quality in QUALITIES:
+        page = made.render(**texts, **pictures(quality)).encode()
+        if len(page) < LIMIT:
+            break
+    return page
+
+
+def text(given: str) -> str:
+    """A text that HTML can hold."""
+    return plain_text(given, lines=True)
+
+
+def texts(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Rows of texts that HTML can hold."""
+    return [[text(cell) for cell in row] for row in rows]

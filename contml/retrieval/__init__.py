@@ -1,0 +1,9 @@
+"""A trained model in use: load it, embed images, index and search them, say what embedding distances mean."""
+
+from contml.retrieval.calibration import Calibration, LabelDistance
+from contml.retrieval.embedder import Embedder, load
+from contml.retrieval.files import embed_to_file
+from contml.retrieval.images import named_images
+from contml.retrieval.index import Found, Index
+
+__all__ = ["Calibration", "Embedder", "Found", "Index", "LabelDistance", "embed_to_file", "load", "named_images"]

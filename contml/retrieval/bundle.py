@@ -1,0 +1,234 @@
+"""A bundle: a trained model in a folder, as `contml export` writes it, without data and config.
+
+    model.safetensors   the weights; their metadata hold the options of the model
+    bundle.json         the transform of the images, the unit of label distances, the calibration, versions
+    README.md           the model card: data, loss, results; gallery.png is its picture
+
+A run folder is read as one: its selected weights, its evaluation and its calibration hold the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from torch import Tensor
+
+from contml._support.errors import InputError, one_line
+from contml._support.files import read_bytes, write
+from contml._support.tensors import load_tensors, save_tensors
+from contml.evaluation.results import Evaluated
+from contml.models.backbones import FEATURES
+from contml.retrieval.calibration import STRICT, Calibration, damaged
+from contml.retrieval.model_card import GALLERY, PLACE, Card, make_card, read_card
+from contml.runs import Run
+
+#: The number of the format: it rises when an older version of contml could not read the file.
+FORMAT: Literal[1] = 1
+RECORD, WEIGHTS = "bundle.json", "model.safetensors"
+#: Largest bundle.json in bytes, and largest side of an image in pixels.
+_LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
+
+_Channels: TypeAlias = tuple[float, float, float]
+_DAMAGED = "export the run again"
+
+
+class Pixels(BaseModel):
+    """The pixels that the network expects (`contml.models.PixelFormat`)."""
+
+    model_config = STRICT
+
+    mean: _Channels
+    std: _Channels
+    maximum: int = Field(ge=1)
+    order: Literal["RGB", "BGR"]
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if min(self.std) <= 0:
+            raise ValueError("std must be above 0")
+        return self
+
+
+class Transform(BaseModel):
+    """The transform of the evaluation: resized to `resize` pixels square, of which the centre `crop` is the image."""
+
+    model_config = STRICT
+
+    resize: int = Field(ge=1, le=_LARGEST_SIDE)
+    crop: int = Field(ge=1)
+    pixels: Pixels | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.crop > self.resize:
+            raise ValueError("crop is larger than resize")
+        return self
+
+
+class Bundle(BaseModel):
+    """What is known about a trained model.
+
+    Attributes:
+        format: the number of the format.
+        name: the name of the config that it was trained with.
+        checkpoint: which weights of the run: "best" on the validation split, or "last".
+        epoch: number of epochs that trained them.
+        sha256: the hash of the file of the weights.
+        feature_dim: length of the feature vectors that it embeds; None if it embeds images.
+        transform: what happens to an image before the network. Without `pixels`, they are those of its backbone.
+        unit: what a label distance of 1 means, in words.
+        calibration: what an embedding distance means; None without a validation split.
+        versions: of the packages that trained it; empty if they are not known.
+    """
+
+    model_config = STRICT
+
+    format: Literal[1] = FORMAT
+    name: str
+    checkpoint: Literal["best", "last"]
+    epoch: int = Field(ge=0)
+    sha256: str
+    feature_dim: int | None = Field(ge=1)
+    transform: Transform
+    unit: str
+    calibration: Calibration | None
+    versions: dict[str, str]
+
+
+class Source(NamedTuple):
+    """A bundle or a run: what is known about the model, its options and weights, the file of these, and its card."""
+
+    bundle: Bundle
+    options: dict[str, Any]
+    weights: dict[str, Tensor]
+    file: Path
+    card: Card
+
+
+def read(folder: Path) -> Source:
+    """Read a bundle, or a run folder.
+
+    Raises:
+        InputError: the folder is neither, the run has no result, or a file is damaged.
+    """
+    if (folder / RECORD).is_file():
+        return _read_bundle(folder)
+    if (folder / "config.yaml").is_file():
+        return _read_run(Run(folder))
+    got = f"neither a run folder nor a bundle: no config.yaml, no {RECORD}" if folder.is_dir() else "no such folder"
+    raise InputError(str(folder), got, hint="give a folder of 'contml train' or 'contml export'")
+
+
+def _read_bundle(folder: Path) -> Source:
+    path = folder / RECORD
+    try:
+        text = read_bytes(path, _LIMIT)
+        _check_format(path, json.loads(text))
+        bundle = Bundle.model_validate_json(text)
+    except ValidationError as error:
+        raise damaged(path, error, _DAMAGED) from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint=_DAMAGED) from None
+    file = folder / WEIGHTS
+    weights, options, _ = _load(file)
+    if _sha256(file) != bundle.sha256:
+        raise InputError(str(file), f"not the weights of {path}, or changed since", hint=_DAMAGED)
+    return Source(bundle, options, weights, file, read_card(folder) or make_card(bundle, options, {}))
+
+
+def _check_format(path: Path, values: Any) -> None:
+    """Refuse a format that this version does not know."""
+    found = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(found, int) or found < 1:
+        raise InputError(str(path), "not a bundle of contml", hint=_DAMAGED)
+    if found > FORMAT:
+        written = values.get("versions")
+        version = written.get("contml") if isinstance(written, dict) else None
+        got = f"format {found}, this version of contml reads 1 to {FORMAT}"
+        raise InputError(str(path), got, hint=f"install contml {version or 'of a later version'}")
+
+
+def _read_run(run: Run) -> Source:
+    try:
+        evaluated = Evaluated.read(run.evaluation())
+    except FileNotFoundError:
+        raise InputError(str(run.folder), "not evaluated yet", hint=f"run 'contml evaluate {run.folder}'") from None
+    file = run.checkpoints / f"{evaluated.checkpoint}.safetensors"
+    weights, options, values = _load(file)
+    try:
+        images = values["config"]["images"]
+        bundle = Bundle(
+            name=run.name,
+            checkpoint=evaluated.checkpoint,
+            epoch=evaluated.epoch,
+            sha256=_sha256(file),
+            feature_dim=None if options["backbone"] != FEATURES else _feature_dim(run, evaluated, weights),
+            transform=Transform(resize=images["resize"], crop=images["crop"]),
+            unit=evaluated.evaluation.unit,
+            calibration=Calibration.read(run.calibration),
+            versions=values.get("versions", {}),
+        )
+        card = make_card(bundle, options, values["config"], evaluated, run.folder / GALLERY)
+    except ValidationError as error:
+        raise damaged(file, error, "restore it") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputError(str(file), f"not the weights of a training ({one_line(error)})", hint="restore it") from None
+    return Source(bundle, options, weights, file, card)
+
+
+def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+    """The weights in a file, the options of their model, and all values in its metadata."""
+    try:
+        weights, values = load_tensors(file)
+        options = values["config"]["model"]
+    except FileNotFoundError:
+        raise InputError(str(file), "no such file", hint="restore it") from None
+    except (KeyError, TypeError):
+        options = None
+    if not isinstance(options, dict) or not isinstance(options.get("backbone"), str):
+        raise InputError(str(file), "has no options of a model", hint="restore it") from None
+    return weights, {**options, "weights": "none"}, values
+
+
+def _feature_dim(run: Run, evaluated: Evaluated, weights: Mapping[str, Tensor]) -> int:
+    """The length of the feature vectors of a run without a backbone."""
+    if "head.weight" in weights:
+        return weights["head.weight"].shape[1]
+    try:  # without a head, the features are the embeddings
+        return load_tensors(run.embeddings(evaluated.split))[0]["embeddings"].shape[1]
+    except FileNotFoundError:
+        raise InputError(str(run.folder), "no embeddings", hint=f"run 'contml evaluate {run.folder}'") from None
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
+    """Write a bundle in a new folder, or in an empty one; `bundle.json` last, which marks a whole bundle.
+
+    Args:
+        source: the model; its file is not read.
+        folder: where to write. A `README.md` that is there stays as it is.
+        pictures: also write the gallery of the model card, which shows images of the data.
+        place: where the model will be on the hub, "user/name".
+
+    Raises:
+        InputError: the folder holds a bundle or a run, or cannot be written.
+    """
+    for name in (RECORD, "config.yaml"):
+        if (folder / name).exists():
+            raise InputError(str(folder), f"has a {name} already", hint="choose another folder")
+    save_tensors(folder / WEIGHTS, source.weights, config={"model": dict(source.options)}, epoch=source.bundle.epoch)
+    written = source.bundle.model_copy(update={"sha256": _sha256(folder / WEIGHTS)})
+    source.card.save(folder, pictures=pictures, place=place)
+    text = json.dumps(written.model_dump(mode="json"), ensure_ascii=False, indent=1)
+    write(folder / RECORD, lambda path: path.write_text(text, encoding="utf-8"))

@@ -1,0 +1,324 @@
+"""From embedding distance to label distance: an estimate with an interval, or the probability of the same class.
+
+Fitted on the validation split, from the pairs that a search returns: each query with its nearest items.
+
+    f = isotonic regression of the label distance y on the embedding distance e, over means of bins
+    g = isotonic regression of |y - f(e)| on e, rising or falling, at least a tenth of its mean
+    s = |y - f(e)| / g(e), where f and g are fitted on the pairs of the other queries (five folds)
+    q = the smallest number such that sum_u (share of the pairs of query u with s <= q) / (m + 1) >= level
+    interval: f(e) - q g(e), at least 0, to f(e) + q g(e)
+
+The pairs of one query depend on each other: they share its label and its place in the gallery. So q is a quantile over
+the m queries, in which each query counts as one, and so does the next query, whose scores are unknown (the 1 in m + 1):
+split conformal prediction for hierarchical data (Lee, Barber, Willett, "Distribution-free inference with hierarchical
+data", 2023). Where items have groups, such as photographs of a house, the m units are the groups of the queries.
+
+With folds in place of one half for the curves and one for q, every query serves both, as in cross-conformal prediction
+(Vovk 2015). For classes, f falls with e and is the probability of the same class; there is no interval.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from contml._support.errors import InputError
+from contml._support.files import read_bytes, write
+from contml._support.text import number, percent
+from contml.contracts import LabelKind
+from contml.data.split import Split, Task
+from contml.distances import squared_distances_of
+from contml.evaluation.results import Ranking, headline_k
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+LEVEL = 0.9
+#: The file of a run. It has at most two numbers per knot; a curve has at most as many knots as pairs.
+_LIMIT = 1 << 24
+_FOLDS, _LEAST_SPREAD, _RESAMPLES = 5, 0.1, 1000
+#: Pairs per bin of a curve, and the most bins.
+_BIN, _MOST_BINS = 50, 50
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LabelDistance(NamedTuple):
+    """The label distances of some pairs, and the interval of each; the arrays have the shape of the input."""
+
+    estimate: Array
+    low: Array
+    high: Array
+
+
+class Pairs(NamedTuple):
+    """The nearest items of each query: what a search returns."""
+
+    embedding_distances: Array  # [Q,k] Euclidean
+    label_distances: Array  # [Q,k]
+    units: Any  # [Q] the group of each query, else its row
+
+    @classmethod
+    def of(cls, split: Split, ranking: Ranking, nearest: int | None = None) -> Pairs:
+        """The pairs of a ranking; `nearest`: items per query, default those of the main metric."""
+        k = min(nearest or headline_k(ranking.model.shape[1]), ranking.model.shape[1])
+        rows, cols = ranking.queries.repeat_interleave(k), ranking.model[:, :k].flatten()
+        embedding_distances = squared_distances_of(ranking.embeddings, ranking.embeddings, rows, cols).sqrt()
+        units = ranking.queries if split.groups is None else split.groups[ranking.queries]
+        return cls(
+            embedding_distances.view(-1, k).numpy(), ranking.label_distances[:, :k].double().numpy(), units.numpy()
+        )
+
+
+class Check(BaseModel):
+    """How a calibration does on pairs that it was not fitted to.
+
+    Attributes:
+        split: which split.
+        queries: number of its queries.
+        expected: share of the pairs that should be inside the interval, or in the same class.
+        observed: the share that is.
+        interval: the 95 % bootstrap interval of `observed`, by query or group.
+        width: mean width of the intervals; None for classes.
+    """
+
+    model_config = STRICT
+
+    split: Literal["test"]
+    queries: int = Field(ge=1)
+    expected: float = Field(ge=0, le=1)
+    observed: float = Field(ge=0, le=1)
+    interval: tuple[float, float]
+    width: float | None = Field(ge=0)
+
+
+class Calibration(BaseModel):
+    """What an embedding distance means, as `calibration.json` and the file of a bundle hold it.
+
+    Attributes:
+        kind: "interval": of label distances; "probability": of the same class.
+        nearest: the calibration is for the so many nearest items of a query.
+        level: the share of pairs inside of their intervals; None for classes.
+        queries: number of queries of the validation split.
+        distances: embedding distances at which the curves have their knots, ascending; between them, they are linear,
+            and constant beyond.
+        estimates: the label distance, or the probability of the same class, at each knot.
+        margins: half the width of the interval at each knot; None for classes.
+        check: how it does on the test split; None without one.
+    """
+
+    model_config = STRICT
+
+    kind: Literal["interval", "probability"]
+    nearest: int = Field(ge=1)
+    level: float | None = Field(gt=0, lt=1)
+    queries: int = Field(ge=1)
+    distances: tuple[float, ...] = Field(min_length=1)
+    estimates: tuple[float, ...]
+    margins: tuple[float, ...] | None
+    check: Check | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        interval = self.kind == "interval"
+        if interval != (self.margins is not None) or interval != (self.level is not None):
+            raise ValueError(f"level and margins do not fit kind {self.kind}")
+        curves = (self.distances, self.estimates, self.estimates if self.margins is None else self.margins)
+        if len({*map(len, curves)}) > 1:
+            raise ValueError("distances, estimates and margins differ in length")
+        if self.distances[0] < 0 or not bool((np.diff(self.distances) > 0).all()):
+            raise ValueError("distances do not ascend from 0 or above")
+        if min(*self.estimates, *(self.margins or ()), 0) < 0 or (not interval and max(self.estimates) > 1):
+            raise ValueError("an estimate or a margin is out of range")
+        return self
+
+    def label_distance(self, distances: Any) -> LabelDistance:
+        """The label distance of pairs, by their embedding distances, with its interval.
+
+        Raises:
+            InputError: an embedding distance is negative or not a number, or the labels are classes.
+        """
+        if self.margins is None:
+            raise InputError("label_distance", "the labels are classes", hint="use same_class, their probability")
+        x = _as_distances(distances)
+        estimate, margin = (np.interp(x, self.distances, values) for values in (self.estimates, self.margins))
+        return LabelDistance(estimate, np.maximum(estimate - margin, 0), estimate + margin)
+
+    def same_class(self, distances: Any) -> Array:
+        """The probability that pairs are in the same class, by their embedding distances.
+
+        Raises:
+            InputError: an embedding distance is negative or not a number, or the labels are not classes.
+        """
+        if self.margins is not None:
+            raise InputError("same_class", "the labels are not classes", hint="use label_distance")
+        return np.asarray(np.interp(_as_distances(distances), self.distances, self.estimates))
+
+    def checked(self, pairs: Pairs) -> Calibration:
+        """The same calibration with its result on the pairs of the test split."""
+        e, y = pairs.embedding_distances, pairs.label_distances
+        if self.kind == "interval":
+            _, low, high = self.label_distance(e)
+            hit, expected, width = (low <= y) & (y <= high), self.level, float((high - low).mean())
+        else:
+            hit, expected, width = y == 0, float(self.same_class(e).mean()), None
+        interval = _bootstrap(hit.mean(1), pairs.units)
+        check = Check(
+            split="test",
+            queries=len(e),
+            expected=expected or 0.0,
+            observed=float(hit.mean()),
+            interval=interval,
+            width=width,
+        )
+        return self.model_copy(update={"check": check})
+
+    def sentence(self) -> str:
+        """The result in one line, for reports."""
+        items = "nearest item" if self.nearest == 1 else f"{self.nearest} nearest"
+        if self.kind == "interval":
+            start = f"label distance of the {items}: {percent(self.level or 0)} interval"
+        else:
+            start = f"probability of the same class for the {items}"
+        if self.check is None:
+            return f"{start}, from {self.queries:,} validation queries; there is no test split to check it on"
+        low, high = self.check.interval
+        observed = f"{100 * self.check.observed:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of test pairs"
+        if self.check.width is None:
+            return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
+        return f"{start} holds for {observed}, mean width {number(self.check.width)}"
+
+    def save(self, path: Path) -> None:
+        """Write `calibration.json`."""
+        write(path, lambda temporary: temporary.write_text(self.model_dump_json(), encoding="utf-8"))
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration | None:
+        """Read what `save` wrote; None if there is no such file.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        try:
+            return cls.model_validate_json(read_bytes(path, _LIMIT))
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise damaged(path, error, "run 'contml evaluate' again") from None
+
+
+def damaged(path: Path, error: ValidationError, hint: str) -> InputError:
+    """The error of a JSON file that does not fit its schema: the first of its problems."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    problem = " ".join(first["msg"].split())[:200]
+    return InputError(str(path), f"cannot be read ({place + ': ' if place else ''}{problem})", hint=hint)
+
+
+def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibration | None:
+    """Fit a calibration to the pairs of the validation split; None if it has too few queries for the level."""
+    e, y = pairs.embedding_distances, pairs.label_distances
+    _, unit, count = np.unique(pairs.units, return_inverse=True, return_counts=True)
+    m = len(count)
+    weights = np.broadcast_to((1 / count[unit])[:, None], e.shape)  # of a pair, up to a factor: each unit counts as one
+    if kind != "graded":
+        curve = _isotonic(e, y == 0, weights, increasing=False)
+        numbers = {"distances": curve.x.tolist(), "estimates": curve.y.tolist(), "margins": None}
+        return Calibration.model_validate(
+            {"kind": "probability", "nearest": e.shape[1], "level": None, "queries": len(e), **numbers}, strict=False
+        )
+    if level * (m + 1) > m:
+        return None
+    fold = (np.random.default_rng(0).permutation(m) % _FOLDS)[unit]
+    scores = np.empty_like(e)
+    for own in (fold == each for each in range(_FOLDS)):
+        f, g = _curves(e[~own], y[~own], weights[~own])
+        scores[own] = np.abs(y[own] - f(e[own])) / g(e[own])
+    order = scores.flatten().argsort()
+    reached = (weights.flatten()[order] / e.shape[1]).cumsum() / (m + 1) >= level - 1e-9
+    q = scores.flatten()[order][reached.argmax()]
+    f, g = _curves(e, y, weights)
+    knots = np.union1d(f.x, g.x)
+    numbers = {"distances": knots.tolist(), "estimates": f(knots).tolist(), "margins": (q * g(knots)).tolist()}
+    return Calibration.model_validate(
+        {"kind": "interval", "nearest": e.shape[1], "level": level, "queries": len(e), **numbers}, strict=False
+    )
+
+
+def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -> None:
+    """Fit a calibration to the ranking of the validation split, check it on the test split, and write it.
+
+    Nothing is written if the validation split has too few queries.
+
+    Args:
+        path: the file.
+        task: the splits.
+        val: the ranking of the validation split.
+        evaluated: the ranking of the test split; unused if the task has none.
+    """
+    assert task.val is not None
+    found = calibrate(Pairs.of(task.val, val), task.val.labels.kind)
+    if found is not None and task.test is not None:
+        found = found.checked(Pairs.of(task.test, evaluated, found.nearest))
+    if found is not None:
+        found.save(path)
+
+
+class _Curve(NamedTuple):
+    """A curve through its knots, constant beyond them."""
+
+    x: Array
+    y: Array
+
+    def __call__(self, x: Array) -> Array:
+        return np.asarray(np.interp(x, self.x, self.y))
+
+
+def _curves(e: Array, y: Array, weights: Array) -> tuple[_Curve, _Curve]:
+    """The label distance by embedding distance, and the mean distance from it."""
+    f = _isotonic(e, y, weights)
+    residuals = np.abs(y - f(e))
+    rises = bool(np.average((e - np.average(e, weights=weights)) * residuals, weights=weights) >= 0)
+    spread = _isotonic(e, residuals, weights, increasing=rises)
+    # At least 1 where there are no residuals at all: the scores are then 0.
+    least = _LEAST_SPREAD * float(np.average(residuals, weights=weights)) or 1.0
+    return f, _Curve(spread.x, np.maximum(spread.y, least))
+
+
+def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) -> _Curve:
+    """Isotonic regression over means of bins: else one pair would be the end of a curve, where the best results are."""
+    from sklearn.isotonic import IsotonicRegression  # here: the import is slow
+
+    bins = min(_MOST_BINS, max(1, x.size // _BIN))
+    order = x.ravel().argsort(kind="stable")
+    of = np.empty(x.size, np.int64)
+    of[order] = np.arange(x.size) * bins // x.size
+    w = np.bincount(of, weights.ravel())
+    means = [np.bincount(of, values.ravel() * weights.ravel()) / w for values in (x, y)]
+    fitted = IsotonicRegression(increasing=increasing).fit(*means, w)
+    return _Curve(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
+
+
+def _bootstrap(values: Array, units: Any) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the mean of values `[Q]`; the units `[Q]` are drawn."""
+    _, unit = np.unique(units, return_inverse=True)
+    totals, counts = np.bincount(unit, values), np.bincount(unit)
+    random = np.random.default_rng(0)
+    draws = (random.integers(0, len(counts), len(counts)) for _ in range(_RESAMPLES))
+    low, high = np.percentile([totals[drawn].sum() / counts[drawn].sum() for drawn in draws], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _as_distances(distances: Any) -> Array:
+    if isinstance(distances, torch.Tensor):
+        distances = distances.detach().cpu()
+    try:
+        x = np.asarray(distances, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("distances", f"a {type(distances).__name__}", "must be numbers") from None
+    if not bool((x >= 0).all()) or not bool(np.isfinite(x).all()):
+        bad = x[~((x >= 0) & np.isfinite(x))]
+        raise InputError("distances", str(bad.flat[0]), "must be finite numbers of at least 0")
+    return x

@@ -1,0 +1,106 @@
+"""`contml embed`: the embeddings of many images in a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from contml._support.errors import InputError
+from contml._support.files import atomic
+from contml.data.features import Floats, write_features
+from contml.evaluation.embed import BATCH
+from contml.evaluation.embed_parts import Parts
+from contml.retrieval.embedder import Embedder
+from contml.retrieval.images import Item, split_of
+
+#: The suffixes of a file of embeddings, and the package that each needs.
+_PACKAGES = {".parquet": ("pyarrow", "table"), ".npz": ("numpy", ""), ".h5": ("h5py", "hloc")}
+
+
+class Written(NamedTuple):
+    """What `embed_to_file` wrote."""
+
+    images: int
+    dim: int
+    resumed: int  # images whose embeddings were on disk from an interrupted run
+    broken: dict[str, str]  # name and cause of each image that is not in the file
+
+
+def check_file(out: Path) -> None:
+    """Checks that a file of embeddings can be written.
+
+    Raises:
+        InputError: it exists, has another suffix, or needs a package that is not installed.
+    """
+    if out.suffix not in _PACKAGES:
+        raise InputError(str(out), f"suffix {out.suffix!r}", f"must end in {', '.join(_PACKAGES)}")
+    package, extra = _PACKAGES[out.suffix]
+    if find_spec(package) is None:
+        raise InputError(str(out), f"{out.suffix} needs {package}", hint=f'pip install "contml[{extra}]"')
+    if out.exists():
+        raise InputError(str(out), "exists already", hint="choose another file")
+
+
+def embed_to_file(
+    embedder: Embedder,
+    items: Sequence[Item],
+    out: Path,
+    *,
+    batch_size: int = BATCH,
+    workers: int = 0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Written:
+    """Write the names and the embeddings of images; broken images are left out.
+
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped.
+    `progress` is called with the number of images finished so far.
+
+    Raises:
+        InputError: the file cannot be written there, the model embeds features, or no image could be read.
+    """
+    check_file(out)
+    if embedder.bundle.feature_dim is not None:
+        got = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
+        raise InputError(embedder.bundle.name, got, hint="embed them in Python: contml.load(...).embed(vectors)")
+    split, images = split_of(items), embedder.images(broken="skip", workers=workers)
+    transform = embedder.bundle.transform.model_dump_json()
+    key = hashlib.sha256(f"{embedder.bundle.sha256} {transform} {batch_size}".encode()).hexdigest()[:16]
+    parts = Parts(out, key)
+    names: list[str] = []
+    values: list[Floats] = []
+    broken: dict[str, str] = {}
+    resumed = 0
+    try:
+        for part in parts.embed(embedder.model, split, images, "images", device=embedder.device, batch_size=batch_size):
+            broken |= {split.name(row): cause for row, cause in part.broken.items()}
+            names += [split.name(row) for row in part.rows if row not in part.broken]
+            if len(part.embeddings):
+                values.append(part.embeddings.numpy())
+            resumed += len(part.rows) if part.resumed else 0
+            progress(part.rows.stop)
+    finally:
+        images.close()
+    if not values:
+        name, cause = next(iter(broken.items()))
+        raise InputError(name, f"cannot be decoded ({cause}), nor can any other image", hint="check the image files")
+    found = np.concatenate(values)
+    if out.suffix == ".h5":
+        _write_hloc(out, names, found)
+    else:
+        write_features(out, names, None, found)
+    parts.remove()
+    return Written(len(found), found.shape[1], resumed, broken)
+
+
+def _write_hloc(out: Path, names: Sequence[str], values: Floats) -> None:
+    """The layout of hloc: a group per image, which holds the vector `global_descriptor`."""
+    import h5py
+
+    with atomic(out) as temporary, h5py.File(temporary, "w", libver="latest") as file:
+        for name, vector in zip(names, values, strict=True):
+            file.create_group(name).create_dataset("global_descriptor", data=vector)

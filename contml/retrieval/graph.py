@@ -1,0 +1,199 @@
+"""A trained model as one file that runs without contml: a graph of ONNX or of torch.export.
+
+    decoded image -> resize -> centre crop -> uint8 [N, H, W, 3] | -> floats -> mean and std -> network -> embeddings
+                     described in the file, as JSON              |    in the graph
+
+Features `[N, F]` go straight into the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from operator import methodcaller
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from contml._support.errors import InputError, one_line
+from contml._support.files import write
+from contml.data.features import Floats
+
+if TYPE_CHECKING:
+    from contml.retrieval.embedder import Embedder
+
+#: The key of the description: of ONNX's metadata_props; of the extra files of torch.export, with ".json".
+KEY = "contml"
+#: The largest difference from the embeddings of contml, as a share of their largest number.
+_TOLERANCE = 1e-4
+_TRACED, _CHECKED = 2, 3  # items
+#: The first dimension of the input is of any size.
+_DYNAMIC = ({0: torch.export.Dim("N")},)
+
+
+class Graph(NamedTuple):
+    """A graph that was written.
+
+    Attributes:
+        file: its file.
+        input: the name, type and shape of its input.
+        difference: the largest difference from contml's embeddings of random items.
+    """
+
+    file: Path
+    input: str
+    difference: float
+
+
+class _OfImages(nn.Module):
+    """The network with images as NumPy and Pillow hold them, uint8 `[N, H, W, 3]`."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        embeddings: Tensor = self.network(images.permute(0, 3, 1, 2))
+        return embeddings
+
+
+def write_graph(embedder: Embedder, file: Path) -> Graph:
+    """Write the network with its normalisation of pixels as a graph, for any number of items, and run it once.
+
+    Args:
+        embedder: the model.
+        file: `.onnx` for ONNX, `.pt2` for torch.export.
+
+    Raises:
+        InputError: the file has another suffix, exists, or needs a package that is not installed; the network cannot be
+            exported, or the graph gives other embeddings.
+    """
+    check_graph(file)
+    network = copy.deepcopy(embedder.model).to("cpu")
+    crop, width = embedder.bundle.transform.crop, embedder.bundle.feature_dim
+    random = torch.Generator().manual_seed(0)
+    module: nn.Module = network
+    name, shape = "features", [width or 0]
+    if width is None:
+        module, name, shape = _OfImages(network), "images", [crop, crop, 3]
+        items = torch.randint(0, 256, (_TRACED + _CHECKED, *shape), dtype=torch.uint8, generator=random)
+    else:
+        items = torch.randn(_TRACED + _CHECKED, *shape, generator=random)
+    module = module.eval()
+    dtype = str(items.dtype).removeprefix("torch.")
+    about = json.dumps(_description(embedder, {"name": name, "dtype": dtype, "shape": ["N", *shape]}), indent=1)
+    traced, checked = items[:_TRACED], items[_TRACED:]
+    with torch.no_grad():
+        expected = module(checked).numpy()
+        try:
+            save, run = _WRITERS[file.suffix](_program(module, traced), traced, name, about)
+        except Exception as error:  # a user's own network may raise anything, and so may the libraries
+            raise _not_exported(embedder, file, one_line(error)) from error
+        difference = 0.0
+
+        def checked_save(path: Path) -> None:
+            nonlocal difference
+            save(path)
+            try:
+                found = run(path, checked.numpy())
+            except Exception as error:
+                raise _not_exported(embedder, file, f"it cannot be run: {one_line(error)}") from error
+            difference = float(np.abs(found - expected).max())
+            if not difference <= _TOLERANCE * max(1.0, float(np.abs(expected).max())):
+                raise _not_exported(embedder, file, f"its embeddings would differ by {difference:.2g}")
+
+        write(file, checked_save)
+    return Graph(file, f"{name} {dtype} [N, {', '.join(map(str, shape))}]", difference)
+
+
+def check_graph(file: Path) -> None:
+    """Checks that a graph can be written.
+
+    Raises:
+        InputError: the file has another suffix, exists, or needs a package that is not installed.
+    """
+    if file.suffix not in _WRITERS:
+        raise InputError(str(file), f"suffix {file.suffix!r}", f"must end in {', '.join(_WRITERS)}")
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if file.suffix == ".onnx" and missing:
+        raise InputError(str(file), f".onnx needs {', '.join(missing)}", hint='pip install "contml[onnx]"')
+    if file.exists():
+        raise InputError(str(file), "exists already", hint="choose another file")
+
+
+def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
+    """What a user of the graph must know: input, output, what to do before, and all that a bundle says."""
+    transform = embedder.bundle.transform
+    before = [
+        {"do": "decode", "channels": "RGB", "upright": "by EXIF", "jpeg_at_least": 2 * transform.resize},
+        {"do": "resize", "height": transform.resize, "width": transform.resize, "filter": "bilinear, as in Pillow"},
+        {"do": "crop", "height": transform.crop, "width": transform.crop, "place": "centre"},
+    ]
+    return {
+        "input": given,
+        "output": {"name": "embeddings", "dtype": "float32", "shape": ["N", embedder.embedding_dim]},
+        "preprocessing": before if embedder.bundle.feature_dim is None else [],
+        "bundle": embedder.whole_bundle.model_dump(mode="json"),
+    }
+
+
+_Writer = tuple[Callable[[Path], Any], Callable[[Path, Any], Floats]]  # saves the graph; runs a saved one
+
+
+def _program(module: nn.Module, items: Tensor) -> ExportedProgram:
+    """The network as torch.export sees it, for any number of items."""
+    with contextlib.redirect_stderr(io.StringIO()):  # on an error it prints the network so far
+        program = torch.export.export(module, (items,), dynamic_shapes=_DYNAMIC)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    return program
+
+
+def _torch(program: ExportedProgram, _items: Tensor, _name: str, about: str) -> _Writer:
+    buffer = io.BytesIO()  # in a file, the name of the temporary file would stay
+    torch.export.save(program, buffer, extra_files={f"{KEY}.json": about})
+
+    def run(path: Path, given: Any) -> Floats:
+        found: Floats = torch.export.load(path).module()(torch.from_numpy(given)).numpy()
+        return found
+
+    return methodcaller("write_bytes", buffer.getvalue()), run
+
+
+def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Writer:
+    import onnxruntime
+
+    graph = torch.onnx.export(
+        program,
+        (items,),
+        dynamo=True,
+        dynamic_shapes=_DYNAMIC,  # again, for the name of the dimension
+        input_names=[name],
+        output_names=["embeddings"],
+        verbose=False,
+    )
+    assert graph is not None
+    graph.model.metadata_props[KEY] = about
+
+    def run(path: Path, given: Any) -> Floats:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        found: Floats = session.run(None, {name: given})[0]
+        return found
+
+    return lambda path: graph.save(path, external_data=False), run
+
+
+_WRITERS: dict[str, Callable[[ExportedProgram, Tensor, str, str], _Writer]] = {".onnx": _onnx, ".pt2": _torch}
+
+
+def _not_exported(embedder: Embedder, file: Path, cause: str) -> InputError:
+    name = {".onnx": "ONNX", ".pt2": "torch.export"}[file.suffix]
+    return InputError(embedder.bundle.name, f"cannot be exported to {name} ({cause})")

@@ -1,0 +1,161 @@
+"""The images that a trained model embeds: files, folders, pictures, pixels; lists of files on the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image
+
+from contml._support.errors import InputError, did_you_mean
+from contml._support.files import read_bytes
+from contml.data.sources import ImageFile, ImageSource, Pixels, Vector, images_below
+from contml.data.split import Split
+from contml.labels.vectors import VectorLabels
+
+#: What a model embeds: a file or a folder, a picture, pixels uint8 `[H, W, 3]`, an image source, or several of these.
+ImageInput: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | ImageSource | Iterable[Any]"
+
+_ALLOWED = "must be files, folders, PIL images, uint8 arrays [H, W, 3], or several of these"
+#: The largest list of images in bytes.
+_LIMIT = 1 << 30
+
+
+class Item(NamedTuple):
+    """An image and its name."""
+
+    name: str
+    source: ImageSource
+
+
+def items_of(images: ImageInput, feature_dim: int | None = None) -> Iterator[Item]:
+    """Yields the images in order. A folder is read recursively: its images sorted by path.
+
+    Args:
+        images: what the user gave.
+        feature_dim: for a model of features: the items are vectors of this length, or an array `[N, feature_dim]`.
+
+    Raises:
+        InputError: something is no image, or a folder has none.
+    """
+    several: Iterable[Any] = [images] if _is_one(images, feature_dim) else images  # type: ignore[assignment]
+    for number, given in enumerate(several):
+        if feature_dim is not None:
+            yield Item(f"item {number}", _vector(given, number, feature_dim))
+        elif isinstance(given, str | os.PathLike):
+            yield from _files(Path(given).expanduser())
+        elif isinstance(given, ImageSource):
+            yield Item(f"image {number}" if given.stamp is None else str(given.stamp.file), given)
+        elif isinstance(given, Image.Image | np.ndarray):
+            yield Item(f"image {number}", Pixels(given))
+        else:
+            raise InputError(f"image {number}", _kind(given), _ALLOWED)
+
+
+def _is_one(images: ImageInput, feature_dim: int | None) -> bool:
+    """Whether this is one image, or something that is none, and not several."""
+    if isinstance(images, np.ndarray):
+        return images.dtype.kind not in "OU" and images.ndim <= (3 if feature_dim is None else 1)
+    return isinstance(images, str | bytes | torch.Tensor | Mapping) or not isinstance(images, Iterable)
+
+
+def _kind(given: Any) -> str:
+    shape = f" {given.dtype} {list(given.shape)}" if isinstance(given, torch.Tensor) else ""
+    return f"a {type(given).__name__}{shape}"
+
+
+def _vector(given: Any, number: int, feature_dim: int) -> Vector:
+    """Features of an image, for a model of features."""
+    allowed = f"must be a vector of {feature_dim} numbers: the model was trained on features, not on images"
+    if not isinstance(given, np.ndarray) or given.dtype.kind not in "fiu":
+        raise InputError(f"item {number}", _kind(given), allowed, "'contml features' writes them")
+    if given.shape != (feature_dim,):
+        raise InputError(f"item {number}", f"{given.dtype} {list(given.shape)}", allowed)
+    if not bool(np.isfinite(given).all()):
+        raise InputError(f"item {number}", "not finite", "must be finite numbers")
+    return Vector(given.astype(np.float32))
+
+
+def _files(path: Path) -> Iterator[Item]:
+    """The image of a file, or those of a folder; a file that does not exist is broken, and named when it is read."""
+    if path.is_dir():
+        yield from (Item(str(file), ImageFile(file)) for file in images_below(path))
+    else:
+        yield Item(str(path), ImageFile(path))
+
+
+def named_images(arguments: Sequence[str]) -> list[Item]:
+    """The images that a command names: files, folders, and lists of files.
+
+    The images of a folder are named by their paths below it; all others by their paths as they are written.
+    `@list.txt` is a list of paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are
+    relative to its folder.
+
+    Raises:
+        InputError: there is no such file or folder, a folder or a list has no image, or two images have one name.
+    """
+    items = [item for argument in arguments for item in _named(argument)]
+    first: dict[str, Path] = {}
+    for name, source in items:
+        assert isinstance(source, ImageFile)
+        if (other := first.setdefault(name, source.file)) is not source.file:
+            same = other == source.file
+            got = "appears twice" if same else f"the name of two images, {other} and {source.file}"
+            raise InputError(name, got, hint="give it once" if same else "give the folder that holds both")
+    return items
+
+
+def _named(argument: str) -> Iterator[Item]:
+    if argument.startswith("@"):
+        folder, names = _listed(argument)
+        yield from (Item(name, ImageFile(folder / name)) for name in names)
+        return
+    path = Path(argument).expanduser()
+    if path.is_dir():
+        yield from (Item(file.relative_to(path).as_posix(), ImageFile(file)) for file in images_below(path))
+    elif path.exists():
+        yield Item(argument, ImageFile(path))
+    else:
+        names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise InputError(argument, "no such file or folder", hint=did_you_mean(path.name, names))
+
+
+def _listed(argument: str) -> tuple[Path, list[str]]:
+    """The folder of a list, and the paths in it."""
+    path, column = Path(argument[1:]).expanduser(), None
+    if not path.exists() and ":" in path.name:
+        start, _, column = argument[1:].rpartition(":")
+        path = Path(start).expanduser()
+    try:
+        text = read_bytes(path, _LIMIT).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(argument, "no such list", hint="write @FILE, or @FILE:COLUMN for a table") from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "not UTF-8 text", hint="save the list as UTF-8") from None
+    if column is None and path.suffix.lower() not in (".csv", ".tsv"):
+        names = [line for line in text.splitlines() if line.strip()]
+    else:
+        rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        columns = [*(rows.fieldnames or [])]
+        if column not in columns:
+            got = f"no column {column!r}" if column else "a table"
+            hint = did_you_mean(column or "", columns) or f"write @{path}:COLUMN, with one of {', '.join(columns)}"
+            raise InputError(str(path), got, hint=hint)
+        names = [row[column] or "" for row in rows]
+        if "" in names:
+            raise InputError(f"{path}:{names.index('') + 2}", f"no path in column {column}", hint="remove the row")
+    if not names:
+        raise InputError(str(path), "no images in the list")
+    return path.parent, names
+
+
+def split_of(items: Sequence[Item]) -> Split:
+    """The images as a split, which has no labels."""
+    names = [item.name for item in items]
+    return Split([item.source for item in items], names, VectorLabels(torch.zeros(len(items))))

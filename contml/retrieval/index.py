@@ -1,0 +1,453 @@
+"""An index of embeddings on disk: add items, remove items, search.
+
+index = Index.create("photos.index", dim=128)
+index.add(["a.jpg", "b.jpg"], embeddings)
+index.build()
+ids, distances, metadata = Index.open("photos.index").search(queries, k=10)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self, get_args
+
+import numpy as np
+import torch
+
+from contml._support.errors import InputError, one_line
+from contml._support.validation import check_choice, check_whole
+from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, Kind, State, Store
+from contml.retrieval.index_structure import FEWEST, Positions, Searcher, grow, kind_for, load
+
+#: The largest norm of an embedding: squares of sums of two stay finite in float32.
+_LARGEST = 1e18
+
+
+class ImageEmbedder(Protocol):
+    """A trained model, as an index needs it."""
+
+    @property
+    def embedding_dim(self) -> int:
+        """The dimension of its embeddings."""
+        ...
+
+    def embed(self, images: Any) -> Floats:
+        """Returns the embeddings `[N, d]` in float32 of N images."""
+        ...
+
+
+class Found(NamedTuple):
+    """The nearest items of each query, nearest first."""
+
+    ids: Ids  # [Q,k]
+    distances: Floats  # [Q,k] Euclidean
+    metadata: list[list[dict[str, Any]]] | None  # [Q][k], {} for items without; None if no item ever had any
+
+
+class _Loaded(NamedTuple):
+    """What is searched at one moment."""
+
+    content: Content
+    searcher: Searcher
+
+
+class Index:
+    """An index of embeddings in a folder, searched by Euclidean distance.
+
+    Unit vectors have the same ranking by cosine similarity. The distances are exact: computed by subtraction in
+    float64, then rounded to float32. Items at equal distance are in the order in which they were added. The kind says
+    which of the items are found:
+
+    - "flat" compares all: nothing is missed.
+    - "hnsw" walks a graph of neighbours; it keeps vectors and graph in memory.
+    - "ivf_pq" searches compressed vectors, and compares five times k with their exact vectors on disk.
+    - "auto" is flat up to 100,000 items, HNSW up to a million, and IVF-PQ beyond.
+
+    `add` and `remove` are finished when they return: a process that is killed loses nothing of that. `build` brings the
+    search structure of HNSW or IVF-PQ up to date; items that were added since are compared one by one.
+
+    One process changes an index at a time, and any number search it: each search sees the last finished change.
+
+    Use `Index.create` or `Index.open`.
+    """
+
+    def __init__(self, store: Store, embedder: ImageEmbedder | None = None) -> None:
+        self._store, self.embedder = store, embedder
+        self._loaded: _Loaded | None = None
+        self._loading = threading.Lock()
+        self._positions: tuple[Content, dict[str, int]] | None = None
+        if embedder is not None and embedder.embedding_dim != self.dim:
+            got, allowed = f"embeddings of {embedder.embedding_dim} numbers", f"must be {self.dim}, as in {self.path}"
+            raise InputError("model", got, allowed, "use the model that the index was made with")
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        dim: int,
+        kind: Kind = "auto",
+        *,
+        model: Mapping[str, Any] | None = None,
+        embedder: ImageEmbedder | None = None,
+    ) -> Self:
+        """Makes an empty index in a new folder.
+
+        Args:
+            path: the folder.
+            dim: dimension of the embeddings.
+            kind: "flat", "hnsw", "ivf_pq", or "auto" to choose by the number of items.
+            model: facts about the model, such as the fingerprint of its weights: JSON values, which `check_model`
+                compares.
+            embedder: embeds images for `search`.
+        """
+        check_whole(1, dim=dim)
+        check_choice(get_args(Kind), kind=kind)
+        facts = json.loads(_as_json("model", dict(model or {})))
+        Store.create(Path(path), State(int(dim), kind, facts))
+        return cls.open(path, embedder)
+
+    @classmethod
+    def open(cls, path: str | Path, embedder: ImageEmbedder | None = None) -> Self:
+        """Opens an index, and checks all its files against their checksums.
+
+        Args:
+            path: the folder.
+            embedder: embeds images for `search`.
+
+        Raises:
+            InputError: it is not an index, or damaged.
+        """
+        return cls(Store(Path(path)), embedder)
+
+    def close(self) -> None:
+        """Closes its files."""
+        self._loaded = None
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._store.folder
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the embeddings."""
+        return self._store.content().state.dim
+
+    @property
+    def kind(self) -> Kind:
+        """The kind that the index was created with."""
+        return self._store.content().state.kind
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The facts about the model with which the index was created."""
+        return dict(self._store.content().state.model)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all items, in the order in which they were added."""
+        content = self._store.content()
+        ids: list[str] = content.ids[content.live].tolist()
+        return ids
+
+    @property
+    def removed_ids(self) -> set[str]:
+        """The ids that were removed and not added again."""
+        return self._store.removed_ids() - set(self.ids)
+
+    def metadata(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The metadata of items; {} for items without."""
+        names = _names(ids)
+        while True:
+            content = self._store.content()
+            present = self._position_of(content)
+            positions = [_known(present, name) for name in names]
+            try:
+                found = self._store.metadata(content, positions)
+                return [found[position] for position in positions]
+            except ChangedError:
+                continue
+
+    def embeddings(self, ids: Sequence[str]) -> Floats:
+        """The embeddings `[N, d]` of items."""
+        content = self._store.content()
+        present = self._position_of(content)
+        return np.array(content.vectors[[_known(present, name) for name in _names(ids)]], np.float32)
+
+    def __len__(self) -> int:
+        return self._store.content().state.live
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._position_of(self._store.content())
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, {len(self):,} items, dim={self.dim}, kind={self.kind!r})"
+
+    @property
+    def structure(self) -> Kind:
+        """What is searched: "flat" (all items, exactly), "hnsw" or "ivf_pq"."""
+        file = self._store.content().state.structure
+        return "flat" if file is None else file.kind
+
+    @property
+    def unbuilt(self) -> int:
+        """The number of items that are not in the search structure; 0 for a flat index, which has none."""
+        state = self._store.content().state
+        if kind_for(self.kind, state.live) == "flat" or state.count < FEWEST:
+            return 0
+        return state.count - (state.structure.count if state.structure else 0)
+
+    def check_model(self, model: Mapping[str, Any]) -> None:
+        """Checks that these facts about a model are those with which the index was created.
+
+        Raises:
+            InputError: one differs: embeddings of two models cannot be compared.
+        """
+        facts = self.model
+        for name in facts.keys() | model.keys():
+            if facts.get(name) != model.get(name):
+                raise InputError(
+                    f"{name} of the model",
+                    str(model.get(name)),
+                    f"must be {facts.get(name)}, as in {self.path}",
+                    "use the model that the index was made with, or make a new index",
+                )
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps other processes from changing the index during several calls. They can still search it.
+
+        Raises:
+            InputError: another process changes it, or the folder cannot be written.
+        """
+        with self._store.lock():
+            yield
+
+    def add(
+        self, ids: Sequence[str], embeddings: Any, metadata: Sequence[Mapping[str, Any] | None] | None = None
+    ) -> None:
+        """Adds items: all of them, or none if it fails or the process is killed.
+
+        Args:
+            ids: `[N]`, not in the index. The id of a removed item is a new item.
+            embeddings: `[N, d]`, finite numbers.
+            metadata: `[N]`, JSON values by name for each item, or None.
+        """
+        names = _names(ids)
+        vectors = self._vectors("embeddings", embeddings)
+        if len(names) != len(vectors):
+            raise InputError("ids", f"{len(names):,} for {len(vectors):,} embeddings", hint="give one id per embedding")
+        texts: list[str | None] = [None] * len(names)
+        if isinstance(metadata, str) or not isinstance(metadata, Iterable | None):
+            raise InputError("metadata", repr(metadata), "must be a list, one per item")
+        if metadata is not None:
+            texts = [None if values is None else _as_json("metadata", values) for values in metadata]
+        if len(texts) != len(names):
+            raise InputError("metadata", f"{len(texts):,} for {len(names):,} items", hint="give one per item, or None")
+        with self._store.lock() as content:
+            present = self._position_of(content)
+            if twice := next((name for name in names if name in present), None):
+                raise InputError("ids", f"'{twice}' is in the index", hint="remove it first, or choose another id")
+            if names:
+                self._store.append(names, vectors, texts, float(_norms(vectors).max()))
+                content = self._store.content()
+                present.update(zip(names, range(content.state.count - len(names), content.state.count), strict=True))
+                self._positions = content, present
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Removes items: all of them, or none if it fails or the process is killed.
+
+        They are never found again. Their vectors stay on disk until `compact`.
+        """
+        names = _names(ids)
+        with self._store.lock() as content:
+            present = self._position_of(content)
+            positions = [_known(present, name) for name in names]
+            if positions:
+                self._store.remove(positions)
+
+    def build(self, progress: Callable[[int], None] | None = None) -> None:
+        """Brings the search structure up to date. If it is killed, the next call continues after the last saved part.
+
+        Args:
+            progress: called with the number of items in the structure.
+        """
+        with self._store.lock():
+            self._build(progress)
+
+    def _build(self, progress: Callable[[int], None] | None) -> None:
+        content = self._store.content()
+        state, before = content.state, content.state.structure
+        kind = kind_for(self.kind, state.live)
+        if kind == "flat" or state.count < FEWEST:
+            if before is not None:
+                self._store.commit_structure(None)
+            return
+        if before is not None and (before.kind, before.count) == (kind, state.count):
+            return
+        path = self._store.structure_path
+        # Read again: a search in another thread may use the one in memory.
+        structure = before if before is None else load(path(before.number), before, content.vectors)
+        for file in grow(kind, content.vectors, structure, path, state.last + 1):
+            self._store.commit_structure(file)
+            if progress is not None:
+                progress(file.count)
+
+    def compact(self, progress: Callable[[int], None] | None = None) -> None:
+        """Deletes the vectors of removed items from disk, and builds the search structure again, if there is one.
+
+        If it is killed, the index is as before, or compacted with a part of its search structure.
+        """
+        with self._store.lock() as content:
+            if content.state.live < content.state.count:
+                self._store.compact()
+                if content.state.structure is not None:
+                    self._build(progress)
+
+    # -- searching -------------------------------------------------------------------------------------------------
+
+    def search(self, queries: Any, k: int = 10) -> Found:
+        """Finds the k nearest items of each query; all items if there are fewer.
+
+        Args:
+            queries: embeddings `[Q, d]` (an array or tensor of numbers), or images for the embedder.
+            k: how many.
+        """
+        check_whole(1, k=k)
+        if not (isinstance(queries, np.ndarray | torch.Tensor) and queries.ndim == 2):
+            if self.embedder is None:
+                allowed = f"must be embeddings [Q, {self.dim}]"
+                raise InputError("queries", type(queries).__name__, allowed, "for images, open with an embedder")
+            queries = self.embedder.embed(queries)
+        vectors = self._vectors("queries", queries)
+        while True:
+            content, searcher = self._current()
+            found = searcher.nearest(vectors, min(int(k), content.state.live))
+            try:
+                return self._found(content, found.positions, np.sqrt(found.squared).astype(np.float32))
+            except ChangedError:
+                continue
+
+    def recall(self, sample: int = 100, k: int = 10, seed: int = 0) -> float:
+        """The share of the true k nearest items that `search` finds, for a sample of items as queries.
+
+        An item is no result of its own. An item as near as the k-th counts as right.
+
+        Returns:
+            The mean over the sample, `nan` with fewer than two items.
+        """
+        check_whole(1, sample=sample, k=k)
+        content, searcher = self._current()
+        rows = np.flatnonzero(content.live)
+        if len(rows) < 2:
+            return float("nan")
+        chosen = np.sort(np.random.default_rng(seed).choice(rows, min(sample, len(rows)), replace=False))
+        k = min(k, len(rows) - 1)
+        queries = np.array(content.vectors[chosen])
+        exact = Searcher(content.vectors, content.live, content.state.norm).nearest(queries, k + 1)
+        found = searcher.nearest(queries, k + 1)
+        limits = [without_self.max() for without_self in _others(exact.squared, exact.positions, chosen, k)]
+        others = _others(found.squared, found.positions, chosen, k)
+        return float(np.mean([(part <= limit).mean() for part, limit in zip(others, limits, strict=True)]))
+
+    def _current(self) -> _Loaded:
+        """What is to be searched now, read again if it has changed."""
+        with self._loading:
+            content, loaded = self._store.content(), self._loaded
+            if loaded is None or loaded.content is not content:
+                structure, file = None if loaded is None else loaded.searcher.structure, content.state.structure
+                if file is None:
+                    structure = None
+                elif structure is None or structure.file != file:
+                    structure = load(self._store.structure_path(file.number), file, content.vectors)
+                searcher = Searcher(content.vectors, content.live, content.state.norm, structure)
+                self._loaded = loaded = _Loaded(content, searcher)
+            return loaded
+
+    def _found(self, content: Content, positions: Positions, distances: Floats) -> Found:
+        nested = None
+        if content.state.described:
+            metadata = self._store.metadata(content, np.unique(positions).tolist())
+            nested = [[metadata[position] for position in row] for row in positions.tolist()]
+        return Found(content.ids[positions], distances, nested)
+
+    def _position_of(self, content: Content) -> dict[str, int]:
+        """The positions of all items by id."""
+        if self._positions is None or self._positions[0] is not content:
+            rows = np.flatnonzero(content.live)
+            self._positions = content, dict(zip(content.ids[rows].tolist(), rows.tolist(), strict=True))
+        return self._positions[1]
+
+    def _vectors(self, name: str, values: Any) -> Floats:
+        """A copy of the vectors in float32, checked."""
+        try:
+            given = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
+            if given.dtype.kind not in "fiu":
+                raise TypeError(f"an array of {given.dtype}")
+            with np.errstate(over="ignore"):
+                vectors: Floats = np.array(given, np.float32, order="C")
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise InputError(name, one_line(error), f"must be numbers [N, {self.dim}]") from None
+        if vectors.ndim != 2 or vectors.shape[1] != self.dim:
+            raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {self.dim}]")
+        if len(wrong := np.flatnonzero(~(_norms(vectors) <= _LARGEST))):
+            kind = "are not finite" if not np.isfinite(vectors[wrong[0]]).all() else f"have a norm above {_LARGEST:g}"
+            raise InputError(name, f"the numbers of row {wrong[0]} {kind}")
+        return vectors
+
+
+def _norms(vectors: Floats) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.linalg.norm(vectors.astype(np.float64), axis=1)  # type: ignore[no-any-return]
+
+
+def _others(squared: Any, positions: Positions, own: Positions, k: int) -> list[Any]:
+    """The squared distances of the first k results of each query that are not the query itself."""
+    return [d[p != q][:k] for d, p, q in zip(squared, positions, own, strict=True)]
+
+
+def _known(positions: Mapping[str, int], name: str) -> int:
+    if name not in positions:
+        raise InputError("ids", f"'{name}' is not in the index")
+    return positions[name]
+
+
+def _names(ids: Sequence[str]) -> list[str]:
+    """A list of ids, checked."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InputError("ids", repr(ids), "must be a list of texts")
+    names = list(ids)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InputError("ids", repr(name), "must be texts that are not empty")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError("ids", repr(name), "must be valid Unicode: rename the file") from None
+    if len(set(names)) < len(names):
+        raise InputError("ids", f"'{Counter(names).most_common(1)[0][0]}' appears twice", hint="give each once")
+    return names
+
+
+def _as_json(name: str, values: Any) -> str:
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise InputError(name, repr(values), "must be JSON values by name")
+    try:
+        text = json.dumps(dict(values), allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(name, one_line(error), "must be JSON values by name") from None
+    return text

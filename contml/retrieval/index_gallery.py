@@ -1,0 +1,138 @@
+"""A gallery of what a search found: one self-contained HTML page, or one PNG."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from operator import methodcaller
+from pathlib import Path
+
+import jinja2
+from PIL import Image, ImageDraw, ImageOps
+
+from contml._support.errors import InputError
+from contml._support.files import write
+from contml._support.text import number
+from contml.data.decode import BrokenError, decode
+from contml.data.renderers.text import load_font, shorten
+from contml.retrieval.index_images import FILE, Line, Named
+
+#: Side of a picture in pixels, space between two, height of a line of text.
+_SIDE, _GAP, _TEXT = 220, 16, 22
+_EMPTY, _FRAME, _INK, _GREY = "#f1f1f1", "#cfcfcf", "#222222", "#555555"
+SUFFIXES = (".html", ".png")
+
+
+def check_gallery(path: Path) -> None:
+    """Checks the suffix of a gallery.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {' or '.join(SUFFIXES)}")
+
+
+def write_gallery(path: Path, title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> None:
+    """Writes a gallery: each query with the items that it found, nearest first.
+
+    Args:
+        path: the file, `.html` or `.png`.
+        title: its heading.
+        note: a line below the heading.
+        queries: the images that were searched with.
+        found: what each found. A picture that cannot be read is a crossed square.
+    """
+    check_gallery(path)
+    make = _page if path.suffix.lower() == ".html" else _picture
+    content = make(title, note, queries, found)
+    write(path, methodcaller("write_bytes", content))
+
+
+def _page(title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> bytes:
+    # Everything is escaped: names and metadata may hold HTML.
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    shown = [
+        {
+            "name": _text(query.name),
+            "picture": _jpeg(query.file),
+            "found": [
+                {
+                    "rank": line.rank,
+                    "name": _text(line.id),
+                    "picture": _jpeg(line.file),
+                    "texts": [_text(text) for text in (*_meaning(line), *_about(line))],
+                }
+                for line in lines
+            ],
+        }
+        for query, lines in zip(queries, found, strict=True)
+    ]
+    page = environment.get_template("gallery.html").render(title=_text(title), note=_text(note), queries=shown)
+    return page.encode()
+
+
+def _picture(title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> bytes:
+    columns = 1 + max(map(len, found), default=0)
+    texts = 1 + max((len(_meaning(line)) for lines in found for line in lines), default=0)
+    width, height = columns * (_SIDE + _GAP) + _GAP, _SIDE + texts * _TEXT + 2 * _GAP
+    canvas = Image.new("RGB", (max(width, 600), len(found) * height + 4 * _TEXT), "white")
+    pen = ImageDraw.Draw(canvas)
+
+    def say(
+        text: str, left: int, top: int, room: int, color: str = _INK, *, size: int = 16, bold: bool = False
+    ) -> None:
+        font = load_font(size, bold)
+        pen.text((left, top), shorten(_text(text).replace("\n", " "), font, room), fill=color, font=font)
+
+    say(title, _GAP, _GAP, canvas.width - 2 * _GAP, size=22, bold=True)
+    say(note, _GAP, _GAP + 32, canvas.width - 2 * _GAP, _GREY)
+    for q, (query, lines) in enumerate(zip(queries, found, strict=True)):
+        top = q * height + 4 * _TEXT
+        cells = [(query.file, [f"query: {query.name}"])]
+        cells += [(line.file, [f"{line.rank}. {line.id}", *_meaning(line)]) for line in lines]
+        for column, (file, words) in enumerate(cells):
+            left = _GAP + column * (_SIDE + _GAP)
+            canvas.paste(_tile(file), (left, top))
+            for place, text in enumerate(words):
+                say(text, left, top + _SIDE + 4 + place * _TEXT, _SIDE, _GREY if place else _INK, bold=not place)
+    buffer = io.BytesIO()
+    canvas.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _meaning(line: Line) -> list[str]:
+    return [f"distance {number(line.distance)}", *(f"{name} {text}" for name, text in line.meaning.items())]
+
+
+def _about(line: Line) -> list[str]:
+    return [f"{name}: {value}" for name, value in line.metadata.items() if name != FILE]
+
+
+def _tile(file: Path) -> Image.Image:
+    """The picture of a file in a square; a cross if it cannot be read."""
+    tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
+    pen = ImageDraw.Draw(tile)
+    try:
+        picture = ImageOps.contain(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
+        tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
+    except BrokenError:
+        for start, end in ((0.3, 0.7), (0.7, 0.3)):
+            pen.line((0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE), fill="#b0b0b0", width=3)
+    pen.rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_FRAME)
+    return tile
+
+
+def _jpeg(file: Path) -> str:
+    buffer = io.BytesIO()
+    _tile(file).save(buffer, "JPEG", quality=88)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _text(text: str) -> str:
+    """Text that UTF-8 can hold: unprintable characters are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,0 +1,490 @@
+"""The files of an index: a process that is killed at any moment loses nothing that was added, and adds nothing twice.
+
+    INDEX/index.sqlite              ids, metadata, checksums, and the state: what counts is what this file names
+    INDEX/vectors-000001.f32        float32 [N, d], only appended to; row n is the item at position n
+    INDEX/structure-000002.faiss    the search structure of the first rows, if there is one
+
+    add     : append vectors, fsync ---> one transaction: ids, checksum, new state
+    compact : vectors-(s+1), fsync  ---> one transaction: new positions, new state ---> delete vectors-s
+
+Until its transaction, a change does not exist: rows after the last one that the state counts, and files that it does
+not name, are what a killed process left, and the next writer removes them.
+
+SQLite has a rollback journal, not a write-ahead log: a log would need a third file that every reader can write, so an
+index on a read-only disk could not be searched. One process writes at a time, under the lock of the folder; any number
+read, and each search sees the last finished change.
+
+Everything has a checksum (CRC-32): rows of vectors in the chunks in which they were added, each id with its position,
+each item's metadata, the state. All but metadata is checked when it is loaded, metadata when it is returned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
+
+from contml._support.errors import InputError, one_line
+from contml._support.files import atomic, locked, remove_temporaries, unwritable, write
+
+Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+#: Ids `[N]`: text, or None for an item that was removed.
+Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
+Kind: TypeAlias = Literal["auto", "flat", "hnsw", "ivf_pq"]
+
+FILE = "index.sqlite"
+#: The format of the files: a reader refuses another one.
+FORMAT = 1
+#: Seconds to wait for a transaction of another process.
+_TIMEOUT = 60.0
+#: Rows that compaction copies at a time, which are a chunk of the new file.
+_COPIED = 1 << 16
+
+_TABLES = """
+CREATE TABLE state (format INTEGER NOT NULL, content TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE chunks (start INTEGER PRIMARY KEY, count INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE items (position INTEGER PRIMARY KEY, id TEXT NOT NULL, crc INTEGER NOT NULL,
+    metadata TEXT, metadata_crc INTEGER);
+CREATE TABLE removed (number INTEGER PRIMARY KEY, vectors INTEGER NOT NULL, position INTEGER NOT NULL,
+    id TEXT NOT NULL, crc INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class StructureFile:
+    """A file with a search structure.
+
+    Args:
+        number: its number, which is part of its name.
+        kind: "hnsw" or "ivf_pq".
+        count: it covers the first `count` rows of the vectors.
+        trained: the number of rows when its quantizers were trained.
+        size: bytes.
+        crc: the checksum of its content.
+    """
+
+    number: NonNegativeInt
+    kind: Kind
+    count: NonNegativeInt
+    trained: NonNegativeInt
+    size: NonNegativeInt
+    crc: int
+
+
+@dataclass(frozen=True)
+class State:
+    """What is in the index, besides ids and vectors.
+
+    Args:
+        dim: dimension of the embeddings.
+        kind: the kind of the search structure: "auto", "flat", "hnsw" or "ivf_pq".
+        model: what is known of the model, such as the fingerprint of its weights.
+        vectors: the number of the file of vectors, which is part of its name.
+        count: rows of that file, with those of removed items.
+        live: items: rows that are not removed.
+        removed: removals since the index was created.
+        norm: at least the largest norm of a vector.
+        described: whether an item was ever added with metadata.
+        last: the last number that was given to a file.
+        structure: the file of the search structure, if there is one.
+    """
+
+    dim: PositiveInt
+    kind: Kind
+    model: dict[str, Any]
+    vectors: NonNegativeInt = 0
+    count: NonNegativeInt = 0
+    live: NonNegativeInt = 0
+    removed: NonNegativeInt = 0
+    norm: float = 0.0
+    described: bool = False
+    last: NonNegativeInt = 0
+    structure: StructureFile | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """An index at one moment.
+
+    Args:
+        state: its state.
+        vectors: `[N, d]`, mapped from the file.
+        ids: `[N]`, None where the item was removed.
+        live: `[N]`, False where the item was removed.
+    """
+
+    state: State
+    vectors: Floats
+    ids: Ids
+    live: Flags
+
+
+_STATE = TypeAdapter(State)
+
+
+class ChangedError(Exception):
+    """Another process has changed the index since its content was read: read it again."""
+
+
+class Store:
+    """The files of one index.
+
+    Args:
+        folder: the folder of the index.
+
+    Raises:
+        InputError: it is not an index, or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / FILE
+        if not self.file.is_file():
+            got = "not an index, it has no index.sqlite" if folder.is_dir() else "no such index"
+            raise InputError(str(folder), got, hint="'contml index RUN IMAGES... --out INDEX' makes one")
+        self._mutex, self._writer, self._depth = threading.RLock(), threading.RLock(), 0
+        self._version: int | None = None
+        self._content: Content | None = None
+        with self._reading():
+            # Also where it may only be read: SQLite then opens it read-only. After a crash, it rolls the journal back.
+            self._connection = sqlite3.connect(
+                f"{self.file.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=_TIMEOUT,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = FULL"):
+                self._connection.execute(f"PRAGMA {pragma}")
+        try:
+            self.content()
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def create(folder: Path, state: State) -> None:
+        """Makes the folder of an empty index.
+
+        Raises:
+            InputError: it is an index already, or cannot be written.
+        """
+        if (folder / FILE).exists():
+            raise InputError(str(folder), "exists already", hint="open it, or choose another folder")
+
+        def save(temporary: Path) -> None:
+            connection = sqlite3.connect(temporary, isolation_level=None)
+            try:
+                connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
+                _put_state(connection, state)
+            except sqlite3.Error as error:
+                raise OSError(one_line(error)) from None
+            finally:
+                connection.close()
+
+        write(folder / FILE, save)
+
+    def close(self) -> None:
+        """Closes the file; the index cannot be used any more."""
+        with self._mutex:
+            self._connection.close()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def content(self) -> Content:
+        """The content after the last finished change, read again if another process has changed it.
+
+        Raises:
+            InputError: a file is damaged.
+        """
+        with self._mutex:
+            while True:
+                with self._reading():
+                    (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+                if self._content is None or version != self._version:
+                    try:
+                        self._content = self._load(self._content)
+                    except FileNotFoundError:  # compaction by another process has replaced it meanwhile
+                        with self._reading():
+                            (now,) = self._connection.execute("PRAGMA data_version").fetchone()
+                        if now == version:
+                            raise self._damaged("the file of its vectors is missing") from None
+                        continue
+                self._version = version
+                return self._content
+
+    def metadata(self, content: Content, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The metadata of the items at some positions, {} for items without.
+
+        Raises:
+            ChangedError: an item was removed, or moved by compaction, since `content` was read.
+            InputError: the file is damaged.
+        """
+        query = "SELECT id, metadata, metadata_crc FROM items WHERE position = ?"
+        with self._mutex:
+            with self._reading():
+                (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+                rows = [self._connection.execute(query, (position,)).fetchone() for position in positions]
+            unchanged = version == self._version and content is self._content
+        found = {}
+        for position, row in zip(positions, rows, strict=True):
+            if row is None or row[0] != content.ids[position]:
+                raise self._damaged("an item is missing") if unchanged else ChangedError
+            if row[1] is not None and not (isinstance(row[1], str) and zlib.crc32(row[1].encode()) == row[2]):
+                raise self._damaged(f"the metadata of '{row[0]}' changed")
+            found[position] = {} if row[1] is None else json.loads(row[1])
+        return found
+
+    def removed_ids(self) -> set[str]:
+        """The ids of all items that were ever removed."""
+        with self._mutex, self._reading():
+            return {row[0] for row in self._connection.execute("SELECT id FROM removed")}
+
+    def structure_path(self, number: int) -> Path:
+        """The file of the search structure with this number."""
+        return self.folder / f"structure-{number:06d}.faiss"
+
+    def _load(self, before: Content | None) -> Content:
+        """The content on disk; what `before` has already is not read again."""
+        with self._reading():
+            self._connection.execute("BEGIN")
+            try:
+                state = self._read_state()
+                if before is not None and before.state.vectors != state.vectors:
+                    before = None
+                first, number = (0, 0) if before is None else (before.state.count, before.state.removed)
+                chunks = self._connection.execute("SELECT * FROM chunks WHERE start >= ? ORDER BY start", (first,))
+                chunks_after = chunks.fetchall()
+                query = "SELECT position, id, crc FROM items WHERE position >= ? ORDER BY position"
+                items = self._connection.execute(query, (first,)).fetchall()
+                query = "SELECT * FROM removed WHERE number > ? ORDER BY number"
+                removed = self._connection.execute(query, (number,)).fetchall()
+            finally:
+                self._connection.execute("ROLLBACK")
+        vectors = self._map(state)
+        ids, live = np.full(state.count, None, object), np.zeros(state.count, np.bool_)
+        if before is not None:
+            ids[:first], live[:first] = before.ids, before.live
+        for position, name, crc in items:
+            if not isinstance(name, str) or not 0 <= position < state.count or crc != _crc(position, name):
+                raise self._damaged(f"the id of item {position:,} changed")
+            ids[position], live[position] = name, True
+        for expected, (at, file, position, name, crc) in enumerate(removed, number + 1):
+            if at != expected or crc != _crc(at, file, position, name):
+                raise self._damaged(f"removal {expected:,} changed")
+            if file == state.vectors:
+                ids[position], live[position] = None, False
+        if int(live.sum()) != state.live or number + len(removed) != state.removed:
+            raise self._damaged(f"{int(live.sum()):,} items are left of {state.live:,}")
+        self._check_vectors(vectors, first, chunks_after)
+        return Content(state, vectors, ids, live)
+
+    def _read_state(self) -> State:
+        rows = self._connection.execute("SELECT format, content, crc FROM state").fetchall()
+        if len(rows) != 1:
+            raise self._damaged("it has no state")
+        form, content, crc = rows[0]
+        if not isinstance(content, str) or crc != _crc(form, content):
+            raise self._damaged("its state changed")
+        if form != FORMAT:
+            raise InputError(str(self.folder), f"format {form}", f"must be {FORMAT}", "use the version that wrote it")
+        try:
+            return _STATE.validate_json(content)
+        except ValueError as error:
+            raise self._damaged(f"its state cannot be read ({one_line(error)})") from None
+
+    def _map(self, state: State) -> Floats:
+        path, shape = self._vectors(state.vectors), (state.count, state.dim)
+        if not state.count:
+            return np.empty(shape, np.float32)
+        if (size := path.stat().st_size) < 4 * state.count * state.dim:
+            raise InputError(str(path), f"{size:,} bytes", f"must be {4 * state.count * state.dim:,}: cut short")
+        try:
+            # Copy on write: torch warns about arrays that cannot be written. A plain array: faiss.contrib.torch_utils,
+            # which pytorch-metric-learning imports, takes no subclass.
+            return np.asarray(np.memmap(path, np.dtype("<f4"), "c", shape=shape))
+        except OSError as error:
+            raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
+
+    def _check_vectors(self, vectors: Floats, first: int, chunks: Sequence[tuple[int, int, int]]) -> None:
+        for start, count, crc in chunks:
+            part = vectors[first : first + count] if isinstance(count, int) else vectors[:0]
+            if start != first or len(part) != count or zlib.crc32(part.data) != crc:
+                raise self._damaged(f"the vectors of items {first:,} and following changed")
+            first += count
+        if first != len(vectors):
+            raise self._damaged(f"{len(vectors) - first:,} vectors have no checksum")
+
+    def _vectors(self, number: int) -> Path:
+        return self.folder / f"vectors-{number:06d}.f32"
+
+    def _damaged(self, cause: str) -> InputError:
+        return InputError(str(self.folder), f"damaged: {cause}", hint="restore it from a copy, or make it again")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeError) as error:  # names in a damaged file may not be text
+            raise InputError(str(self.file), f"cannot be read ({one_line(error)})") from None
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[Content]:
+        """Holds the lock of the folder, and yields its content; may be nested.
+
+        Raises:
+            InputError: another process or thread changes the index, or the folder cannot be written.
+        """
+        with self._writer:
+            if self._depth:
+                yield self.content()
+                return
+            with locked(self.folder, "another process is changing this index", "wait for it, or stop it"):
+                self._depth = 1
+                try:
+                    content = self.content()
+                    remove_temporaries(self.folder)  # only the process that holds the lock writes there
+                    self._remove_unused(content.state)
+                    yield content
+                finally:
+                    self._depth = 0
+
+    def append(self, ids: Sequence[str], vectors: Floats, metadata: Sequence[str | None], norm: float) -> None:
+        """Adds items after the last one; call it with the lock."""
+        state = self.content().state
+        first, path = state.count, self._vectors(state.vectors)
+        data = np.ascontiguousarray(vectors, np.dtype("<f4")).data
+        try:
+            with path.open("r+b" if first else "w+b") as file:
+                file.seek(4 * first * state.dim)
+                file.truncate()  # rows of a process that was killed before its transaction
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if not first:
+                _sync_folder(self.folder)
+        except OSError as error:
+            raise unwritable(path, error) from None
+        rows = [
+            (position, name, _crc(position, name), text, None if text is None else zlib.crc32(text.encode()))
+            for position, (name, text) in enumerate(zip(ids, metadata, strict=True), first)
+        ]
+        described = state.described or any(text is not None for text in metadata)
+        state = replace(
+            state,
+            count=first + len(rows),
+            live=state.live + len(rows),
+            norm=max(norm, state.norm),
+            described=described,
+        )
+        with self._transaction(state) as connection:
+            connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first, len(rows), zlib.crc32(data)))
+            connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?)", rows)
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """Removes the items at some positions; call it with the lock."""
+        content = self.content()
+        state = content.state
+        log = [
+            (number, state.vectors, position, name, _crc(number, state.vectors, position, name))
+            for number, position in enumerate(positions, state.removed + 1)
+            for name in (content.ids[position],)
+        ]
+        state = replace(state, live=state.live - len(log), removed=state.removed + len(log))
+        with self._transaction(state) as connection:
+            connection.executemany("DELETE FROM items WHERE position = ?", [(position,) for position in positions])
+            connection.executemany("INSERT INTO removed VALUES (?, ?, ?, ?, ?)", log)
+
+    def compact(self) -> None:
+        """Replaces the vectors by those that are left, and numbers the items anew; call it with the lock."""
+        content = self.content()
+        kept = np.flatnonzero(content.live)
+        number = content.state.last + 1
+        chunks = []
+        with atomic(self._vectors(number)) as temporary, temporary.open("r+b") as file:
+            for start in range(0, len(kept), _COPIED):
+                part = np.ascontiguousarray(content.vectors[kept[start : start + _COPIED]])
+                file.write(part.data)
+                chunks.append((start, len(part), zlib.crc32(part.data)))
+        _sync_folder(self.folder)
+        state = replace(content.state, vectors=number, count=len(kept), last=number, structure=None)
+        with self._transaction(state) as connection:
+            query = "SELECT id, metadata, metadata_crc FROM items ORDER BY position"
+            items = connection.execute(query).fetchall()
+            if [item[0] for item in items] != content.ids[kept].tolist():
+                raise self._damaged("the ids changed")
+            connection.execute("DELETE FROM items")
+            connection.executemany(
+                "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
+                ((new, name, _crc(new, name), *more) for new, (name, *more) in enumerate(items)),
+            )
+            connection.execute("DELETE FROM chunks")
+            connection.executemany("INSERT INTO chunks VALUES (?, ?, ?)", chunks)
+
+    def commit_structure(self, structure: StructureFile | None) -> None:
+        """Names the file of the search structure in the state; call it with the lock."""
+        state = self.content().state
+        last = state.last if structure is None else structure.number
+        with self._transaction(replace(state, structure=structure, last=last)):
+            pass
+
+    @contextmanager
+    def _transaction(self, state: State) -> Iterator[sqlite3.Connection]:
+        """A change to the next state: all of it, or nothing if the block fails or this process is killed."""
+        with self._mutex:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                    _put_state(self._connection, state)
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+            except (sqlite3.Error, UnicodeError) as error:
+                raise InputError(str(self.file), f"cannot be written ({one_line(error)})") from None
+            self._content = self._load(self._content)
+        self._remove_unused(state)
+
+    def _remove_unused(self, state: State) -> None:
+        used = {self._vectors(state.vectors).name}
+        if state.structure is not None:
+            used.add(self.structure_path(state.structure.number).name)
+        for pattern in ("vectors-*.f32", "structure-*.faiss"):
+            for path in self.folder.glob(pattern):
+                if path.name not in used:
+                    with suppress(OSError):  # on Windows, a reader keeps it open
+                        path.unlink()
+
+
+def _put_state(connection: sqlite3.Connection, state: State) -> None:
+    content = json.dumps(asdict(state))
+    connection.execute("DELETE FROM state")
+    connection.execute("INSERT INTO state VALUES (?, ?, ?)", (FORMAT, content, _crc(FORMAT, content)))
+
+
+def _crc(*values: object) -> int:
+    return zlib.crc32(" ".join(map(str, values)).encode())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the name of a new file durable."""
+    with suppress(OSError):  # Windows does not open folders
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)

@@ -1,0 +1,191 @@
+"""Training of an image captioner: its embedding, cross entropy on words, then self-critical training on CIDEr-D.
+
+    embedding:      a loss on the embeddings of the visual network and the label distances of captions
+    cross entropy:  - mean over words of log p(word | words before it, image)
+    self-critical:  - mean over words of (r - b) log p(word),  r = CIDEr-D of a drawn caption,
+                    b = mean r of the other captions drawn for the same image
+
+Rennie et al., "Self-Critical Sequence Training for Image Captioning", CVPR 2017, with the baseline of Luo, "A Better
+Variant of Self-Critical Sequence Training", 2020. Scheduled sampling: Bengio et al., NeurIPS 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from contml._support.errors import InputError
+from contml._support.validation import check_whole
+from contml.labels.base import LabelSpace
+from contml.models.captioner import Captioner
+from contml.models.vocabulary import Vocabulary
+from contml.training.processes import gather_rows, world
+from contml.training.step import TrainingStep
+
+
+class CaptioningStep(TrainingStep):
+    """Trains a captioner: its visual network by a loss, then its words by cross entropy, then on CIDEr-D.
+
+    A batch is images; each has all of its captions in cross entropy, and `samples` drawn ones in self-critical
+    training, whose reward counts the end of a caption as a word. A frozen visual network learns in the first phase
+    only.
+
+    Args:
+        embedding_epochs: number of epochs in which the section `loss` trains the visual network; with 0, there is no
+            such section.
+        cross_entropy_epochs: number of epochs of cross entropy after these; null: all that remain.
+        samples: captions drawn for each image in self-critical training.
+        label_smoothing: share of the target distribution that is spread over all words.
+        scheduled_sampling: probability that a word of the model itself takes the place of a word of the caption as
+            input; it rises linearly from 0 to this value at the last epoch of cross entropy.
+        loss: trains the visual network.
+        captions: the words of each caption of each training image.
+        vocabulary: the words of the captioner.
+        length: largest number of words of a caption; longer ones are cut.
+        steps_per_epoch: number of steps of an epoch.
+        epochs: number of epochs.
+
+    Raises:
+        InputError: an option is out of range, or an image has no caption.
+    """
+
+    steps: Tensor
+    every_parameter = False  # the decoder does not learn while the visual network does
+
+    def __init__(
+        self,
+        embedding_epochs: int = 0,
+        cross_entropy_epochs: int | None = None,
+        samples: int = 5,
+        label_smoothing: float = 0.0,
+        scheduled_sampling: float = 0.0,
+        *,
+        loss: nn.Module | None = None,
+        captions: Sequence[Sequence[Sequence[str]]],
+        vocabulary: Vocabulary,
+        length: int,
+        steps_per_epoch: int,
+        epochs: int,
+    ) -> None:
+        super().__init__(loss=loss)
+        check_whole(0, embedding_epochs=embedding_epochs)
+        if (loss is not None) != (embedding_epochs > 0):
+            hint = "add the section 'loss'" if loss is None else "set it, or remove the section 'loss'"
+            raise InputError(
+                "embedding_epochs", f"{embedding_epochs} {'without' if loss is None else 'with'} a loss", hint=hint
+            )
+        if cross_entropy_epochs is not None:
+            check_whole(0, cross_entropy_epochs=cross_entropy_epochs)
+        check_whole(2, samples=samples)
+        for name, value in {"label_smoothing": label_smoothing, "scheduled_sampling": scheduled_sampling}.items():
+            if not 0 <= value <= 1:
+                raise InputError(name, f"{value:g}", "must be 0 to 1")
+        self.samples, self.label_smoothing, self.scheduled_sampling = samples, label_smoothing, scheduled_sampling
+        #: The steps at which cross entropy and self-critical training begin.
+        self.begin = embedding_epochs * steps_per_epoch
+        self.critical = steps_per_epoch * (
+            epochs if cross_entropy_epochs is None else embedding_epochs + cross_entropy_epochs
+        )
+        without = [row for row, of_image in enumerate(captions) if not of_image]
+        if without:
+            raise InputError(f"image {without[0]}", f"has no caption ({len(without):,} such images)", hint="omit them")
+        ids = [[[*vocabulary.encode(words)[:length], Vocabulary.END] for words in image] for image in captions]
+        #: The captions of each image as tokens `[N, R, T]`, each with its end.
+        self._targets = _padded(ids)
+        self._reward: Any = None
+        if self.critical < epochs * steps_per_epoch:
+            from contml.evaluation.captions import CiderDReward  # here: it compiles code
+
+            self._reward = CiderDReward(ids)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self._logs: dict[str, Tensor] = {}
+
+    def check(self, model: nn.Module, labels: LabelSpace) -> None:
+        """Check that the model is a captioner, and that there are captions of each item.
+
+        Raises:
+            InputError: one of them does not hold.
+        """
+        if not isinstance(model, Captioner):
+            raise InputError("model", type(model).__name__, "must be a Captioner", "add the section 'captioner'")
+        if len(labels) != len(self._targets):
+            raise InputError("captions", f"of {len(self._targets):,} images", f"must be of {len(labels):,}")
+        super().check(model, labels)
+        model.network.requires_grad_(not model.frozen or self.begin > 0)
+
+    def logs(self) -> dict[str, float]:
+        """In self-critical training, the mean reward of the captions drawn in the last step."""
+        return {name: value.item() for name, value in self._logs.items()}
+
+    def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
+        """The loss of a batch."""
+        step = int(self.steps)
+        self.steps += 1
+        self._logs = {}
+        if step < self.begin:
+            value: Tensor = self.loss(gather_rows(model(images, embed=True)), labels, anchors=anchors)
+            return value
+        rows = _own_rows(images, labels)
+        if step < self.critical:
+            share = (step - self.begin) / max(1, self.critical - self.begin - 1)
+            terms, words = self._cross_entropy(model, images, rows, share * self.scheduled_sampling)
+        else:
+            terms, words = self._self_critical(model, images, rows)
+        # Over the images of all processes, which may differ in their numbers of words.
+        return gather_rows(terms).sum() / gather_rows(words).sum()
+
+    def _cross_entropy(self, model: nn.Module, images: Tensor, rows: Tensor, sampling: float) -> tuple[Tensor, Tensor]:
+        """The sum of the cross entropies of the words of each image, and the number of these words."""
+        target = self._targets[rows.cpu()].long()  # [B,R,T]
+        target = target[:, :, : int((target != Vocabulary.PAD).sum(-1).max())].to(images.device)
+        tokens = torch.cat([torch.full_like(target[:, :, :1], Vocabulary.BEGIN), target[:, :, :-1]], dim=2)
+        logits = model(images, tokens, sampling=sampling)  # [B,R,T,V]
+        values = F.cross_entropy(
+            logits.flatten(0, 2).to(torch.promote_types(logits.dtype, torch.float32)),
+            target.flatten(),
+            ignore_index=Vocabulary.PAD,
+            label_smoothing=self.label_smoothing,
+            reduction="none",
+        )
+        return values.view(len(images), -1).sum(1), (target != Vocabulary.PAD).flatten(1).sum(1)
+
+    def _self_critical(self, model: nn.Module, images: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The terms of each image, and the number of words that were drawn for it."""
+        tokens, log_probabilities = model(images, samples=self.samples)  # [B,S,T]
+        drawn = tokens != Vocabulary.PAD
+        reward = self._reward(
+            tokens.flatten(0, 1).cpu().numpy(),
+            drawn.flatten(0, 1).sum(1).cpu().numpy(),
+            np.repeat(rows.cpu().numpy(), self.samples),
+        )
+        value = torch.from_numpy(reward).to(images.device, log_probabilities.dtype).view(len(images), self.samples)
+        others = (value.sum(1, keepdim=True) - value) / (self.samples - 1)
+        self._logs = {"reward": value.mean()}
+        terms = -((value - others)[:, :, None] * log_probabilities * drawn)
+        return terms.flatten(1).sum(1), drawn.flatten(1).sum(1)
+
+
+def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+    """Captions as tokens `[N, R, T]`."""
+    most = max(map(len, captions))
+    longest = max(len(ids) for image in captions for ids in image)
+    found = np.full((len(captions), most, longest), Vocabulary.PAD, np.int32)
+    for row, image in enumerate(captions):
+        for place, ids in enumerate(image):
+            found[row, place, : len(ids)] = ids
+    return torch.from_numpy(found)
+
+
+def _own_rows(images: Tensor, labels: LabelSpace) -> Tensor:
+    """The rows of this process's images `[b]` among those of the whole batch."""
+    assert labels.rows is not None  # of a split's labels
+    rank, processes = world()
+    if processes == 1:
+        return labels.rows
+    owner = gather_rows(torch.full((len(images),), rank, device=images.device))
+    return labels.rows[owner.to(labels.rows.device) == rank]

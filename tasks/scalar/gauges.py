@@ -1,0 +1,101 @@
+"""Drawn gauges that show a known number, 0 to 100: the needle's place between the first and the last mark of the scale.
+
+Gauges differ in everything else: place, size, view, turn, angle of the scale, marks, colours, light and background. The
+number is not the angle of the needle: it has to be read from the scale, whose last fifth is red.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+Random: TypeAlias = np.random.Generator
+Colour: TypeAlias = "tuple[int, int, int]"
+
+#: The largest number of a scale.
+HIGHEST = 100.0
+#: Drawn this many times as large and averaged down.
+_SUPERSAMPLING = 4
+_RED: Colour = (200, 45, 35)
+
+
+def draw_gauge(seed: int, index: int, size: int = 64) -> tuple[Array, float]:
+    """One gauge: pixels `[size, size, 3]` and its number; (seed, index) is the same gauge at any size."""
+    random = np.random.default_rng([seed, index])
+    value = float(random.uniform(0, HIGHEST))
+    return _paint(random, value / HIGHEST, size), value
+
+
+def _paint(random: Random, share: float, size: int) -> Array:
+    side = size * _SUPERSAMPLING
+    canvas = _background(random, side)
+    pen = ImageDraw.Draw(canvas)
+    radius = side * random.uniform(0.3, 0.44)
+    centre = complex(*(side * (0.5 + random.uniform(-0.05, 0.05, 2))))
+    squeeze, lean = random.uniform(0.75, 1.0), cmath.rect(1, random.uniform(0, math.pi))  # seen from an angle
+    sweep = math.radians(random.uniform(200, 290))
+    middle = -math.pi / 2 + random.uniform(-0.35, 0.35)  # the angle of the middle of the scale; up, turned a little
+
+    def at(distance: float, angle: float) -> tuple[float, float]:
+        """A point of the dial, by its distance from the middle as a share of the radius."""
+        along = cmath.rect(distance * radius, angle) / lean
+        point = centre + complex(along.real, along.imag * squeeze) * lean
+        return point.real, point.imag
+
+    def angle_of(part: float) -> float:
+        return float(middle + sweep * (part - 0.5))
+
+    dark = bool(random.random() < 0.35)
+    face = _shade(random, 45 if dark else 225, 20)
+    ink = _shade(random, 215 if dark else 40, 25)
+    circle = np.linspace(0, 2 * math.pi, 72)
+    pen.polygon([at(1.12, angle) for angle in circle], fill=_shade(random, 120, 70))
+    pen.polygon([at(1, angle) for angle in circle], fill=face)
+    arc = [angle_of(part) for part in np.linspace(0.8, 1, 12)]
+    pen.polygon([*(at(0.92, angle) for angle in arc), *(at(0.78, angle) for angle in arc[::-1])], fill=_RED)
+    marks = int(random.integers(5, 12))
+    thickness = max(1, round(radius * random.uniform(0.025, 0.06)))
+    for part in np.linspace(0, 1, marks):
+        pen.line((at(0.92, angle_of(part)), at(0.72, angle_of(part))), fill=ink, width=thickness)
+    needle = _RED if random.random() < 0.3 else ink
+    pointing, length = angle_of(share), random.uniform(0.6, 0.85)
+    width, tail = random.uniform(0.03, 0.08), random.uniform(0.05, 0.3)
+    across = [at(width, pointing + turn) for turn in (math.pi / 2, -math.pi / 2)]
+    pen.polygon([across[0], at(length, pointing), across[1], at(tail, pointing + math.pi)], fill=needle)
+    hub = random.uniform(0.06, 0.12)
+    pen.polygon([at(hub, angle) for angle in circle], fill=needle)
+    return _photograph(random, canvas.reduce(_SUPERSAMPLING))
+
+
+def _background(random: Random, side: int) -> Image.Image:
+    """A wall of two shades with some boxes."""
+    ends = np.array([_shade(random, 130, 80), _shade(random, 130, 80)], np.float64)
+    slope = np.linspace(0, 1, 16)[:, None, None] * np.ones((1, 16, 1))
+    wall = Image.fromarray((ends[0] + slope * (ends[1] - ends[0])).astype(np.uint8)).resize((side, side))
+    pen = ImageDraw.Draw(wall)
+    for _ in range(int(random.integers(0, 5))):
+        x, y, width, height = random.uniform(-0.2, 1, 2).tolist() + random.uniform(0.05, 0.6, 2).tolist()
+        box = [side * edge for edge in (x, y, x + width, y + height)]
+        pen.rectangle(box, fill=_shade(random, 130, 90))
+    return wall
+
+
+def _photograph(random: Random, picture: Image.Image) -> Array:
+    """Uneven light, a tint and noise."""
+    pixels = np.asarray(picture, np.float64)
+    place = np.linspace(-1, 1, len(pixels))
+    light = 1 + random.normal(0, 0.15) * place[:, None] + random.normal(0, 0.15) * place
+    tint = random.normal(1, 0.06, 3) * random.uniform(0.7, 1.15)
+    noisy = pixels * light[..., None] * tint + random.normal(0, random.uniform(2, 9), pixels.shape)
+    return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def _shade(random: Random, middle: float, spread: float) -> Colour:
+    grey = middle + random.uniform(-spread, spread)
+    red, green, blue = (int(np.clip(grey + random.normal(0, 18), 0, 255)) for _ in range(3))
+    return red, green, blue

@@ -1,0 +1,214 @@
+"""Scores equal `pycocoevalcap`'s committed numbers and slow loops from the definitions; empty captions; bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from support.refusals import refuses
+
+from contml.evaluation.captions import bleu, cider, cider_d, rouge_l, score_captions, tokenize
+
+EXPECTED = json.loads(Path(__file__).with_name("expected.json").read_text(encoding="utf-8"))
+TEXTS = [row[0] for row in EXPECTED["tokens"]]
+CANDIDATES = [TEXTS[row] for row, _ in EXPECTED["sets"]]
+REFERENCES = [[TEXTS[row] for row in rows] for _, rows in EXPECTED["sets"]]
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+#: Captions of few words, so that n-grams meet; also without words, of one word, and with repeated words.
+captions = st.lists(st.sampled_from(["a", "dog", "runs", "the", "red"]), max_size=7).map(" ".join)
+sets = st.lists(st.tuples(captions, st.lists(captions, min_size=1, max_size=4)), min_size=1, max_size=5)
+
+
+def split(pairs):
+    return [own for own, _ in pairs], [others for _, others in pairs]
+
+
+def ngrams(words, n):
+    return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1))
+
+
+def slow_ciders(candidates, references):
+    """CIDEr and CIDEr-D as the paper writes them, with the lengths and the documents of pycocoevalcap."""
+    own = [text.split() for text in candidates]
+    others = [[text.split() for text in image] for image in references]
+    documents = Counter(
+        gram
+        for image in others
+        for gram in {gram for other in image for n in (1, 2, 3, 4) for gram in ngrams(other, n)}
+    )
+
+    def vector(words, n):
+        idf = math.log(len(others))
+        return {gram: count * (idf - math.log(max(documents[gram], 1))) for gram, count in ngrams(words, n).items()}
+
+    found = []
+    for caption, image in zip(own, others, strict=True):
+        plain = clipped = 0.0
+        for n in (1, 2, 3, 4):
+            g = vector(caption, n)
+            for other in image:
+                h = vector(other, n)
+                norms = math.hypot(*g.values()) * math.hypot(*h.values())
+                if norms:
+                    plain += sum(g[gram] * h.get(gram, 0) for gram in g) / norms / len(image) / 4
+                    longer = max(len(caption) - 1, 0) - max(len(other) - 1, 0)
+                    dot = sum(min(g[gram], h.get(gram, 0)) * h.get(gram, 0) for gram in g)
+                    clipped += 10 * math.exp(-(longer**2) / 72) * dot / norms / len(image) / 4
+        found.append((plain, clipped))
+    return np.array(found).T
+
+
+def slow_bleu(pairs):
+    """BLEU-1 to BLEU-4 of the corpus of these captions (Papineni et al. 2002)."""
+    correct, total = np.full(4, 1e-15), np.full(4, 1e-9)
+    length = closest = 0
+    for own, others in pairs:
+        words, refs = own.split(), [other.split() for other in others]
+        length += len(words)
+        closest += min((abs(len(ref) - len(words)), len(ref)) for ref in refs)[1]
+        for n in (1, 2, 3, 4):
+            for gram, count in ngrams(words, n).items():
+                correct[n - 1] += min(count, max(ngrams(ref, n)[gram] for ref in refs))
+                total[n - 1] += count
+    ratio = (length + 1e-15) / (closest + 1e-9)
+    penalty = 1 if ratio >= 1 else math.exp(1 - 1 / ratio)
+    return [penalty * np.prod(correct[:n] / total[:n]) ** (1 / n) for n in (1, 2, 3, 4)]
+
+
+def slow_rouge(own, others):
+    def common(a, b):
+        if not a or not b:
+            return 0
+        return common(a[1:], b[1:]) + 1 if a[0] == b[0] else max(common(a[1:], b), common(a, b[1:]))
+
+    words = own.split() or [""]
+    refs = [other.split() or [""] for other in others]
+    precision = max(common(words, ref) / len(words) for ref in refs)
+    recall = max(common(words, ref) / len(ref) for ref in refs)
+    return 2.44 * precision * recall / (recall + 1.44 * precision) if precision else 0.0
+
+
+@pytest.mark.parametrize("name", ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider_d"])
+def test_scores_are_those_of_pycocoevalcap(name):
+    found, (corpus, per_image) = score_captions(CANDIDATES, REFERENCES), EXPECTED[name]
+    np.testing.assert_allclose(found.corpus[name], corpus, **EXACT)
+    np.testing.assert_allclose(found.per_image[name], per_image, **EXACT)
+    assert max(per_image) > 0.1
+
+
+def test_each_score_by_itself_is_that_of_all():
+    scores = score_captions(CANDIDATES, REFERENCES)
+    for function in (rouge_l, cider, cider_d):
+        corpus, per_image = function(CANDIDATES, REFERENCES)
+        assert corpus == scores.corpus[function.__name__] == per_image.mean()
+        np.testing.assert_array_equal(per_image, scores.per_image[function.__name__])
+    corpus, per_image = bleu(CANDIDATES, REFERENCES)
+    assert (corpus.shape, per_image.shape, per_image.dtype) == ((4,), (len(CANDIDATES), 4), np.float64)
+    for n in range(4):
+        assert corpus[n] == scores.corpus[f"bleu_{n + 1}"]
+        np.testing.assert_array_equal(per_image[:, n], scores.per_image[f"bleu_{n + 1}"])
+
+
+@given(sets)
+def test_ciders_are_those_of_a_slow_loop(pairs):
+    own, others = split(pairs)
+    plain, clipped = slow_ciders(own, others)
+    np.testing.assert_allclose(cider(own, others)[1], plain, **EXACT)
+    np.testing.assert_allclose(cider_d(own, others)[1], clipped, **EXACT)
+
+
+def test_ciders_of_longer_texts_are_those_of_a_slow_loop():
+    own, others = CANDIDATES[-12:], REFERENCES[-12:]
+    words = (
+        [" ".join(tokenize(text)) for text in own],
+        [[" ".join(tokenize(text)) for text in image] for image in others],
+    )
+    plain, clipped = slow_ciders(*words)
+    np.testing.assert_allclose(cider(own, others)[1], plain, **EXACT)
+    np.testing.assert_allclose(cider_d(own, others)[1], clipped, **EXACT)
+    assert plain.max() > 0.1
+
+
+@given(sets)
+def test_bleu_and_rouge_are_those_of_slow_loops(pairs):
+    corpus, per_image = bleu(*split(pairs))
+    np.testing.assert_allclose(corpus, slow_bleu(pairs), **EXACT)
+    np.testing.assert_allclose(per_image, [slow_bleu([pair]) for pair in pairs], **EXACT)
+    np.testing.assert_allclose(rouge_l(*split(pairs))[1], [slow_rouge(*pair) for pair in pairs], **EXACT)
+
+
+@given(sets, st.randoms(use_true_random=False))
+def test_scores_do_not_depend_on_the_order_of_references(pairs, random):
+    mixed = [(own, random.sample(others, len(others))) for own, others in pairs]
+    first, second = score_captions(*split(pairs)), score_captions(*split(mixed))
+    for name, values in first.per_image.items():
+        np.testing.assert_allclose(values, second.per_image[name], **EXACT)
+
+
+def test_many_ngrams_make_the_table_grow():
+    """More n-grams than its first places. Of two references, one is the caption, and one has few words of it."""
+    draw = np.random.default_rng(0)
+    own = [" ".join(f"w{number}" for number in draw.integers(0, 900, 12)) for _ in range(300)]
+    others = [[text, own[0]] for text in own]
+    found = cider_d(own, others)[1]
+    np.testing.assert_allclose(found[1:], 5, atol=0.05)
+    np.testing.assert_allclose(found, slow_ciders(own, others)[1], **EXACT)
+
+
+def test_of_references_equally_close_in_length_the_shorter_counts():
+    """Lengths 2 and 4, caption of 3 words: r = 2, so that there is no penalty."""
+    found = bleu(["a dog runs"], [["a dog", "a dog runs fast"]])[1][0]
+    np.testing.assert_allclose(found[0], 1, atol=1e-8)
+    assert bleu(["a dog runs"], [["a dog runs fast"]])[1][0, 0] == pytest.approx(math.exp(-1 / 3))
+
+
+@pytest.mark.parametrize("empty", ["", " ", ".", "!", "\U0001f600"])
+def test_a_caption_without_words_scores_0(empty):
+    found = score_captions([empty, "a red cat sits"], [["a dog runs", "dogs"], ["a red cat sits"]])
+    for name, values in found.per_image.items():
+        assert values[0] == 0, name
+        assert values[1] > 0.99, name
+
+
+def test_no_words_on_both_sides_are_equal_for_rouge_alone():
+    """As in pycocoevalcap, except for CIDEr-D, which it does not compute where no reference has a word."""
+    found = score_captions([""], [["", "."]])
+    assert {name: value for name, value in found.corpus.items() if value} == {"rouge_l": 1.0}
+
+
+def test_one_image_and_one_word_have_defined_scores():
+    one = score_captions(["a dog runs fast"], [["a dog runs fast"]]).corpus
+    assert (one["cider"], one["cider_d"]) == (0, 0)  # log(1 / 1) = 0
+    np.testing.assert_allclose([one["bleu_4"], one["rouge_l"]], 1, atol=1e-8)
+    words = score_captions(["dog", "cat"], [["dog"], ["a cat"]])
+    np.testing.assert_allclose(words.per_image["cider"], [0.25, 0.25 / math.sqrt(2)])  # of four n-grams, only unigrams
+    np.testing.assert_allclose(words.per_image["cider_d"], [2.5, 2.5 / math.sqrt(2) * math.exp(-1 / 72)])
+
+
+def test_a_fraction_is_one_token_and_two_words_of_ngrams():
+    """As in pycocoevalcap: its tokens contain a no-break space, at which its n-grams are split."""
+    assert tokenize("at 3 1/2 st") == ["at", "3\xa01/2", "st"]
+    found = score_captions(["at 3 1/2 st", "a"], [["at 3 st"], ["b"]])
+    np.testing.assert_allclose(found.per_image["bleu_1"][0], 3 / 4, atol=1e-8)  # at, 3, st of 4 words
+    np.testing.assert_allclose(found.per_image["rouge_l"][0], 2 / 3)  # at, st of 3 tokens
+
+
+@pytest.mark.parametrize("score", [score_captions, bleu, rouge_l, cider, cider_d])
+def test_bad_input(score):
+    with refuses("candidates", "2 captions, and references of 1 images"):
+        score(["a", "b"], [["a"]])
+    with refuses("references", "no image"):
+        score([], [])
+    with refuses("references[1]", "no caption", "at least one"):
+        score(["a", "b"], [["a"], []])
+    with refuses("references[0]", "a string", "list"):
+        score(["a"], ["a dog"])
+    with refuses("references[1]", "NoneType", "strings"):
+        score(["a", "b"], [["a", "b"], ["a", None]])
+    with refuses("candidates[1]", "list", "strings"):
+        score(["a", ["b"]], [["a"], ["a"]])

@@ -1,0 +1,95 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.captioning import described_squares, small_captioner
+from support.refusals import refuses
+
+from contml.data import Images
+from contml.evaluation.captions import score_captions
+from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
+from contml.evaluation.results import Evaluated, Evaluation, measurable, measured, usual
+from contml.evaluation.table import sentence, summary
+
+
+def test_scores_of_the_references_themselves():
+    split = described_squares()
+    rows = torch.arange(30)
+    texts = [captions[0] for captions in split.captions]
+    evaluation, captions = evaluate_captions(texts, split, rows)
+    scores = score_captions(texts, split.captions)
+    assert evaluation.scores["cider_d"].model == pytest.approx(scores.corpus["cider_d"], abs=1e-12)
+    assert evaluation.curves["bleu"].model == pytest.approx([scores.corpus[f"bleu_{k}"] for k in (1, 2, 3, 4)])
+    assert evaluation.headline == "cider_d"
+    assert evaluation.main.model == pytest.approx(float(captions.values.mean()))
+    assert evaluation.main.random < evaluation.main.model
+    assert evaluation.queries == 30
+    assert captions.texts == texts
+
+
+def test_a_person_is_compared_with_the_others():
+    split = described_squares()
+    object.__setattr__(
+        split, "captions", [["one red ball on grass", "one red ball on grass"]] * 15 + [["two cats"]] * 15
+    )
+    evaluation, _ = evaluate_captions(["something else"] * 30, split, torch.arange(30))
+    assert evaluation.curves["bleu"].oracle == pytest.approx([1] * 4, abs=1e-6)
+    object.__setattr__(split, "captions", [["two cats"]] * 30)  # nobody to compare with
+    evaluation, _ = evaluate_captions(["something else"] * 30, split, torch.arange(30))
+    assert math.isnan(evaluation.main.oracle)
+    assert summary(evaluation)
+
+
+def test_unreadable_images_are_left_out():
+    split = described_squares()
+    captioner = small_captioner(split).eval()
+    evaluator = CaptionEvaluator(captioner.vocabulary.decode)
+    outputs, missing = evaluator.outputs(captioner, split, Images(resize=16, crop=14))
+    assert outputs.shape == (30, 9)
+    assert not len(missing)
+    evaluation, captions = evaluator.evaluate(outputs, torch.tensor([4, 7]), split)
+    assert evaluation.skipped == 2
+    assert captions.rows.tolist() == [row for row in range(30) if row not in (4, 7)]
+    assert len(captions.shown(6)) == 6
+    values = captions.values[captions.shown(6)]
+    assert torch.equal(values, values.sort(descending=True).values)
+
+
+def test_facts():
+    split = described_squares()
+    object.__setattr__(split, "facts", lambda row, text: [("object", "square", "square" in text)] * (row % 2))
+    evaluation, captions = evaluate_captions(["a square"] * 20 + ["a cat"] * 10, split, torch.arange(30))
+    assert evaluation.scores["facts"].model == pytest.approx(2 / 3)
+    assert sum(map(len, captions.facts)) == 15
+    object.__setattr__(split, "facts", lambda row, text: [])
+    assert math.isnan(evaluate_captions(["a"] * 30, split, torch.arange(30))[0].scores["facts"].model)
+
+
+def test_the_result_goes_through_json_and_tables():
+    split = described_squares()
+    evaluation, _ = evaluate_captions(["a square"] * 30, split, torch.arange(30))
+    read = Evaluated.from_dict(Evaluated(evaluation, "test", "last", 2, 2).to_dict()).evaluation
+    assert read.scores == evaluation.scores
+    assert usual(read) == ["bleu@1", "bleu@4", "cider_d", "cider", "rouge_l"]
+    assert "spearman" not in measurable(read)
+    assert measured(read, "bleu@4").title == "BLEU-4"
+    table = summary(read)
+    assert table[0] == ["metric", "K", "model", "random caption", "person", "normalized"]
+    assert [row[1] for row in table[1:5]] == ["1", "2", "3", "4"]
+    assert sentence(read).startswith("CIDEr-D is ")
+
+
+def test_a_split_without_captions():
+    split = described_squares()
+    object.__setattr__(split, "captions", None)
+    with refuses("task", got="no captions"):
+        evaluate_captions(["a"] * 30, split, torch.arange(30))
+
+
+def test_an_empty_caption_has_scores():
+    split = described_squares()
+    evaluation, captions = evaluate_captions([""] * 30, split, torch.arange(30))
+    assert isinstance(evaluation, Evaluation)
+    assert evaluation.main.model == 0
+    assert np.all(captions.scores["rouge_l"] == 0)

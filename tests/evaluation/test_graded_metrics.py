@@ -1,0 +1,303 @@
+"""Hierarchical AP, Kendall's tau, recall within a label distance, k-NN regression: against slow loops and scipy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from scipy.stats import kendalltau
+from support import reference_metrics
+from support.refusals import refuses
+from support.strategies import label_vectors
+
+from contml.evaluation import (
+    Evaluation,
+    evaluate,
+    graded,
+    hierarchical_average_precision,
+    kendall_tau,
+    mean_average_precision_at_r,
+    recall_within,
+    retrieval,
+)
+from contml.labels import CaptionLabels, ClassLabels, OrdinalLabels, ThresholdLabels, VectorLabels
+
+
+@st.composite
+def ranked_lists(draw, most=5):
+    """Distances and label distances `[Q, C]`, with many ties, zeros, and lists at one distance."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    shape = draw(st.integers(1, 4)), draw(st.integers(1, most))
+    levels = draw(st.sampled_from([1, 2, 4, 1000]))
+    distances = torch.randint(0, levels, shape, generator=generator).double()
+    labels = torch.randint(0, draw(st.sampled_from([1, 2, 4, 1000])), shape, generator=generator).double() / 4
+    return distances, labels
+
+
+@st.composite
+def vector_splits(draw, most=6):
+    """Embeddings with exact ties, labels as vectors, and queries and gallery: disjoint, or each against all others."""
+    labels = draw(label_vectors(max_size=most).filter(lambda x: len(x) > 2))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    embeddings = torch.randint(0, draw(st.integers(1, 5)), (len(labels), 2), generator=generator).double()
+    squared = draw(st.booleans())
+    cut = draw(st.integers(1, len(labels) - 2))
+    rows = torch.arange(len(labels))
+    return embeddings, VectorLabels(labels, squared), draw(st.sampled_from([(None, None), (rows[:cut], rows[cut:])]))
+
+
+def lists_of(embeddings, labels, rows):
+    """For each query: embedding distances, float32 label distances, label vectors of its gallery, and its own."""
+    matrix, vectors = labels.pairwise().double().tolist(), labels.values.tolist()
+    every = range(len(embeddings))
+    queries, gallery = (every if part is None else part.tolist() for part in rows)
+    for q in queries:
+        seen = [g for g in gallery if g != q]
+        near = (embeddings[seen] - embeddings[q]).square().sum(1).tolist()
+        yield near, [matrix[q][g] for g in seen], [vectors[g] for g in seen], vectors[q]
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=ranked_lists())
+def test_the_functions_equal_their_loops(case):
+    distances, labels = case
+    relevance = (1 - labels / 2).clamp(min=0)
+    lists = list(zip(distances.tolist(), labels.tolist(), relevance.tolist(), strict=True))
+    expected = [reference_metrics.hierarchical_ap(near, rel) for near, _, rel in lists if sum(rel)]
+    found = hierarchical_average_precision(distances, relevance)
+    assert found == pytest.approx(fmean(expected) if expected else math.nan, abs=1e-10, nan_ok=True)
+    defined = [(near, values) for near, values, _ in lists if len(set(values)) > 1]
+    tau = [kendalltau(near, values).statistic if len(set(near)) > 1 else 0.0 for near, values in defined]
+    expected_tau = fmean(tau) if tau else math.nan
+    assert kendall_tau(distances, labels) == pytest.approx(expected_tau, abs=1e-12, nan_ok=True)
+    thresholds = [0.0, 0.25, 0.6, 1000.0]
+    for k in range(1, distances.shape[1] + 1):
+        loops = [
+            fmean(reference_metrics.recall_within(near, values, t, k) for near, values, _ in lists) for t in thresholds
+        ]
+        assert recall_within(distances, labels, thresholds, k) == pytest.approx(loops, abs=1e-10)
+
+
+@pytest.mark.parametrize("levels", [3, 40, 10**6])
+def test_long_lists_equal_scipy_and_quadratic_sums(levels):
+    random = np.random.default_rng(levels)
+    distances = random.integers(0, levels, (3, 300)).astype(float)
+    labels = distances + random.integers(0, levels, (3, 300))
+    expected = [kendalltau(near, values).statistic for near, values in zip(distances, labels, strict=True)]
+    assert kendall_tau(distances, labels) == pytest.approx(fmean(expected), abs=1e-12)
+    # Without ties: the definition as a matrix.
+    distances = random.permuted(np.tile(np.arange(300.0), (3, 1)), axis=1)
+    relevance = random.integers(0, levels, (3, 300)) / levels
+    loops = []
+    for near, rel in zip(distances, relevance, strict=True):
+        ordered = rel[np.argsort(near)]
+        shared = np.tril(np.minimum(ordered[:, None], ordered)).sum(1)
+        loops.append((shared / np.arange(1, 301)).sum() / rel.sum())
+    assert hierarchical_average_precision(distances, relevance) == pytest.approx(fmean(loops), abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(split=vector_splits())
+def test_an_evaluation_equals_the_loops(split):
+    embeddings, labels, rows = split
+    found, _ = evaluate(embeddings, labels, *rows)
+    lists = list(lists_of(embeddings, labels, rows))
+    places = min(len(values) for _, values, *_ in lists)
+    assert found.sorted_queries == len(lists)
+    sample = sorted(d for _, values, *_ in lists for d in values)
+    above = [d for d in sample if d > 0]
+    unit = above[(len(above) - 1) // 2] if above else 1.0
+    for column in ("model", "random", "oracle"):
+        of_column = [
+            ({"model": near, "random": [0.0] * len(near), "oracle": values}[column], values, vectors, own)
+            for near, values, vectors, own in lists
+        ]
+        relevant = [(near, [max(0, 1 - d / unit) for d in values]) for near, values, *_ in of_column]
+        hap = [reference_metrics.hierarchical_ap(*each) for each in relevant if sum(each[1])]
+        assert ("hap" in found.scores) == bool(hap)
+        if hap:
+            assert getattr(found.scores["hap"], column) == pytest.approx(fmean(hap), abs=1e-10)
+        tau = [
+            kendalltau(near, values).statistic if len(set(near)) > 1 else 0.0
+            for near, values, *_ in of_column
+            if len(set(values)) > 1
+        ]
+        assert ("kendall" in found.scores) == bool(tau)
+        if tau:
+            assert getattr(found.scores["kendall"], column) == pytest.approx(fmean(tau), abs=1e-12)
+        within = found.recall_within
+        assert within.thresholds == [sample[max(0, math.ceil(level * len(sample)) - 1)] for level in within.quantiles]
+        for k in range(1, places + 1):
+            recall = [
+                fmean(reference_metrics.recall_within(near, values, t, k) for near, values, *_ in of_column)
+                for t in within.thresholds
+            ]
+            area = getattr(found.curves["recall_area"], column)[k - 1]
+            assert area == pytest.approx(fmean(recall), abs=1e-10)
+            if k == within.k:
+                assert getattr(within, column) == pytest.approx(recall, abs=1e-10)
+            error = fmean(
+                reference_metrics.regression_error(near, vectors, own, k) for near, _, vectors, own in of_column
+            )
+            assert getattr(found.curves["knn_error"], column)[k - 1] == pytest.approx(error, rel=1e-9, abs=1e-10)
+        mean_distance = getattr(found.curves["label_distance"], column)
+        area = getattr(found.scores["label_distance_area"], column)
+        assert area == pytest.approx(fmean(mean_distance), rel=1e-12)
+    assert Evaluation.from_dict(found.to_dict()) == found or math.isnan(found.spearman)
+
+
+@settings(max_examples=40, deadline=None)
+@given(split=vector_splits(), seed=st.integers(0, 2**16))
+def test_the_order_of_the_items_changes_nothing(split, seed):
+    embeddings, labels, (queries, gallery) = split
+    found, _ = evaluate(embeddings, labels, queries, gallery)
+    order = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(seed))
+    place = order.argsort()
+    rows = [None if part is None else place[part].flip(0) for part in (queries, gallery)]
+    again, _ = evaluate(embeddings[order], labels[order].as_root(), *rows)
+    assert again.scores.keys() == found.scores.keys()
+    for name in found.scores:
+        for column in ("model", "random", "oracle"):
+            values = [getattr(each.scores[name], column) for each in (found, again)]
+            assert values[1] == pytest.approx(values[0], abs=1e-10)
+    for name in ("recall_area", "knn_error"):
+        for column in ("model", "random", "oracle"):
+            values = [getattr(each.curves[name], column) for each in (found, again)]
+            assert values[1] == pytest.approx(values[0], abs=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=ranked_lists(most=30))
+def test_only_the_order_of_the_distances_counts(case):
+    distances, labels = case
+    relevance, other = 1 / (1 + labels), (distances / 7).exp()  # whole numbers below 1,000: distinct and finite
+    assert hierarchical_average_precision(other, relevance) == hierarchical_average_precision(distances, relevance)
+    for values in (labels, labels.square()):  # nor do the numbers of the label distances, for tau
+        assert kendall_tau(other, values) == pytest.approx(kendall_tau(distances, labels), abs=1e-12, nan_ok=True)
+    assert recall_within(other, labels, [0.5, 1.0], 1) == recall_within(distances, labels, [0.5, 1.0], 1)
+    # The order of the label distances themselves is the oracle.
+    assert hierarchical_average_precision(labels, relevance) == pytest.approx(1, abs=1e-12)
+    assert kendall_tau(labels, labels) == pytest.approx(1, abs=1e-12) or (labels == labels[:, :1]).all()
+    assert hierarchical_average_precision(distances, relevance) <= 1 + 1e-12
+
+
+def test_on_labels_of_0_and_1_hierarchical_ap_is_average_precision():
+    torch.manual_seed(0)
+    embeddings, classes = torch.randn(40, 3), torch.arange(40) % 4
+    space = ThresholdLabels(0.5, space=VectorLabels(classes.double()))
+    found, _ = evaluate(embeddings, space)
+    loops = []
+    for q in range(40):
+        near = (embeddings - embeddings[q]).square().sum(1)
+        near[q] = torch.inf
+        same = (classes[near.argsort()[:-1]] == classes[q]).double()
+        loops.append(float((same.cumsum(0) / torch.arange(1, 40) * same).sum() / same.sum()))
+    assert found.scores["hap"].model == pytest.approx(fmean(loops), abs=1e-9)
+    # Where the classes are far apart, it equals MAP@R.
+    apart = classes[:, None] * 10.0 + 0.1 * torch.randn(40, 1)
+    assert evaluate(apart, space)[0].scores["hap"].model == pytest.approx(1.0)
+    assert mean_average_precision_at_r(apart, classes) == pytest.approx(1.0)
+
+
+def test_the_random_column_is_the_mean_of_many_random_rankings():
+    torch.manual_seed(0)
+    labels, rounds = VectorLabels(torch.randn(14, 2)), 150
+    runs = [evaluate(torch.randn(14, 8), labels)[0] for _ in range(rounds)]
+    for name in ("hap", "kendall"):
+        expected = runs[0].scores[name].random
+        assert fmean(run.scores[name].model for run in runs) == pytest.approx(expected, abs=0.02)
+    areas = torch.tensor([run.curves["recall_area"].model for run in runs]).mean(0)
+    assert areas.tolist() == pytest.approx(runs[0].curves["recall_area"].random, abs=0.03)
+    collapsed, _ = evaluate(torch.ones(14, 2), labels)
+    for curve in (collapsed.curves["recall_area"], collapsed.curves["knn_error"]):
+        assert curve.model == pytest.approx(curve.random, abs=1e-12)
+    for name in ("hap", "kendall"):
+        assert collapsed.scores[name].model == pytest.approx(collapsed.scores[name].random, abs=1e-12)
+
+
+def test_which_labels_have_which_metrics():
+    torch.manual_seed(0)
+    embeddings = torch.randn(6, 3)
+    ages = [20.0, 21.0, 30.0, 41.0, 40.0, 22.0]
+    ordinal = OrdinalLabels([1, 2, 3, 3, 2, 1])
+    captions = CaptionLabels([[text] for text in ("a dog", "a cat", "two dogs", "a red bus", "a bus", "one cat")],
+                             vectors={word: np.eye(8)[i] for i, word in enumerate(
+                                 ["a", "dog", "cat", "two", "dogs", "red", "bus", "one"])})  # fmt: skip
+    for labels, vectors in ((VectorLabels(ages), True), (ordinal, True), (captions, False)):
+        found, _ = evaluate(embeddings, labels)
+        assert list(found.scores) == ["label_distance_area", "hap", "kendall"]
+        assert ("knn_error" in found.curves) == vectors
+    assert evaluate(embeddings, ordinal)[0].curves["knn_error"].random[0] < 1  # in parts of the whole scale
+    classes, _ = evaluate(embeddings, ClassLabels([0, 0, 0, 1, 1, 1]))
+    assert not {"hap", "kendall", "label_distance_area"} & classes.scores.keys()
+    assert (classes.sorted_queries, classes.recall_within) == (0, None)
+    equal, _ = evaluate(embeddings, VectorLabels(torch.ones(6)))
+    assert list(equal.scores) == ["label_distance_area", "hap"]  # nothing is in order or out of it
+    assert equal.scores["hap"].model == equal.scores["hap"].random == 1
+    apart, _ = evaluate(torch.randn(3, 2), VectorLabels(torch.eye(3)))  # no item is nearer than the median
+    assert list(apart.scores) == ["label_distance_area"]
+
+
+def test_groups_and_missing_rows_do_not_count():
+    torch.manual_seed(0)
+    labels, embeddings = torch.randn(30, 2), torch.randn(30, 4)
+    groups = torch.arange(30) % 10
+    found, _ = evaluate(embeddings, VectorLabels(labels), groups=groups, missing=[4])
+    kept = torch.tensor([row for row in range(30) if row != 4])
+    tau, error = [], []
+    for q in kept:
+        seen = kept[groups[kept] != groups[q]]
+        near = (embeddings[seen] - embeddings[q]).square().sum(1)
+        values = (labels[seen] - labels[q]).square().sum(1)
+        tau.append(kendalltau(near, values).statistic)
+        error.append(float((labels[seen[near.argsort()[:5]]].mean(0) - labels[q]).norm()))
+    assert found.scores["kendall"].model == pytest.approx(fmean(tau), abs=1e-7)
+    assert found.curves["knn_error"].model[4] == pytest.approx(fmean(error), rel=1e-6)
+
+
+def test_a_sample_of_queries_is_sorted_where_there_are_many(monkeypatch):
+    torch.manual_seed(0)
+    labels = torch.randn(200, 2)
+    embeddings = labels + torch.randn(200, 2)
+    whole, _ = evaluate(embeddings, VectorLabels(labels))
+    assert whole.sorted_queries == 200
+    monkeypatch.setattr(graded, "_SORTED", 100)
+    monkeypatch.setattr(retrieval, "_LABEL_DISTANCES", 200 * 7)
+    sample, _ = evaluate(embeddings, VectorLabels(labels))
+    assert sample.sorted_queries == 100
+    assert sample.curves == whole.curves
+    for name in ("hap", "kendall"):
+        assert sample.scores[name].model != whole.scores[name].model
+        assert sample.scores[name].model == pytest.approx(whole.scores[name].model, abs=0.05)
+    monkeypatch.setattr(graded, "_SORTED", 500)
+    monkeypatch.setattr(graded, "_SORTED_PAIRS", 0)
+    monkeypatch.setattr(graded, "_LEAST_SORTED", 30)
+    assert evaluate(embeddings, VectorLabels(labels))[0].sorted_queries == 30
+    monkeypatch.setattr(graded, "_SAMPLE", (20, 50))
+    assert replace(evaluate(embeddings, VectorLabels(labels))[0], queries=0).recall_within.thresholds[0] >= 0
+
+
+def test_bad_input():
+    good = torch.rand(2, 5)
+    for function in (hierarchical_average_precision, kendall_tau, lambda x, y: recall_within(x, y, [0.5], 1)):
+        with refuses("distances", "[2, 5]", hint="give both"):
+            function(good, good[:, :3])
+        with refuses("distances", "not finite"):
+            function(good / 0, good)
+    with refuses("relevance", allowed="must be at least 0"):
+        hierarchical_average_precision(good, -good)
+    with refuses("label_distances", allowed="must be at least 0"):
+        kendall_tau(good, -good)
+    with refuses("label_distances", "not finite"):
+        kendall_tau(good, good / 0)
+    with refuses("thresholds", allowed="must be a list"):
+        recall_within(good, good, 0.5, 1)
+    with refuses("k", allowed="from 1 to 5"):
+        recall_within(good, good, [0.5], 6)
+    assert math.isnan(hierarchical_average_precision(good, good * 0))
+    assert math.isnan(kendall_tau(good, good * 0))

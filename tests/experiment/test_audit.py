@@ -1,0 +1,234 @@
+"""`contml audit`: folds, resuming, the table and the page, and one line per mistake."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.miniature import TINY
+from support.refusals import refuses
+from support.tables import dials, write_table
+
+from contml.data import Task
+from contml.evaluation import label_errors
+from contml.experiment import audit_run, load, load_run, train
+from contml.experiment.audit import draw_folds, item_groups
+from contml.experiment.running import recorded_task, saved_embeddings
+from contml.labels import ClassLabels
+from contml.training import Interrupted, Trainer
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audit")
+    return train(load("pose/synthetic", TINY), folder).folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def test_each_item_is_judged_by_a_network_that_has_not_seen_it(run, monkeypatch):
+    seen = []
+    fit = Trainer.fit
+
+    def noted(trainer):
+        seen.append(set(trainer.split.names))
+        fit(trainer)
+
+    monkeypatch.setattr(Trainer, "fit", noted)
+    lines = []
+    found = audit_run(run, folds=3, on_line=lines.append)
+    assert found.split_name == "train"
+    names = found.split.names
+    folds = draw_folds(names, 3)
+    assert [sorted(folds.tolist()).count(fold) for fold in range(3)] == [14, 13, 13]
+    for fold, known in enumerate(seen):
+        assert known == {name for name, other in zip(names, folds.tolist(), strict=True) if other != fold}
+    assert len(seen) == 3
+    assert "training 3 of 3 networks" in lines[0]
+    assert "as long as the run took 3 times" in lines[0]
+    assert len(lines) == 4
+    assert sorted(path.name for path in (run / "audit" / "folds_3").iterdir()) == [
+        f"fold_{n}.safetensors" for n in range(3)
+    ]
+    assert found.errors.scores.isfinite().all()
+
+    again = audit_run(run, folds=3, k=5)  # nothing is trained
+    assert len(seen) == 3
+    assert again.errors.neighbours.shape == (40, 5)
+
+
+def test_an_interrupted_audit_goes_on(run, trained, tmp_path, monkeypatch):
+    step, steps = Trainer.train_step, []
+
+    def interrupted(trainer, batch):
+        steps.append(trainer.done)
+        if len(steps) == 14:  # in the second epoch of the second network
+            raise KeyboardInterrupt
+        return step(trainer, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            audit_run(run, folds=3)
+    assert (run / "audit/folds_3/fold_0.safetensors").exists()
+    assert (run / "audit/folds_3/fold_1/checkpoints/state.safetensors").exists()
+    counted = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", lambda trainer, batch: (counted.append(0), step(trainer, batch))[1])
+        found = audit_run(run, folds=3)
+    assert len(counted) == 4 + 8  # the second epoch of the second network, and the third network
+    whole = audit_run(shutil.copytree(trained, tmp_path / "whole"), folds=3)
+    assert torch.equal(found.errors.scores, whole.errors.scores)
+
+
+def test_other_splits_need_no_training(run, monkeypatch):
+    monkeypatch.setattr(Trainer, "fit", lambda trainer: pytest.fail("trained"))
+    for split in ("val", "test"):
+        found = audit_run(run, split=split)
+        experiment, its_run = load_run(run)
+        task, _ = recorded_task(experiment, its_run, accept_changes=False)
+        assert found.split.names == task.splits[split].names
+    embeddings = saved_embeddings(experiment, its_run, "test").embeddings
+    expected = label_errors(embeddings, task.splits["test"].labels)
+    np.testing.assert_allclose(found.errors.scores, expected.scores, atol=1e-5)
+
+
+def test_the_command_writes_a_table_and_a_page(contml, run):
+    status, out, err = contml("audit", run, "--folds", 2, "--top", 7)
+    assert status == 0, err
+    assert "training 2 of 2 networks" in err
+    assert "the 7 items with the highest scores of 40" in out
+    with (run / "audit/train.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 7
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    found = audit_run(run, folds=2)
+    first = int(found.errors.order[0])
+    assert rows[0]["item"] == found.split.name(first)
+    assert rows[0]["neighbour_1"] == found.split.name(int(found.errors.neighbours[first, 0]))
+    assert float(rows[0]["label_distance_1"]) == float(found.errors.label_distances[first, 0])
+    page = (run / "audit/train.html").read_text(encoding="utf-8")
+    assert page.count('<div class="query">') == 7
+    assert "2 networks, each item by the one that was not trained on it" in page
+    assert found.split.name(first) in page
+
+    status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
+    assert status == 0, err
+    assert "page: mine.html" in out
+    status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
+    assert status == 2
+    assert "mine.csv" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_planted_errors_of_a_table_are_found_and_named(contml, tmp_path):
+    rows = dials(tmp_path, 80)
+    for row in rows:
+        row["split"] = "train"
+    extra = dials(tmp_path / "test", 30, seed=1)
+    rows += [{**row, "image": f"test/{row['image']}", "split": "test"} for row in extra]
+    write_table(tmp_path / "items.csv", rows, ["image", "reading", "colour", "split"])
+    small = ["training.epochs=1", "training.select=none", "images.workers=0", "sampler.batches=5"]
+    status, _, err = contml("train", "--data", "items.csv", "--label", "colour", "--name", "dials", *small)
+    assert status == 0, err
+    (run,) = tmp_path.glob("runs/*/*/dials")
+    status, _, err = contml("audit", run, "--folds", "2")
+    assert status == 0, err
+    with (run / "audit/train.csv").open(newline="", encoding="utf-8") as file:
+        (first, *_) = csv.DictReader(file)
+    labels = {row["image"]: row["colour"] for row in rows}
+    assert labels[first["item"].removeprefix(f"{tmp_path}/")] in first["label"]
+    assert labels[first["neighbour_1"].removeprefix(f"{tmp_path}/")] in first["label_1"]
+
+
+def test_groups_are_in_one_fold():
+    keys = [f"house {n // 4}" for n in range(40)]
+    folds = draw_folds(keys, 5)
+    assert len(set(zip(keys, folds.tolist(), strict=True))) == 10
+    assert [folds.tolist().count(fold) for fold in range(5)] == [8] * 5
+    with refuses("--folds", "11", "2 to 10"):
+        draw_folds(keys, 11)
+
+
+def test_groups_of_whole_classes_do_not_hide_errors(trained):
+    experiment, run = load_run(trained)
+    task, _ = recorded_task(experiment, run, accept_changes=False)
+    names = task.train.names
+    groups = [f"maker {n % 4}" for n in range(len(names))]
+    for count, expected in ((4, names), (3, groups)):  # classes that are the groups, and others
+        split = replace(task.train, labels=ClassLabels(torch.arange(len(names)) % count))
+        assert item_groups(Task(split, task.test, val_groups=groups), names) == list(expected)
+
+
+def test_mistakes_are_one_line(run, contml, tmp_path):
+    with refuses("--folds", "41", "2 to 40"):
+        audit_run(run, folds=41)
+    with refuses("--folds", "1", "2 to 40"):
+        audit_run(run, folds=1)
+    with refuses("k", "40", "1 to 39"):
+        audit_run(run, k=40)
+    assert not (run / "audit").exists()  # nothing was trained
+    with refuses("nowhere", "no such run folder"):
+        audit_run(tmp_path / "nowhere")
+    status, _, err = contml("audit", run, "--out", "errors.txt")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert ".csv" in err
+    status, _, err = contml("audit", run, "--splitt", "test")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert "--split" in err
+
+
+def test_a_run_without_weights_or_result_is_refused(run):
+    (run / "checkpoints/best.safetensors").unlink()
+    with refuses("best.safetensors", "no such checkpoint"):
+        audit_run(run)
+    (run / "evaluation.json").unlink()
+    with refuses("run", "not evaluated yet", hint="contml evaluate"):
+        audit_run(run)
+
+
+def test_an_unfinished_run_is_refused(tmp_path, monkeypatch):
+    step = Trainer.train_step
+
+    def stopped(trainer, batch):
+        if trainer.done == 5:
+            raise Interrupted
+        return step(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "train_step", stopped)
+    with pytest.raises(Interrupted):
+        train(load("pose/synthetic", TINY), tmp_path, folder=tmp_path / "run")
+    with refuses("run", "not evaluated yet"):
+        audit_run(tmp_path / "run")
+
+
+def test_changed_data_are_refused(run):
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("lr: ", "lr: 1", 1))
+    with refuses("config.yaml", "changed since the run began"):
+        audit_run(run)
+    (run / "config.yaml").write_text(config)
+    record = run / "data.json.gz"
+    values = json.loads(gzip.decompress(record.read_bytes()))
+    values["labels"]["train"][3] = "0" * 12
+    record.write_bytes(gzip.compress(json.dumps(values).encode()))
+    with refuses("run", "training items: 1 with another label"):
+        audit_run(run)
+
+
+def test_embeddings_of_another_run_are_refused(run):
+    audit_run(run, folds=2)
+    file = run / "audit/folds_2/fold_0.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+    with refuses("fold_0.safetensors", "damaged"):
+        audit_run(run, folds=2)

@@ -1,0 +1,213 @@
+"""The page in Chromium: from disk and served, on a wide and a narrow screen."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+from support.explored import NAMES, hostile
+
+import contml as library
+from contml.explore import explore_runs, server, write_page
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def opened(chromium, url, width=1280, height=900, **options):
+    """A page whose console has no error and that asks for nothing from elsewhere."""
+    page = chromium.new_page(viewport={"width": width, "height": height}, **options)
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(dialog.message) or dialog.dismiss())
+    page.on("requestfailed", lambda request: problems.append(request.url))
+    start = url.rsplit("/", 1)[0]
+    page.on("request", lambda r: r.url.startswith((start, "data:", "blob:")) or problems.append(r.url))
+    page.goto(url)
+    try:
+        yield page
+        assert problems == []
+        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    finally:
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def folder(explored, tmp_path_factory):
+    return write_page(tmp_path_factory.mktemp("page"), explored).parent
+
+
+def rows(page, part):
+    """The rows of a list of neighbours, or of the queries."""
+    return [int(each.get_attribute("data-row")) for each in page.query_selector_all(f"{part} [data-row]")]
+
+
+def query(page):
+    return page.inner_text("#query h2")
+
+
+def wait_for(page, name, message):
+    """Waits until an own image was searched with."""
+    page.locator("#query h2", has_text=name).wait_for()
+    page.locator("#query p", has_text=message).wait_for()
+
+
+def test_from_disk(chromium, explored, folder):
+    names, view = explored.split.names, explored.views[0]
+    worst = [row for row in view.errors.argsort(descending=True, stable=True).tolist() if row in explored.split.queries]
+    with opened(chromium, f"file://{folder}/index.html") as page:
+
+        def check(row):
+            assert query(page) == names[row]
+            for at, each in enumerate(explored.views, start=1):
+                for part, found in ((".by-embedding", each.by_embedding), (".by-label", each.by_label)):
+                    assert rows(page, f".run:nth-of-type({at}) {part}") == found.rows[row].tolist()
+
+        assert rows(page, "#list") == worst
+        check(worst[0])
+        error = float(view.errors[worst[0]])
+        assert float(page.inner_text("#list b").replace(",", "")) == pytest.approx(error, rel=1e-2)
+        texts = page.inner_text(".run .by-embedding li").split("\n")
+        assert float(texts[0].removeprefix("e ")) == pytest.approx(
+            float(view.by_embedding.distances[worst[0], 0]), rel=1e-2
+        )
+        label = float(view.by_embedding.label_distances[worst[0], 0])
+        assert float(texts[1].removeprefix("l ").replace(",", "")) == pytest.approx(label, rel=1e-2)
+        # keys
+        for key, place in (("ArrowDown", 1), ("ArrowRight", 2), ("ArrowUp", 1), ("ArrowLeft", 0), ("ArrowUp", 0)):
+            page.keyboard.press(key)
+            check(worst[place])
+        for _ in range(10):
+            page.keyboard.press("ArrowDown")
+        check(worst[-1])
+        # search
+        page.keyboard.press("/")
+        page.keyboard.type("#7")
+        page.keyboard.press("Enter")
+        check(7)
+        page.keyboard.press("/")
+        page.keyboard.type(names[11].upper()[3:])
+        assert rows(page, "#found") == [11]
+        page.keyboard.press("ArrowDown")  # moves in the text, not in the list
+        page.click("#found button")
+        check(11)
+        page.fill("#search", "no such name")
+        assert page.inner_text("#found") == "nothing found"
+        page.keyboard.press("Escape")
+        assert page.is_hidden("#found")
+        # clicks: a query of the list, a neighbour, a point of the map
+        page.click(f"#list [data-row='{worst[2]}']")
+        check(worst[2])
+        near = view.by_embedding.rows[worst[2], 3].item()
+        page.click(".run .by-embedding li:nth-child(4) button")
+        check(near)
+        assert "only in the gallery" in page.inner_text("#query")
+        x, y = page.evaluate("place(5)")
+        page.click("#map", position={"x": x, "y": y})
+        check(5)
+        # the second run, and colours
+        pixels = "document.getElementById('map').toDataURL()"
+        pictures = [page.evaluate(pixels)]
+        page.select_option("#colour", "error")
+        pictures.append(page.evaluate(pixels))
+        page.select_option("#view", "1")
+        pictures.append(page.evaluate(pixels))
+        assert len(set(pictures)) == 3
+        other = explored.views[1].errors
+        assert rows(page, "#list") == [r for r in other.argsort(descending=True, stable=True).tolist() if r in worst]
+        assert "contml explore" in page.inner_text("#drop")
+        assert page.url.endswith("#5")
+        page.reload()
+        check(5)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone(chromium, explored, folder, scheme):
+    with opened(chromium, f"file://{folder}/index.html", 400, 800, color_scheme=scheme, has_touch=True) as page:
+        page.tap(".run .by-label li:nth-child(2) button")
+        top, best = explored.views[0].errors.nan_to_num(-1).argmax(), explored.views[0].by_label
+        assert query(page) == explored.split.names[best.rows[top, 1]]
+        back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, back[4:-1].split(","))) < 100) == (scheme == "dark")
+
+
+def test_hostile_names(chromium, tmp_path):
+    write_page(tmp_path, hostile(metadata=[{"<b>": NAMES[0]}] * 4))
+    with opened(chromium, f"file://{tmp_path}/index.html", 400) as page:
+        assert page.inner_text("h1") == "<title>&"
+        assert page.query_selector_all("main img[src=x], main b b, main i i, main u") == []
+        assert rows(page, "#list") == [3, 0, 1]
+        page.click("#list [data-row='0']")
+        assert query(page) == NAMES[0]
+        assert f"<b>: {NAMES[0]}" in page.inner_text("#query")
+        page.hover("#map", position=dict(zip("xy", page.evaluate("place(1)"), strict=True)))
+        assert NAMES[1] in page.inner_text("#tip")
+        page.fill("#search", "script")
+        assert rows(page, "#found") == [1]
+
+
+def test_own_images(chromium, explored, runs, tmp_path):
+    """Served, an image is chosen and dropped; a file that is no image is a message, not an error."""
+    shown = explore_runs([runs.first])
+    write_page(tmp_path / "page", shown, own_images="", parquet=False)
+    row = int(shown.gallery[3])
+    shown.split.picture(row).save(tmp_path / "mine <b>.png")
+    Image.new("RGB", (5, 5)).save(tmp_path / "black.png")
+    (tmp_path / "text.png").write_text("no image")
+    with server(tmp_path / "page", shown, [library.load(runs.first)]) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{serving.server_address[1]}/"
+            with opened(chromium, address, 400) as page:
+                page.set_input_files("#drop input", tmp_path / "mine <b>.png")
+                wait_for(page, "mine <b>.png", "has no label")
+                assert rows(page, ".by-embedding")[0] == row
+                assert "l ≈" in page.inner_text(".by-embedding li")
+                assert page.query_selector(".by-label") is None
+                content = [*(tmp_path / "black.png").read_bytes()]
+                page.evaluate(
+                    """(content) => {
+                        const carried = new DataTransfer();
+                        carried.items.add(new File([new Uint8Array(content)], "black.png", { type: "image/png" }));
+                        document.dispatchEvent(new DragEvent("dragover", { dataTransfer: carried, cancelable: true }));
+                        document.dispatchEvent(new DragEvent("drop", { dataTransfer: carried, cancelable: true }));
+                    }""",
+                    content,
+                )
+                wait_for(page, "black.png", "has no label")
+                assert len(rows(page, ".by-embedding")) == 10
+                page.keyboard.press("ArrowDown")
+                assert query(page) in shown.split.names
+            page = chromium.new_page()  # Chromium itself writes to the console that an answer was a refusal
+            page.goto(address)
+            page.set_input_files("#drop input", tmp_path / "text.png")
+            wait_for(page, "text.png", "cannot be decoded")
+            serving.shutdown()
+            serving.server_close()
+            page.set_input_files("#drop input", tmp_path / "black.png")
+            wait_for(page, "black.png", "does not answer")
+            page.close()
+        finally:
+            serving.shutdown()
+            thread.join()
+
+
+def test_an_index_has_one_list(chromium, tmp_path):
+    (view,) = hostile().views
+    near = replace(view.by_embedding, label_distances=None)
+    bare = replace(view, by_embedding=near, by_label=None, means=None)
+    parts = {"texts": [""] * 4, "colour": None, "unit": "", "metadata": [{"year": 1990 + row} for row in range(4)]}
+    write_page(tmp_path, hostile(views=[bare], **parts))
+    with opened(chromium, f"file://{tmp_path}/index.html") as page:
+        assert rows(page, "#list") == [0, 1, 2, 3]
+        assert page.query_selector(".by-label") is None
+        assert rows(page, ".by-embedding") == near.rows[0].tolist()
+        assert "year: 1990" in page.inner_text("#query")
+        assert page.is_hidden("#colour-tool")
+        page.keyboard.press("ArrowDown")
+        assert "year: 1991" in page.inner_text("#query")

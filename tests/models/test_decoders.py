@@ -1,0 +1,325 @@
+"""Caption decoders: against slow loops from the papers, step by step, scheduled sampling, dropout, half precision."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy.stats import binomtest, chisquare
+from support.decoders import BEGIN, END, FEATURE_DIM, PAD, PLACES, UNKNOWN, features_of, make
+from support.refusals import refuses
+from torch.nn import functional as F
+
+from contml.config.schema import data_arguments, options
+from contml.models import DECODERS, attention_of
+from contml.models.decoders import draw, generated
+
+NAMES = [*DECODERS]
+TOKENS = torch.tensor([[BEGIN, 4, 9, 6, END], [BEGIN, 11, UNKNOWN, END, PAD], [BEGIN, END, PAD, PAD, PAD]])
+
+
+def lstm(weights, x, h, c):
+    """One step of an LSTM, gate by gate: Hochreiter and Schmidhuber with forget gates, in PyTorch's order of rows."""
+    w_x, w_h, b_x, b_h = weights
+    size = len(h)
+    gates = [
+        [
+            sum(w_x[gate * size + row] * x) + sum(w_h[gate * size + row] * h) + (b_x + b_h)[gate * size + row]
+            for row in range(size)
+        ]
+        for gate in range(4)
+    ]
+    new_c = [
+        torch.sigmoid(gates[1][i]) * c[i] + torch.sigmoid(gates[0][i]) * torch.tanh(gates[2][i]) for i in range(size)
+    ]
+    new_h = [torch.sigmoid(gates[3][i]) * torch.tanh(new_c[i]) for i in range(size)]
+    return torch.stack(new_h), torch.stack(new_c)
+
+
+def slow_lstm(decoder, features, tokens):
+    """Show and Tell: the image is the first input, the words follow."""
+    h, c = torch.zeros(2, 7, dtype=torch.float64)
+    weights = decoder.lstm.all_weights[0]
+    h, c = lstm(weights, decoder.image.weight @ features + decoder.image.bias, h, c)
+    logits = []
+    for token in tokens:
+        h, c = lstm(weights, decoder.words.weight[token], h, c)
+        logits.append(decoder.classifier.weight @ h + decoder.classifier.bias)
+    return torch.stack(logits), None
+
+
+def slow_attention(decoder, maps, tokens):
+    """Top-down attention, place after place."""
+    linear = decoder.places[0]
+    places = [torch.relu(linear.weight @ place + linear.bias) for place in maps]
+    mean = sum(places) / len(places)
+    h1, c1, h2, c2 = torch.zeros(4, 7, dtype=torch.float64)
+    logits, all_weights = [], []
+    for token in tokens:
+        x = torch.cat([h2, mean, decoder.words.weight[token]])
+        h1, c1 = lstm([*decoder.attention_lstm.parameters()], x, h1, c1)
+        scores = []
+        for place in places:
+            key = decoder.keys.weight @ place + decoder.keys.bias
+            scores.append(math.exp(decoder.score.weight[0] @ torch.tanh(key + decoder.query.weight @ h1)))
+        weights = [score / sum(scores) for score in scores]
+        seen = sum(weight * place for weight, place in zip(weights, places, strict=True))
+        h2, c2 = lstm([*decoder.language_lstm.parameters()], torch.cat([seen, h1]), h2, c2)
+        logits.append(decoder.classifier.weight @ h2 + decoder.classifier.bias)
+        all_weights.append(torch.tensor(weights, dtype=torch.float64))
+    return torch.stack(logits), torch.stack(all_weights)
+
+
+SLOW = {"lstm": slow_lstm, "attention": slow_attention}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_logits_equal_a_loop_over_places_and_gates(name):
+    decoder = make(name)
+    features = features_of(decoder, 3)
+    logits = decoder(features, TOKENS)
+    assert logits.shape == (3, 5, 12)
+    for image in range(3):
+        slow, weights = SLOW[name](decoder, features[image], TOKENS[image])
+        torch.testing.assert_close(logits[image], slow, rtol=1e-12, atol=1e-12)
+        if weights is not None:
+            found = attention_of(decoder, features[image, None], TOKENS[image, None])[0]
+            torch.testing.assert_close(found, weights, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients_are_those_of_repeated_steps(name):
+    decoder = make(name)
+    features = features_of(decoder, 3).requires_grad_()
+    weights = torch.randn(3, 5, 12, dtype=torch.float64)
+    parameters = [features, *decoder.parameters()]
+    logits = decoder(features, TOKENS)
+    state, steps = decoder.start(features), []
+    for inputs in TOKENS.unbind(1):
+        step, state = decoder.step(inputs, state)
+        steps.append(step)
+    torch.testing.assert_close(logits, torch.stack(steps, 1), rtol=1e-12, atol=1e-12)
+    found = torch.autograd.grad((logits * weights).sum(), parameters)
+    slow = torch.autograd.grad((torch.stack(steps, 1) * weights).sum(), parameters)
+    for one, other in zip(found, slow, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        assert one.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_equal_finite_differences(name):
+    decoder = make(name, vocabulary_size=6, hidden=3, words=2)
+    features = features_of(decoder, 2).requires_grad_()
+    tokens = torch.tensor([[BEGIN, 4], [BEGIN, 5]])
+    assert torch.autograd.gradcheck(lambda given: decoder(given, tokens), [features])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [1, 2])
+def test_several_captions_per_image(name, count):
+    decoder = make(name)
+    features = features_of(decoder, 2)
+    tokens = TOKENS[[0, 2, 1, 0]].view(4, -1)[: 2 * count]
+    repeated = decoder(features.repeat_interleave(count, 0), tokens)
+    torch.testing.assert_close(decoder(features, tokens), repeated, rtol=1e-12, atol=1e-12)
+    if name == "attention":
+        weights = attention_of(decoder, features.repeat_interleave(count, 0), tokens)
+        torch.testing.assert_close(attention_of(decoder, features, tokens), weights, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_image_and_one_word(name):
+    decoder = make(name)
+    features = features_of(decoder, 3)
+    every = decoder(features, TOKENS)
+    torch.testing.assert_close(decoder(features[1:2], TOKENS[1:2, :1]), every[1:2, :1], rtol=1e-12, atol=1e-12)
+    assert decoder(features[:0], TOKENS[:0]).shape == (0, 5, 12)
+
+
+def test_attention_weights():
+    decoder = make("attention")
+    features = features_of(decoder, 3)
+    weights = attention_of(decoder, features, TOKENS)
+    assert weights.shape == (3, 5, PLACES)
+    torch.testing.assert_close(weights.sum(2), torch.ones(3, 5, dtype=torch.float64))
+    assert weights.std(2).max() > 0.1
+    state = decoder.start(features)
+    assert state.attention is None
+    state = decoder.step(TOKENS[:, 0], state)[1]
+    torch.testing.assert_close(state.attention, weights[:, 0])
+    one = attention_of(decoder, features[:, :1], TOKENS)
+    assert torch.equal(one, torch.ones_like(one))
+
+
+def test_the_order_of_places_does_not_matter():
+    decoder = make("attention")
+    features = features_of(decoder, 3)
+    moved = decoder(features[:, [2, 0, 1]], TOKENS)
+    torch.testing.assert_close(moved, decoder(features, TOKENS), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_draws_from_the_global_generator(name):
+    decoder = make(name, dropout=0.5)
+    features = features_of(decoder, 3)
+    assert torch.equal(decoder(features, TOKENS), decoder(features, TOKENS))
+    decoder.train()
+    torch.manual_seed(3)
+    first = decoder(features, TOKENS)
+    assert not torch.equal(decoder(features, TOKENS), first)
+    torch.manual_seed(3)
+    assert torch.equal(decoder(features, TOKENS), first)
+
+
+def test_the_lstm_stays_in_training_mode_for_gradients_without_dropout():
+    decoder = make("lstm", dropout=0.5)
+    assert {name for name, module in decoder.eval().named_modules() if module.training} == {"lstm"}
+    assert all(module.training for module in decoder.train().modules())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scheduled_sampling_of_no_word_is_teacher_forcing(name):
+    decoder = make(name)
+    features = features_of(decoder, 3)
+    torch.testing.assert_close(decoder(features, TOKENS, 1e-300), decoder(features, TOKENS), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scheduled_sampling_of_all_words_reads_what_the_model_draws(name):
+    decoder = make(name)
+    features = features_of(decoder, 3)
+    logits, other = [], TOKENS.clone()
+    other[:, 1:] = 7
+    for tokens in (TOKENS, other):
+        torch.manual_seed(2)
+        logits.append(decoder(features, tokens, 1.0))
+    assert torch.equal(*logits)
+    torch.manual_seed(2)
+    inputs, state = TOKENS[:, 0], decoder.start(features)
+    for place in range(5):
+        step, state = decoder.step(inputs, state)
+        torch.testing.assert_close(logits[0][:, place], step, rtol=1e-12, atol=1e-12)
+        torch.rand(3)  # whether to draw
+        inputs = draw(generated(step).exp())
+
+
+def test_scheduled_sampling_replaces_this_share_of_words():
+    decoder = make("lstm")
+    features = features_of(decoder, 1).expand(2000, -1)
+    with torch.no_grad():
+        decoder.classifier.bias[8] += 1000  # the word that is always drawn
+    tokens = torch.tensor([[BEGIN, 4, 5]]).expand(2000, -1)
+    torch.manual_seed(0)
+    logits = decoder(features, tokens, 0.3)
+    forced, drawn = decoder(features[:2], torch.tensor([[BEGIN, 4, 5], [BEGIN, 8, 5]]))[:, 1]
+    is_drawn = torch.isclose(logits[:, 1], drawn, rtol=1e-9).all(1)
+    assert torch.equal(~is_drawn, torch.isclose(logits[:, 1], forced, rtol=1e-9).all(1))
+    assert binomtest(int(is_drawn.sum()), 2000, 0.3).pvalue > 0.001
+    assert len(torch.unique(logits[:, 2].round(decimals=6), dim=0)) == 4  # each word by itself
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scheduled_sampling_never_reads_special_words(name):
+    decoder = make(name)
+    with torch.no_grad():
+        decoder.classifier.bias[[PAD, BEGIN, UNKNOWN]] += 20
+        decoder.words.weight[[PAD, UNKNOWN]] = torch.nan
+    tokens = torch.tensor([[BEGIN] + [UNKNOWN] * 4]).expand(50, -1)
+    assert decoder(features_of(decoder, 50), tokens, 1.0).isfinite().all()
+    assert decoder(features_of(decoder, 50), tokens, 0.5).isnan().any()
+
+
+def test_log_probabilities_of_generated_words():
+    logits = torch.tensor([[5.0, 9.0, 1.0, 7.0, 2.0, -torch.inf]])
+    given = logits.clone()
+    expected = torch.tensor([[0, 0, math.exp(1), 0, math.exp(2), 0]]) / (math.exp(1) + math.exp(2))
+    torch.testing.assert_close(generated(logits).exp(), expected)
+    expected = torch.tensor([[0, 0, math.exp(0.5), 0, math.exp(1), 0]]) / (math.exp(0.5) + math.exp(1))
+    torch.testing.assert_close(generated(logits, 2.0).exp(), expected)
+    assert torch.equal(logits, given)
+    assert generated(logits.half()).dtype == torch.float32
+    assert generated(logits.double()).dtype == torch.float64
+
+
+def test_draws_have_the_given_probabilities():
+    probabilities = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.3, 0.1999, 0.0001, 0.0])
+    torch.manual_seed(0)
+    counts = torch.bincount(draw(probabilities.expand(200_000, -1)), minlength=8)
+    assert torch.equal(counts > 0, probabilities > 0)
+    present = probabilities > 0
+    assert chisquare(counts[present], probabilities[present].double() * 200_000).pvalue > 0.001
+
+
+def test_draws_at_extremes():
+    rows = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [1e-45, 0.0, 0.0], [torch.nan, 0.0, 0.0]])
+    columns = draw(rows)
+    assert columns[:3].tolist() == [2, 0, 0]
+    assert 0 <= columns[3] < 3
+    assert draw(rows[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize(("number", "column"), [(0.0, 1), (1 - 2**-53, 3)])
+def test_the_smallest_and_the_largest_random_number(monkeypatch, number, column):
+    monkeypatch.setattr(torch, "rand", lambda *shape, **kind: torch.full(shape, number, **kind))
+    for scale in (1.0, 0.7, 3.0):
+        assert draw(torch.tensor([[0, 0.3, 0.2, 0.5, 0]], dtype=torch.float64) * scale).tolist() == [column]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sampling", [0.0, 0.5])
+def test_half_precision(name, sampling):
+    decoder = make(name).float()
+    with torch.no_grad():
+        for weight in decoder.parameters():
+            weight.mul_(0.3)
+    features = features_of(decoder, 3).float()
+    torch.manual_seed(0)
+    expected = decoder(features, TOKENS, sampling)
+    torch.manual_seed(0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = decoder(features, TOKENS, sampling)
+    assert logits.dtype == torch.bfloat16
+    if sampling == 0:
+        torch.testing.assert_close(logits.float(), expected, rtol=0.05, atol=0.05)
+    F.cross_entropy(logits.flatten(0, 1).float(), TOKENS.flatten()).backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in decoder.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decoder_learns_captions_by_heart(name):
+    torch.manual_seed(0)
+    sizes = {"hidden": 32, "words": 16, "dropout": 0.0}
+    decoder = DECODERS[name](**sizes, feature_dim=FEATURE_DIM, vocabulary_size=12)
+    features = features_of(decoder, 3).float()
+    inputs, targets = TOKENS[:, :-1], TOKENS[:, 1:]
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.02)
+    for _ in range(60):
+        loss = F.cross_entropy(decoder(features, inputs).transpose(1, 2), targets, ignore_index=PAD)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05
+    assert torch.equal(decoder(features, inputs).argmax(2)[targets != PAD], targets[targets != PAD])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_are_arguments_with_help(name):
+    given = options(DECODERS[name])
+    expected = ["hidden", "words", "attention", "dropout"]
+    assert [option.name for option in given] == [key for key in expected if key != "attention" or name == key]
+    assert all(option.help and not option.required for option in given)
+    assert data_arguments(DECODERS[name]) == {"feature_dim": True, "vocabulary_size": True}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_options(name):
+    for option in ("hidden", "words") + (("attention",) if name == "attention" else ()):
+        with refuses(option, "0", "at least 1"):
+            make(name, **{option: 0})
+    for dropout in (-0.1, 1.0, math.nan):
+        with refuses("dropout", str(dropout), "at least 0 and below 1"):
+            make(name, dropout=dropout)
+    with refuses("vocabulary_size", "4", "at least 5"):
+        make(name, vocabulary_size=4)

@@ -1,0 +1,331 @@
+"""Greedy, sampled and beam search: against loops over single images and over all captions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from support.decoders import BEGIN, END, PAD, UNKNOWN, features_of, make, next_words
+from support.refusals import refuses
+
+from contml.models import DECODERS, beam_search, greedy, sample
+from contml.models.decoders import generated
+
+NAMES = [*DECODERS]
+IMAGES, LENGTH = 20, 6
+
+
+def words_of(row):
+    """A row of tokens without padding, which must follow END alone."""
+    tokens = row.tolist()
+    end = tokens.index(END) + 1 if END in tokens else len(tokens)
+    assert all(token == PAD for token in tokens[end:])
+    assert not {PAD, BEGIN, UNKNOWN} & {*tokens[:end]}
+    return tokens[:end]
+
+
+def slow_greedy(decoder, features, length):
+    words = []
+    while len(words) < length and END not in words:
+        scores = next_words(decoder, features, words)
+        words.append(max(range(len(scores)), key=scores.__getitem__))
+    return words
+
+
+def slow_beam(decoder, features, width, length):
+    captions = [(0.0, [])]
+    for _ in range(length):
+        longer = []
+        for total, words in captions:
+            if END in words:
+                longer.append((total, words))
+                continue
+            scores = next_words(decoder, features, words)
+            longer += [(total + score, [*words, word]) for word, score in enumerate(scores) if score > -math.inf]
+        captions = sorted(longer, reverse=True)[:width]
+    return captions[0][1], captions[0][0]
+
+
+def log_probability(decoder, features, words):
+    return sum(next_words(decoder, features, words[:place])[word] for place, word in enumerate(words))
+
+
+def all_captions(words, length):
+    for count in range(length):
+        yield from ([*caption, END] for caption in itertools.product(words, repeat=count))
+    yield from (list(caption) for caption in itertools.product(words, repeat=length))
+
+
+def recorded(decoder):
+    """The states that a decoder gets at each step."""
+    states, step = [], decoder.step
+    decoder.step = lambda tokens, state: (states.append(state), step(tokens, state))[1]
+    return states
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_equals_a_loop_over_images(name):
+    decoder = make(name)
+    features = features_of(decoder, IMAGES)
+    tokens = greedy(decoder, features, LENGTH)
+    expected = [slow_greedy(decoder, image, LENGTH) for image in features]
+    assert [words_of(row) for row in tokens] == expected
+    assert len({len(words) for words in expected}) >= 5  # captions end at different steps
+    assert tokens.dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 15])
+def test_beam_search_equals_a_loop_over_images(name, width):
+    decoder = make(name)
+    features = features_of(decoder, IMAGES)
+    tokens, log_probabilities = beam_search(decoder, features, width, LENGTH)
+    expected = [slow_beam(decoder, image, width, LENGTH) for image in features]
+    assert [words_of(row) for row in tokens] == [words for words, _ in expected]
+    torch.testing.assert_close(log_probabilities, torch.tensor([total for _, total in expected], dtype=torch.float64))
+    assert len({len(words) for words, _ in expected}) >= 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_beam_finds_the_most_probable_of_all_captions(name, seed):
+    decoder = make(name, vocabulary_size=6, seed=seed)
+    features = features_of(decoder, 4, seed)
+    for length in (1, 2, 4):
+        tokens, log_probabilities = beam_search(decoder, features, 3**length, length)
+        for image, row, found in zip(features, tokens, log_probabilities, strict=True):
+            captions = list(all_captions([4, 5], length))
+            totals = [log_probability(decoder, image, words) for words in captions]
+            assert math.isclose(sum(map(math.exp, totals)), 1, rel_tol=1e-12)
+            assert words_of(row) == captions[totals.index(max(totals))]
+            assert math.isclose(found, max(totals), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_beam_of_one_is_greedy(name):
+    decoder = make(name)
+    features = features_of(decoder, IMAGES)
+    assert torch.equal(beam_search(decoder, features, 1, LENGTH)[0], greedy(decoder, features, LENGTH))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_gives_each_image_the_same_caption(name):
+    decoder = make(name)
+    features = features_of(decoder, IMAGES)
+    together = greedy(decoder, features, LENGTH), *beam_search(decoder, features, 3, LENGTH)
+    for image in range(IMAGES):
+        alone = greedy(decoder, features[[image]], LENGTH), *beam_search(decoder, features[[image]], 3, LENGTH)
+        for many, one in zip(together[:2], alone[:2], strict=True):
+            assert words_of(many[image]) == words_of(one[0])
+            assert one.shape[1] == len(words_of(one[0]))
+        torch.testing.assert_close(together[2][image], alone[2][0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_log_probabilities_and_gradients_of_samples_are_those_of_teacher_forcing(name, temperature):
+    decoder = make(name)
+    features = features_of(decoder, IMAGES).requires_grad_()
+    torch.manual_seed(0)
+    tokens, log_probabilities = sample(decoder, features, 3, LENGTH, temperature)
+    assert tokens.shape == log_probabilities.shape == (3 * IMAGES, LENGTH)
+    lengths = torch.tensor([len(words_of(row)) for row in tokens])
+    assert len(lengths.unique()) >= 5
+    written = torch.arange(LENGTH) < lengths[:, None]
+    assert not log_probabilities[~written].any()
+
+    inputs = torch.cat([torch.full((3 * IMAGES, 1), BEGIN), tokens[:, :-1]], 1)
+    logits = decoder(features.repeat_interleave(3, 0), inputs)
+    scores = generated(logits.flatten(0, 1), temperature).view(logits.shape)
+    expected = scores.gather(2, tokens[..., None])[..., 0].masked_fill(~written, 0)
+    torch.testing.assert_close(log_probabilities, expected, rtol=1e-10, atol=1e-12)
+    rewards = torch.randn_like(expected)
+    parameters = [features, *decoder.parameters()]
+    found = torch.autograd.grad((log_probabilities * rewards).sum(), parameters)
+    slow = torch.autograd.grad((expected * rewards).sum(), parameters)
+    for one, other in zip(found, slow, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+        assert one.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_samples_have_the_probabilities_of_the_model(name, temperature):
+    decoder = make(name, vocabulary_size=7)
+    with torch.no_grad():
+        decoder.classifier.weight.mul_(0.25)
+        decoder.classifier.bias.mul_(0.3)
+    features = features_of(decoder, 2, seed=4)
+    torch.manual_seed(0)
+    count = 10_000
+    with torch.no_grad():
+        tokens, _ = sample(decoder, features, count, 2, temperature)
+        decoder.classifier.weight.div_(temperature)  # for the probabilities that are expected
+        decoder.classifier.bias.div_(temperature)
+    captions = list(all_captions([4, 5, 6], 2))
+    frequencies = []
+    for image, rows in zip(features, tokens.split(count), strict=True):
+        drawn = [words_of(row) for row in rows]
+        frequencies.append([drawn.count(words) for words in captions])
+        expected = [count * math.exp(log_probability(decoder, image, words)) for words in captions]
+        assert chisquare(frequencies[-1], expected).pvalue > 0.001
+    assert chisquare(*frequencies).pvalue < 1e-6  # the images differ, so their rows are not mixed up
+
+
+def test_samples_depend_on_the_global_generator_alone():
+    decoder = make("lstm")
+    features = features_of(decoder, 3)
+    drawn = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        drawn.append(sample(decoder, features, 5, 4)[0])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_special_words_are_never_written(name):
+    decoder = make(name)
+    with torch.no_grad():
+        decoder.classifier.bias[[PAD, BEGIN, UNKNOWN]] += 50
+    features = features_of(decoder, IMAGES)
+    torch.manual_seed(0)
+    drawn, log_probabilities = sample(decoder, features, 4, LENGTH)
+    assert log_probabilities.isfinite().all()
+    beams, totals = beam_search(decoder, features, 15, LENGTH)  # wider than the words that may follow
+    assert totals.isfinite().all()
+    for row in (*greedy(decoder, features, LENGTH), *drawn, *beams):
+        words_of(row)
+    log_probabilities.sum().backward()
+    assert all(weight.grad.isfinite().all() for weight in decoder.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_empty_captions(name):
+    decoder = make(name, end=100)
+    features = features_of(decoder, 3)
+    states = recorded(decoder)
+    assert greedy(decoder, features, LENGTH).tolist() == [[END]] * 3
+    tokens, log_probabilities = sample(decoder, features, 2, LENGTH)
+    assert tokens.tolist() == [[END]] * 6
+    torch.testing.assert_close(log_probabilities, torch.zeros_like(log_probabilities))
+    tokens, log_probabilities = beam_search(decoder, features, 3, LENGTH)
+    assert tokens.tolist() == [[END]] * 3
+    torch.testing.assert_close(log_probabilities, torch.zeros_like(log_probabilities))
+    assert len(states) == 3  # one step each: other captions in the beam cannot become better
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captions_without_end_are_cut_off(name):
+    decoder = make(name, end=-100)
+    features = features_of(decoder, 3)
+    for tokens in (
+        greedy(decoder, features, LENGTH),
+        sample(decoder, features, 2, LENGTH)[0],
+        beam_search(decoder, features, 3, LENGTH)[0],
+    ):
+        assert tokens.shape[1] == LENGTH
+        assert not (tokens == END).any()
+    assert greedy(decoder, features, 1).shape == (3, 1)
+    assert sample(decoder, features, 2, 1)[0].shape == (6, 1)
+    assert beam_search(decoder, features, 3, 1)[0].shape == (3, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("search", [greedy, lambda *given: beam_search(*given[:2], 3, given[2])])
+def test_images_whose_captions_have_ended_leave_the_batch(name, search):
+    decoder = make(name)
+    features = features_of(decoder, IMAGES)
+    states = recorded(decoder)
+    search(decoder, features, LENGTH)
+    together = [len(state.memory[0]) for state in states]
+    alone = torch.zeros(LENGTH, dtype=torch.int64)
+    for image in features:
+        states.clear()
+        search(decoder, image[None], LENGTH)
+        alone[: len(states)] += torch.tensor([len(state.memory[0]) for state in states])
+    assert together == alone.tolist()
+    assert 0 < together[-1] < max(together)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_whose_samples_have_all_ended_leave_the_batch(name):
+    decoder = make(name)
+    states = recorded(decoder)
+    torch.manual_seed(0)
+    tokens, _ = sample(decoder, features_of(decoder, IMAGES), 3, LENGTH)
+    longest = torch.tensor([len(words_of(row)) for row in tokens]).view(IMAGES, 3).amax(1)
+    assert [len(state.memory[0]) for state in states] == [3 * int((longest > n).sum()) for n in range(LENGTH)]
+    assert longest.min() < LENGTH
+    with torch.no_grad():
+        decoder.classifier.bias[END] += 20
+    states.clear()
+    assert sample(decoder, features_of(decoder, IMAGES), 3, LENGTH)[0].shape[1] == len(states) < LENGTH
+
+
+def test_maps_are_kept_once_per_image():
+    decoder = make("attention", end=-100)
+    features = features_of(decoder, 4)
+    states = recorded(decoder)
+    started = []
+    start = decoder.start
+    decoder.start = lambda given: (started.append(start(given)), started[-1])[1]
+    sample(decoder, features, 5, 4)
+    beam_search(decoder, features, 3, 4)
+    assert [len(state.memory[0]) for state in states] == [20] * 4 + [4] + [12] * 3
+    for place, state in enumerate(states):
+        for found, original in zip(state.maps, started[place // 4].maps, strict=True):
+            assert found.data_ptr() == original.data_ptr()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_image(name):
+    decoder = make(name)
+    features = features_of(decoder, 0)
+    assert len(greedy(decoder, features, LENGTH)) == 0
+    assert len(sample(decoder, features, 3, LENGTH)[1]) == 0
+    assert len(beam_search(decoder, features, 3, LENGTH)[0]) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision(name):
+    decoder = make(name).float()
+    features = features_of(decoder, IMAGES).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        tokens, log_probabilities = sample(decoder, features, 2, LENGTH)
+        assert log_probabilities.dtype == torch.float32
+        log_probabilities.sum().backward()
+        best, totals = beam_search(decoder, features, 3, LENGTH)
+        rows = [*tokens, *best, *greedy(decoder, features, LENGTH)]
+    assert [words_of(row) for row in rows]
+    assert totals.isfinite().all()
+    assert all(weight.grad.isfinite().all() for weight in decoder.parameters())
+    exact = beam_search(decoder, features, 3, LENGTH)[0]
+    shared = min(best.shape[1], exact.shape[1])
+    assert (best[:, :shared] == exact[:, :shared]).float().mean() > 0.8
+
+
+def test_only_samples_have_gradients():
+    decoder = make("lstm")
+    features = features_of(decoder, 3)
+    assert not beam_search(decoder, features, 2, LENGTH)[1].requires_grad
+    assert sample(decoder, features, 2, LENGTH)[1].requires_grad
+
+
+def test_bad_numbers():
+    decoder = make("lstm")
+    features = features_of(decoder, 3)
+    with refuses("length", "0", "at least 1"):
+        greedy(decoder, features, 0)
+    with refuses("length", "0", "at least 1"):
+        beam_search(decoder, features, 3, 0)
+    with refuses("width", "0", "at least 1"):
+        beam_search(decoder, features, 0, LENGTH)
+    with refuses("samples", "0", "at least 1"):
+        sample(decoder, features, 0, LENGTH)
+    for temperature in (0.0, -1.0, math.inf, math.nan):
+        with refuses("temperature", str(temperature)):
+            sample(decoder, features, 1, LENGTH, temperature)

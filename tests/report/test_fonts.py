@@ -1,0 +1,63 @@
+"""Text in pictures: an installed font where matplotlib's lacks the characters, else nothing, never boxes."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contml.data.renderers import text as fonts
+from contml.data.renderers.text import font_for, load_font
+from contml.report.card import card
+
+CJK = ("写真", "日本語", "한국어")
+
+
+@pytest.fixture
+def no_fonts(monkeypatch):
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", list)
+    fonts._installed_font.cache_clear()
+    yield
+    fonts._installed_font.cache_clear()
+
+
+def test_text_that_matplotlib_can_write_has_its_font():
+    font, text = font_for("Größe Ж Ω 4.1 km", 24)
+    assert (font.path, text) == (load_font(24).path, "Größe Ж Ω 4.1 km")
+
+
+@pytest.mark.usefixtures("no_fonts")
+def test_words_without_a_font_are_omitted():
+    font, text = font_for("differ by 4.1 in 価格; random: 3", 24)
+    assert (font.path, text) == (load_font(24).path, "differ by 4.1 in random: 3")
+    assert font_for("写真", 24)[1] == ""
+
+
+@pytest.mark.usefixtures("no_fonts")
+def test_the_card_without_fonts_draws_no_boxes_and_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with_text, without = card("写真", "写真 4.1 km", []), card("", "4.1 km", [])
+    assert np.array_equal(np.asarray(with_text), np.asarray(without))
+
+
+def test_an_installed_font_that_has_the_characters_is_used(tmp_path, monkeypatch):
+    shutil.copy(load_font(24).path, tmp_path / "Other-Sans-Regular.ttf")
+    (tmp_path / "A-Sans-Regular.ttf").write_bytes(b"no font")
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [*map(str, tmp_path.iterdir())])
+    monkeypatch.setattr(fonts, "_matplotlib_font", lambda _: tmp_path / "A-Sans-Regular.ttf")
+    fonts._installed_font.cache_clear()
+    font, text = font_for("4.1 km", 24)
+    assert (Path(font.path).name, text) == ("Other-Sans-Regular.ttf", "4.1 km")
+    fonts._installed_font.cache_clear()
+
+
+def test_cjk_is_drawn_where_a_font_is_installed():
+    if font_for(CJK[0], 24)[1] == "":
+        pytest.skip("no font with Chinese is installed")
+    for word in CJK:
+        assert font_for(f"{word} model", 24)[1] == f"{word} model"
+    assert not np.array_equal(np.asarray(card("写真", "", [])), np.asarray(card("", "", [])))

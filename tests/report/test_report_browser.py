@@ -1,0 +1,71 @@
+"""The report in Chromium: no error, nothing cut at the side of a phone, dark and on paper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from PIL import Image
+
+from contml.data import Pixels, Split
+from contml.evaluation import Evaluated, evaluate
+from contml.labels import ClassLabels, VectorLabels, WeightedLabels
+from contml.report.page import About, write_report
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<img src=x onerror=alert(1)>&'</pre><script>alert(2)</script>" + 90 * "x" + " 写真"
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    """A report with every section, of long and hostile texts."""
+    torch.manual_seed(0)
+    values = torch.randn(40, 1)
+    spaces = {VectorLabels(values, squared=False, unit=HOSTILE): 1.0, ClassLabels(torch.arange(40) % 3): 1.0}
+    images = [Pixels(Image.new("RGB", (40, 30), (6 * row, 90, 200))) for row in range(40)]
+    split = Split(
+        images,
+        [f"{HOSTILE}{row}" for row in range(40)],
+        WeightedLabels(spaces),
+        groups=torch.arange(40) // 4,
+        describer=lambda row: f"{row} 歳\n{HOSTILE}",
+        legend=[("#ff0000", HOSTILE)],
+    )
+    evaluation, ranking = evaluate(values + torch.randn(40, 1), split.labels, groups=split.groups)
+    rows = [{"event": "train", "step": step, "loss": 1 / (step + 1), "learning_rate": 0.1} for step in range(9)]
+    return write_report(
+        tmp_path_factory.mktemp("report"),
+        title=HOSTILE,
+        config=HOSTILE,
+        rows=rows,
+        evaluation=Evaluated(evaluation, "test", "last", epoch=1, epochs=1),
+        ranking=ranking,
+        split=split,
+        about=About([HOSTILE], HOSTILE, [("Loss", HOSTILE)], HOSTILE, squared=False),
+    )
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "dark")])
+def test_nothing_is_wrong_or_cut(chromium, page_file, width, scheme):
+    page = chromium.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(dialog.message) or dialog.dismiss())
+    page.on("request", lambda r: r.url.startswith(("data:", "file:")) or problems.append(r.url))
+    try:
+        page.goto(f"file://{page_file}")
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+        assert page.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+            "rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 24, 27)"
+        )
+        assert page.inner_text("h1") == HOSTILE
+        texts = page.eval_on_selector_all(".opening .label", "all => all.map(each => each.textContent)")
+        assert any("歳" in text for text in texts)
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert problems == []
+    finally:
+        page.close()

@@ -1,0 +1,268 @@
+"""Calibration: the formulas as slow loops, coverage of drawn data by query, and the file."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support.refusals import refuses
+
+from contml.data import Pixels, Split
+from contml.evaluation import evaluate
+from contml.labels import ClassLabels, VectorLabels
+from contml.retrieval import Calibration
+from contml.retrieval.calibration import Pairs, calibrate
+
+
+def draw(queries, k=10, seed=0, spread=0.3, units=None):
+    """Pairs whose label distance rises with the embedding distance; the pairs of a query share half of their error."""
+    random = np.random.default_rng(seed)
+    e = np.sort(random.gamma(4, 1, (queries, k)), 1)
+    shared = random.normal(0, 1, (queries, 1)) if units is None else random.normal(0, 1, queries)[units][:, None]
+    y = np.abs(e**1.5 + spread * e * (shared + random.normal(0, 1, e.shape)))
+    return Pairs(e, y, np.arange(queries) if units is None else units)
+
+
+def slow_curve(x, y, w, increasing=True):
+    """Means of bins of equal size, then pooling of adjacent bins that are in the wrong order."""
+    order = sorted(range(len(x)), key=lambda i: x[i])
+    bins = min(50, max(1, len(x) // 50))
+    blocks = []
+    for number in range(bins):
+        own = [i for place, i in enumerate(order) if place * bins // len(x) == number]
+        total = sum(w[i] for i in own)
+        mean_x, mean_y = (sum(values[i] * w[i] for i in own) / total for values in (x, y))
+        blocks.append([[mean_x], mean_y, total])
+        while len(blocks) > 1 and (blocks[-1][1] < blocks[-2][1]) == increasing and blocks[-1][1] != blocks[-2][1]:
+            xs, value, weight = blocks.pop()
+            before = blocks[-1]
+            before[1] = (before[1] * before[2] + value * weight) / (before[2] + weight)
+            before[0], before[2] = before[0] + xs, before[2] + weight
+    points = [(x, value) for xs, value, _ in blocks for x in xs]
+    return lambda at: float(np.interp(at, *zip(*points, strict=True)))
+
+
+def slow_interval(pairs, level):
+    """(estimate, margin) as functions of an embedding distance, from the docstring."""
+    units = sorted(set(pairs.units.tolist()))
+    m, k = len(units), pairs.embedding_distances.shape[1]
+    rows = [
+        (float(e), float(y), units.index(u), 1 / pairs.units.tolist().count(u))
+        for es, ys, u in zip(pairs.embedding_distances, pairs.label_distances, pairs.units.tolist(), strict=True)
+        for e, y in zip(es, ys, strict=True)
+    ]
+
+    def curves(rows):
+        x, y, _, w = (list(column) for column in zip(*rows, strict=True))
+        f = slow_curve(x, y, w)
+        residuals = [abs(b - f(a)) for a, b in zip(x, y, strict=True)]
+        mean_x = np.average(x, weights=w)
+        slope = sum(c * (a - mean_x) * r for a, r, c in zip(x, residuals, w, strict=True))
+        g = slow_curve(x, residuals, w, slope >= 0)
+        least = 0.1 * np.average(residuals, weights=w)
+        return f, lambda at: max(g(at), least)
+
+    fold = (np.random.default_rng(0).permutation(m) % 5).tolist()
+    scores = []
+    for number in range(5):
+        f, g = curves([row for row in rows if fold[row[2]] != number])
+        scores += [(abs(y - f(e)) / g(e), u, w) for e, y, u, w in rows if fold[u] == number]
+    for q in sorted(score for score, *_ in scores):
+        share = sum(w / k for score, _, w in scores if score <= q) / (m + 1)
+        if share >= level - 1e-9:
+            f, g = curves(rows)
+            return f, lambda at, q=q, g=g: q * g(at)
+    return None
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+@pytest.mark.parametrize("groups", [False, True])
+def test_estimate_and_interval_are_those_of_the_definition(level, groups):
+    units = np.repeat(np.arange(15), np.arange(1, 16))[:60] if groups else None
+    pairs = draw(60, seed=1, units=units)
+    found = calibrate(pairs, "graded", level)
+    f, margin = slow_interval(pairs, level)
+    # At the knots: between them, the larger of spread and least spread is bent.
+    for e, low, high in zip(found.distances, *found.label_distance(found.distances)[1:], strict=True):
+        assert found.label_distance(e).estimate == pytest.approx(f(e), rel=1e-9)
+        assert high == pytest.approx(f(e) + margin(e), rel=1e-9)
+        assert low == pytest.approx(max(0, f(e) - margin(e)), rel=1e-9)
+    assert (found.nearest, found.queries, found.level, found.kind) == (10, 60, level, "interval")
+
+
+def test_the_interval_holds_for_the_promised_share_of_the_pairs_of_new_queries():
+    """The mean over 60 calibrations, each of 80 queries; the error of a query is shared by its pairs."""
+    shares = []
+    for seed in range(60):
+        found = calibrate(draw(80, seed=seed), "graded")
+        shares.append(found.checked(draw(300, seed=1000 + seed)).check.observed)
+    assert np.mean(shares) == pytest.approx(0.9, abs=0.02)
+
+
+def test_pairs_as_units_would_promise_too_much():
+    """Few queries with many pairs: a quantile over pairs ignores that these depend on each other."""
+    by_query, by_pair = [], []
+    for seed in range(100):
+        pairs, new = draw(12, k=20, seed=seed), draw(100, k=20, seed=1000 + seed)
+        by_query.append(calibrate(pairs, "graded").checked(new).check.observed)
+        e, y = (values.reshape(-1, 1) for values in pairs[:2])
+        by_pair.append(calibrate(Pairs(e, y, np.arange(len(e))), "graded").checked(new).check.observed)
+    assert np.mean(by_query) > 0.9 - 0.01
+    assert np.mean(by_pair) < np.mean(by_query) - 0.03
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_another_unit_of_labels_or_embeddings_changes_nothing_else(scale):
+    pairs, new = draw(40, seed=2), draw(30, seed=3)
+    plain, scaled = (
+        calibrate(Pairs(p.embedding_distances * a, p.label_distances * b, p.units), "graded")
+        for p, a, b in ((pairs, 1, 1), (pairs, scale, 1 / scale))
+    )
+    for a, b in zip(
+        plain.label_distance(new.embedding_distances),
+        scaled.label_distance(new.embedding_distances * scale),
+        strict=True,
+    ):
+        assert np.allclose(a, b * scale, rtol=1e-6, atol=0)
+
+
+@settings(max_examples=60)
+@given(st.integers(9, 40), st.integers(1, 12), st.integers(0, 10_000), st.sampled_from(["graded", "classes"]))
+def test_invariants(queries, k, seed, kind):
+    random = np.random.default_rng(seed)
+    e, y = random.integers(0, 4, (2, queries, k)).astype(float)  # ties, zeros
+    found = calibrate(Pairs(e, (y > 1).astype(float) if kind == "classes" else y, np.arange(queries)), kind)
+    at = np.array([[0.0, 0.5], [3.0, 1e9]])
+    if kind == "classes":
+        p = found.same_class(at)
+        assert p.shape == (2, 2)
+        assert ((p >= 0) & (p <= 1)).all()
+        assert (np.diff(p.ravel()) <= 1e-12).all()  # never rises
+    else:
+        estimate, low, high = found.label_distance(at)
+        assert (np.diff(estimate.ravel()) >= -1e-12).all()
+        assert ((low >= 0) & (low <= estimate) & (estimate <= high)).all()
+        assert high.max() < math.inf
+    assert Calibration.model_validate_json(found.model_dump_json()) == found
+
+
+def test_label_distances_without_error_have_intervals_of_width_0():
+    e = np.tile(np.arange(10.0), (20, 1))
+    found = calibrate(Pairs(e, np.zeros_like(e), np.arange(20)), "graded")
+    assert found.label_distance(3) == (0, 0, 0)
+    assert found.checked(Pairs(e, np.zeros_like(e), np.arange(20))).check.observed == 1
+
+
+def test_too_few_queries_give_no_interval():
+    assert calibrate(draw(8), "graded") is None  # 90 % of 8 + 1 queries are more than 8
+    assert calibrate(draw(9), "graded") is not None
+    assert calibrate(draw(30, units=np.repeat([0, 1, 2], 10)), "graded") is None  # three groups
+
+
+def test_classes_have_the_probability_of_the_same_class():
+    random = np.random.default_rng(0)
+    e = random.uniform(0, 1, (400, 10))
+    y = (random.uniform(0, 1, e.shape) < e).astype(float)  # another class with probability e
+    found = calibrate(Pairs(e[:200], y[:200], np.arange(200)), "classes")
+    assert found.same_class([0.1, 0.5, 0.9]) == pytest.approx([0.9, 0.5, 0.1], abs=0.06)
+    check = found.checked(Pairs(e[200:], y[200:], np.arange(200))).check
+    assert check.interval[0] < check.expected < check.interval[1]
+    assert check.width is None
+    with refuses("label_distance", got="classes", hint="same_class"):
+        found.label_distance(0.5)
+    with refuses("same_class", got="not classes", hint="label_distance"):
+        calibrate(draw(20), "graded").same_class(0.5)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_pairs_of_a_ranking_are_its_first_places(classes):
+    random = np.random.default_rng(4)
+    labels = ClassLabels(list(range(10)) * 3) if classes else VectorLabels(random.normal(size=30))
+    groups = None if classes else torch.arange(30) // 2
+    split = Split([Pixels(np.zeros((1, 1, 3), np.uint8))] * 30, list(map(str, range(30))), labels, groups=groups)
+    x = torch.from_numpy(random.normal(size=(30, 5))).float()
+    _, ranking = evaluate(x, labels, groups=groups)
+    pairs = Pairs.of(split, ranking, 4)
+    for q in range(30):
+        items = [i for i in range(30) if (i != q if classes else i // 2 != q // 2)]
+        order = sorted(items, key=lambda i: float((x[q].double() - x[i].double()).norm()))[:4]
+        for place, i in enumerate(order):
+            assert pairs.embedding_distances[q, place] == pytest.approx(float((x[q].double() - x[i].double()).norm()))
+            assert pairs.label_distances[q, place] == pytest.approx(float(labels.pairwise([q], [i])))
+    assert pairs.units.tolist() == [q if classes else q // 2 for q in range(30)]
+    assert Pairs.of(split, ranking).embedding_distances.shape[1] == (2 if len(ranking.model[0]) < 30 else 10)
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, [0.1, -0.1], "far", [[1, 2], [3]]])
+def test_what_is_no_embedding_distance_is_refused(bad):
+    with refuses("distances"):
+        calibrate(draw(20), "graded").label_distance(bad)
+
+
+def test_numbers_lists_arrays_and_tensors_of_any_shape():
+    found = calibrate(draw(20), "graded")
+    assert float(found.label_distance(2).estimate) == found.label_distance(torch.tensor([[2.0]])).estimate.item()
+    assert found.label_distance(np.zeros((2, 0, 3))).low.shape == (2, 0, 3)
+
+
+def test_the_bootstrap_draws_units():
+    """All pairs of a unit are inside of their intervals, or none: the interval is that of the units."""
+    found = calibrate(draw(20), "graded")
+    e = np.full((400, 5), 3.0)
+    units = np.repeat(np.arange(40), 10)
+    y = np.where(units[:, None] % 2, 1e9, found.label_distance(3.0).estimate) * np.ones_like(e)
+    low, high = found.checked(Pairs(e, y, units)).check.interval
+    assert high - low == pytest.approx(2 * 1.96 * 0.5 / math.sqrt(40), rel=0.15)
+    assert low < 0.5 < high
+
+
+def test_sentences():
+    graded = calibrate(draw(20), "graded")
+    assert graded.sentence() == (
+        "label distance of the 10 nearest: 90 % interval, from 20 validation queries; there is no test split to check "
+        "it on"
+    )
+    one = calibrate(draw(20, k=1), "graded").checked(draw(30, k=1, seed=1)).sentence()
+    assert one.startswith("label distance of the nearest item: 90 % interval holds for ")
+    assert " % [" in one
+    assert one.endswith(f"mean width {one.split()[-1]}")
+
+
+DAMAGE = {
+    "distances": [[], [1], [2, 1, 0], [-1, 0, 1], [0, 0, 1], None, "a"],
+    "estimates": [[], [1], [-1, 0, 1], None],
+    "margins": [None, [], [1], [-1, 0, 1]],
+    "level": [None, 0, 1, "0.9"],
+    "kind": ["probability", "other", None],
+    "nearest": [0, 1.5, None],
+    "queries": [0, "20"],
+    "check": [{}, 3, {"split": "val"}],
+    "unknown": [1],
+}
+
+
+def test_a_damaged_file_is_one_error(tmp_path):
+    path = tmp_path / "calibration.json"
+    assert Calibration.read(path) is None
+    good = {
+        "kind": "interval",
+        "nearest": 3,
+        "level": 0.9,
+        "queries": 20,
+        "check": None,
+        "distances": [0, 1, 2],
+        "estimates": [1, 2, 3],
+        "margins": [1, 1, 1],
+    }
+    path.write_text(json.dumps(good))
+    assert Calibration.read(path).label_distance(1.5) == (2.5, 1.5, 3.5)
+    forms = [{**good, key: value} for key, values in DAMAGE.items() for value in values]
+    forms += [{name: value for name, value in good.items() if name != key} for key in good if key != "check"]
+    for form in [*map(json.dumps, forms), "", "[", "3", "NaN", json.dumps({**good, "distances": [0, 1, math.nan]})]:
+        path.write_text(form)
+        with refuses(str(path), hint="contml evaluate"):
+            Calibration.read(path)

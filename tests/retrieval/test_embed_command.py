@@ -1,0 +1,209 @@
+"""`contml export` and `contml embed`: names, lists, formats, broken images, a kill and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.processes import script_environment
+
+import contml as library
+from contml.data.features import read_features
+from contml.retrieval import embed_to_file, named_images
+
+
+@pytest.fixture
+def images(trained, tmp_path):
+    return shutil.copytree(trained.images, tmp_path / "photos")
+
+
+def read(path):
+    """(names, embeddings) of a file, whatever its format."""
+    if path.suffix != ".h5":
+        return read_features(path)
+    h5py = pytest.importorskip("h5py", reason="needs h5py: pip install 'contml[hloc]'")
+    names = []
+    with h5py.File(path) as file:
+        # As hloc lists them: the groups of all data sets.
+        file.visititems(lambda _, found: names.append(found.parent.name.strip("/")) if hasattr(found, "dims") else None)
+        names = sorted(set(names))
+        return names, np.stack([file[name]["global_descriptor"].__array__() for name in names])
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet", "h5"])
+def test_names_and_embeddings_of_a_folder(contml, trained, exported, images, tmp_path, suffix):
+    if suffix == "h5":
+        pytest.importorskip("h5py", reason="needs h5py: pip install 'contml[hloc]'")
+    (images / "more").mkdir()
+    shutil.copy(images / "0003.png", images / "more" / "0003.png")
+    status, out, err = contml("embed", exported, "photos", "--out", f"f.{suffix}")
+    assert (status, err) == (0, "")
+    names, found = read(tmp_path / f"f.{suffix}")
+    assert names == [*(f"{row:04d}.png" for row in range(24)), "more/0003.png"]
+    assert found.dtype == np.float32
+    assert np.abs(found - trained.embeddings[[*range(24), 3]]).max() <= 1e-6
+    assert out == f"f.{suffix}: 25 embeddings of 8 numbers\n"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_run_folder_as_json(contml, trained, images):
+    status, out, _ = contml("embed", trained.run, "photos", "--out", "f.npz", "--json", "--batch-size", 5)
+    assert status == 0
+    assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "resumed": 0, "broken": []}
+
+
+def test_the_file_replaces_images_in_a_training(contml, trained, images, tmp_path):
+    """Its names are those of the images: a table of them can be trained on as features."""
+    contml("embed", trained.run, "photos", "--out", "f.parquet")
+    lines = [f"photos/{path.name},{row % 7}" for row, path in enumerate(sorted(images.iterdir()))]
+    Path("items.csv").write_text("\n".join(["image,age", *lines]) + "\n")
+    changes = ["images.features=f.parquet", "model.backbone=features", "training.epochs=1", "images.workers=0"]
+    sampler = ["sampler.batch_size=8", "sampler.anchors_per_batch=1", "sampler.neighbours=2", "sampler.batches=1"]
+    status, _, err = contml("train", "--data", "items.csv", "--label", "age=number", *changes, *sampler)
+    assert status == 0, err
+
+
+def test_broken_images_are_listed_and_left_out(contml, exported, images, tmp_path):
+    (images / "0001.png").write_text("no image")
+    (images / "0002.png").write_bytes(b"")
+    status, out, err = contml("embed", exported, "photos", "--out", "f.npz")
+    assert status == 0
+    assert [line.split(": ")[0] for line in err.splitlines()] == ["0001.png", "0002.png"]
+    assert out == "f.npz: 22 embeddings of 8 numbers; 2 images could not be read\n"
+    assert read(tmp_path / "f.npz")[0] == [f"{row:04d}.png" for row in range(24) if row not in (1, 2)]
+    status, out, err = contml("embed", exported, "photos", "--out", "g.npz", "--json", "--workers", 1)
+    assert [each["image"] for each in json.loads(out)["broken"]] == ["0001.png", "0002.png"]
+
+
+def test_lists(contml, trained, exported, images, tmp_path):
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "l.txt").write_text("\ufeff../photos/0004.png\n\n../photos/0002.png\r\n")
+    (tmp_path / "lists" / "t.csv").write_text('id,"image, path"\n1,../photos/0005.png\n2,"../photos/0006.png"\n')
+    (tmp_path / "lists" / "t.tsv").write_text("image\tid\n../photos/0007.png\t1\n")
+    arguments = ["@lists/l.txt", "@lists/t.csv:image, path", "@lists/t.tsv:image", images / "0000.png"]
+    assert contml("embed", exported, *arguments, "--out", "f.npz")[0] == 0
+    names, found = read(tmp_path / "f.npz")
+    assert names == [*(f"../photos/000{n}.png" for n in (4, 2, 5, 6, 7)), str(images / "0000.png")]
+    assert np.allclose(found, trained.embeddings[[4, 2, 5, 6, 7, 0]], atol=1e-5)
+
+
+REFUSED = {
+    "photos": ("exists.npz", "exists.npz: exists already"),
+    "phots": ("f.npz", "phots: no such file or folder; did you mean 'photos'?"),
+    "photos/0000.pgn": ("f.npz", "did you mean '0000.png'?"),
+    "empty": ("f.npz", "empty: a folder without images"),
+    "photos photos": ("f.npz", "0000.png: appears twice"),
+    "photos other": ("f.npz", "0000.png: the name of two images, photos/0000.png and other/0000.png; give the folder"),
+    "@gone.txt": ("f.npz", "@gone.txt: no such list"),
+    "@photos": ("f.npz", "photos: a folder; must be a file"),
+    "@photos/0000.png": ("f.npz", "photos/0000.png: not UTF-8 text"),
+    "@blank.txt": ("f.npz", "blank.txt: no images in the list"),
+    "@t.csv": ("f.npz", "t.csv: a table; write @t.csv:COLUMN, with one of image, age"),
+    "@t.csv:imag": ("f.npz", "t.csv: no column 'imag'; did you mean 'image'?"),
+    "@t.csv:age": ("f.npz", "t.csv:3: no path in column age"),
+    "bad.png": ("f.npz", "bad.png: cannot be decoded"),
+    "photos/0000.png": ("f.txt", "f.txt: suffix '.txt'; must end in .parquet, .npz, .h5"),
+    "photos/0001.png": ("f.npy", "f.npy: suffix '.npy'"),
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_what_is_refused_in_one_line(refused, exported, images, tmp_path, given):
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(images, tmp_path / "other")
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "t.csv").write_text("image,age\nphotos/0000.png,1\nphotos/0001.png,\n")
+    (tmp_path / "bad.png").write_text("no image")
+    (tmp_path / "exists.npz").write_text("")
+    out, message = REFUSED[given]
+    assert message in refused("embed", exported, *given.split(), "--out", out)
+
+
+def test_models_that_cannot_embed_images(refused, images, tmp_path):
+    old = Path(__file__).parent / "format_1"
+    assert "vectors of 8 features, not images" in refused("embed", old / "features", "photos", "--out", "f.npz")
+    assert "--trust" in refused("embed", old / "images", "photos", "--out", "f.npz")
+    assert "modle: no such folder" in refused("embed", "modle", "photos", "--out", "f.npz")
+    assert "photos: neither a run folder nor a bundle" in refused("export", "photos", "model")
+
+
+def test_a_package_that_is_missing(refused, exported, images, monkeypatch):
+    monkeypatch.setattr("contml.retrieval.files.find_spec", lambda name: None)
+    for suffix, extra in (("h5", "hloc"), ("parquet", "table")):
+        assert f'pip install "contml[{extra}]"' in refused("embed", exported, "photos", "--out", f"f.{suffix}")
+
+
+def test_export(contml, trained, exported, refused):
+    status, out, err = contml("export", trained.run, "model")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0] == f"model: {library.load(exported)!r}"
+    assert Path("model/model.safetensors").read_bytes() == (exported / "model.safetensors").read_bytes()
+    assert Path("model/bundle.json").read_bytes() == (exported / "bundle.json").read_bytes()
+    assert "model: has a bundle.json already" in refused("export", trained.run, "model")
+
+
+def test_a_killed_command_continues_and_gives_the_same_file(trained, exported, images, tmp_path):
+    """1,200 images: three parts. It is killed as soon as the first is on disk."""
+    for path in sorted(images.iterdir()):
+        for copy in range(49):
+            shutil.copy(path, images / f"{path.stem}-{copy:02d}.png")
+    command = [sys.executable, "-m", "contml.cli", "embed", exported, images, "--batch-size", "8", "--out"]
+    process = subprocess.Popen([*command, tmp_path / "f.npz"], env=script_environment(), stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while not [*tmp_path.glob(".f.npz.parts/*/images-*.safetensors")]:
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "f.npz").exists()
+    parts = len([*tmp_path.glob(".f.npz.parts/*/images-*.safetensors")])
+    assert 1 <= parts <= 2
+    done = subprocess.run(
+        [*command, tmp_path / "f.npz"], env=script_environment(), capture_output=True, text=True, check=True
+    )
+    assert f"1,200 embeddings of 8 numbers ({512 * parts:,} images from an interrupted run)" in done.stdout
+    subprocess.run([*command, tmp_path / "whole.npz"], env=script_environment(), capture_output=True, check=True)
+    (names, found), (whole_names, whole) = read(tmp_path / "f.npz"), read(tmp_path / "whole.npz")
+    assert names == whole_names
+    assert np.array_equal(found, whole)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_changed_since_the_kill_is_embedded_again(exported, trained, images, tmp_path, monkeypatch):
+    monkeypatch.setattr("contml.evaluation.embed_parts._PART", 8)
+    (images / "0010.png").write_text("no image")
+    model, out = library.load(exported), tmp_path / "f.npz"
+
+    def resumed(stop=False, model=model):
+        class StopError(Exception):
+            pass
+
+        def progress(finished):
+            if stop and finished == 24:  # all parts are on disk
+                raise StopError
+
+        try:
+            return embed_to_file(model, named_images([str(images)]), out, progress=progress, batch_size=8).resumed
+        except StopError:
+            return None
+
+    assert resumed(stop=True) is None
+    shutil.copy(trained.images / "0010.png", images / "0010.png")  # repaired
+    (part,) = tmp_path.glob(".f.npz.parts/*/images-000000016*")
+    part.write_bytes(part.read_bytes()[:-1])  # damaged
+    assert resumed() == 8
+    assert np.allclose(read(out)[1], trained.embeddings, atol=1e-5)
+    out.unlink()
+    assert resumed(stop=True) is None
+    other = library.load(trained.run)  # other weights: the last ones, of the same size
+    other.bundle = other.bundle.model_copy(update={"sha256": "other"})
+    assert resumed(model=other) == 0

@@ -1,0 +1,576 @@
+"""A trained model in use: the embeddings of the run in a fresh process, from every form of image; and misuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.damage import mutations
+from support.miniature import TINY
+from support.refusals import refuses
+from support.runs import from_text
+
+import contml
+from contml import InputError
+from contml._support.tensors import load_tensors, save_tensors
+from contml.data import BoxCrop, ImageFile
+from contml.experiment import evaluate_run, extract_features, load as load_config, read_evaluation, train
+from contml.models import EmbeddingModel
+from contml.models.pixel_format import PixelFormat
+from contml.retrieval import Calibration
+from contml.runs import Run
+
+OLD = Path(__file__).parent / "format_1"
+
+FRESH = """
+import sys
+import numpy as np, contml
+model = contml.load(sys.argv[1], device="cpu")
+np.save(sys.argv[3], model.embed(sys.argv[2]))
+assert "contml.experiment" not in sys.modules and not any(name.startswith("contml.tasks") for name in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("form", ["run", "bundle"])
+def test_a_fresh_process_without_the_data_has_the_embeddings_of_the_run(trained, exported, tmp_path, form):
+    folder = shutil.copytree(trained.run if form == "run" else exported, tmp_path / "elsewhere")
+    for name in ("data.json.gz", "metrics.jsonl", "embeddings"):  # not needed
+        if (folder / name).exists():
+            (folder / name).rename(tmp_path / name)
+    command = [sys.executable, "-c", FRESH, folder, trained.images, tmp_path / "found.npy"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    found = np.load(tmp_path / "found.npy")
+    assert found.dtype == np.float32
+    assert np.abs(found - trained.embeddings).max() <= 1e-6
+
+
+@pytest.fixture(scope="module")
+def model(exported):
+    return contml.load(exported, device="cpu")
+
+
+def inputs(folder, pictures):
+    paths = sorted(folder.iterdir())
+    return {
+        "folder": folder,
+        "paths": paths,
+        "texts": np.array([str(path) for path in paths]),
+        "pictures": [Image.fromarray(pixels) for pixels in pictures],
+        "arrays": pictures,
+        "one array": np.stack(pictures),
+        "generator": (Image.fromarray(pixels) for pixels in pictures),
+        "sources": [ImageFile(path) for path in paths],
+        "mix": [paths[0], pictures[1], Image.fromarray(pictures[2]), ImageFile(paths[3]), str(paths[4]), *paths[5:]],
+    }
+
+
+FORMS = ["folder", "paths", "texts", "pictures", "arrays", "one array", "generator", "sources", "mix"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_images(model, trained, pictures, form, workers):
+    found = model.embed(inputs(trained.images, pictures)[form], workers=workers)
+    assert np.abs(found - trained.embeddings).max() <= 1e-6
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 1000])
+def test_any_size_of_batch(model, trained, batch_size):
+    found = model.embed(trained.images, batch_size=batch_size)
+    assert np.allclose(found, trained.embeddings, rtol=1e-5, atol=1e-5)
+
+
+def test_one_image_and_none(model, trained, pictures):
+    path = min(trained.images.iterdir())
+    for one in (path, str(path), pictures[0], Image.fromarray(pictures[0]), ImageFile(path), [path], iter([path])):
+        found = model.embed(one)
+        assert found.shape == (1, model.embedding_dim)
+        assert np.allclose(found, trained.embeddings[:1], atol=1e-5)
+    for none in ([], (), iter([]), np.empty((0, 8, 8, 3), np.uint8)):
+        assert model.embed(none).shape == (0, model.embedding_dim)
+        assert model.embed(none).dtype == np.float32
+
+
+def test_a_folder_is_read_recursively_and_sorted_without_hidden_files(model, trained, tmp_path):
+    paths = sorted(trained.images.iterdir())
+    for name, path in zip(["b/x.png", "a.PNG", "b/a/y.png", ".hidden.png", ".git/z.png"], paths, strict=False):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / name)
+    (tmp_path / "readme.txt").write_text("no image")
+    found = model.embed([tmp_path, paths[3]])
+    assert np.allclose(found, trained.embeddings[[1, 2, 0, 3]], atol=1e-5)
+
+
+def test_grey_pictures_and_crops_are_what_the_evaluation_makes_of_them(model, pictures, tmp_path):
+    grey = Image.fromarray(pictures[0]).convert("L")
+    assert np.array_equal(model.embed(grey), model.embed(grey.convert("RGB")))
+    wide = np.concatenate([pictures[0], pictures[1]], 1)
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    size = pictures[0].shape[0]
+    found = model.embed([BoxCrop(tmp_path / "wide.png", (size, 0, 2 * size, size))])
+    assert np.allclose(found, model.embed(pictures[1]), atol=1e-5)
+
+
+def test_a_generator_may_change_what_it_gave(model, pictures, trained):
+    def frames():
+        buffer = np.empty_like(pictures[0])
+        for pixels in pictures:
+            buffer[:] = pixels
+            yield buffer
+
+    assert np.abs(model.embed(frames()) - trained.embeddings).max() <= 1e-6
+
+
+def test_the_generator_of_the_caller_draws_the_same_numbers(exported):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    contml.load(exported)
+    assert torch.equal(torch.rand(3), expected)
+
+
+# -- broken images and misuse ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_image_is_an_error_or_a_row_of_nan(model, trained, tmp_path, lazy, workers):
+    (tmp_path / "text.png").write_text("no image")
+    paths = [*sorted(trained.images.iterdir())[:3], tmp_path / "text.png", tmp_path / "gone.png"]
+
+    def given():
+        return (path for path in paths) if lazy else paths
+
+    with refuses(str(tmp_path / "text.png"), got="cannot be decoded"):
+        model.embed(given(), workers=workers)
+    found = model.embed(given(), broken="skip", batch_size=2, workers=workers)
+    assert np.allclose(found[:3], trained.embeddings[:3], atol=1e-5)
+    assert np.isnan(found[3:]).all()
+    assert [*model.left_out] == [str(path) for path in paths[3:]]
+    model.embed(paths[:3])
+    assert not model.left_out
+    assert np.isnan(model.embed([tmp_path / "gone.png"], broken="skip")).all()
+
+
+MISUSE = {
+    "a typo in the path": (lambda _: "phtos", "phtos", "No such file"),
+    "an array of float": (lambda p: p[0] / 255, "image 0", "float64"),
+    "a float array in a list": (lambda p: [p[0], p[1].astype(np.float32)], "image 1", "float32"),
+    "pixels without channels": (lambda p: p[0][..., 0], "image 0", "uint8 ["),
+    "channels first": (lambda p: p[0].transpose(2, 0, 1), "image 0", "uint8 [3, "),
+    "an empty array": (lambda _: np.empty((0, 4, 3), np.uint8), "image 0", "uint8 [0, 4, 3]"),
+    "a tensor": (lambda p: torch.from_numpy(p[0].copy()), "image 0", "a Tensor torch.uint8"),
+    "bytes": (lambda _: b"\x89PNG", "image 0", "a bytes"),
+    "bytes in a list": (lambda p: [p[0], b"\x89PNG"], "image 1", "a bytes"),
+    "None": (lambda _: None, "image 0", "a NoneType"),
+    "None in a generator": (lambda p: iter([p[0], None]), "image 1", "a NoneType"),
+    "a mapping": (lambda p: {"a": p[0]}, "image 0", "a dict"),
+    "a number": (lambda _: 3, "image 0", "a int"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_what_is_no_image_is_one_line(model, pictures, name):
+    given, subject, got = MISUSE[name]
+    with refuses(subject, got=got):
+        model.embed(given(pictures))
+
+
+def test_a_folder_without_images(model, tmp_path):
+    (tmp_path / "notes.txt").write_text("")
+    with refuses(str(tmp_path), got="without images", allowed=".jpg"):
+        model.embed(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"workers": -1}, {"broken": "ignore"}])
+def test_wrong_options(model, options):
+    with refuses(*options):
+        model.embed([], **options)
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_neither_run_nor_bundle(tmp_path, trained):
+    with refuses(str(tmp_path / "modle"), got="no such folder"):
+        contml.load(tmp_path / "modle")
+    with refuses(str(tmp_path), got="neither a run folder nor a bundle", hint="contml export"):
+        contml.load(tmp_path)
+    run = shutil.copytree(trained.run, tmp_path / "run")
+    (run / "evaluation.json").unlink()
+    with refuses(str(run), got="not evaluated", hint=f"contml evaluate {run}"):
+        contml.load(run)
+
+
+def changed(**values):
+    def change(folder):
+        path = folder / "bundle.json"
+        record = json.loads(path.read_text())
+        for key, value in values.items():
+            *outer, last = key.split("__")
+            place = record
+            for name in outer:
+                place = place[name]
+            if value is ...:
+                del place[last]
+            else:
+                place[last] = value
+        path.write_text(json.dumps(record))
+
+    return change
+
+
+DAMAGE = {
+    **{f"no {key}": changed(**{key: ...}) for key in ("format", "name", "sha256", "feature_dim", "transform", "unit")},
+    **{f"format {value}": changed(format=value) for value in (0, -1, 2, 99, "1", None, 1.5)},
+    "sha256": changed(sha256="0" * 64),
+    "epoch": changed(epoch=-1),
+    "checkpoint": changed(checkpoint="worst"),
+    "unknown key": changed(surplus=1),
+    "unit": changed(unit=3),
+    "features": changed(feature_dim=4),
+    "no features": changed(feature_dim=0),
+    "crop": changed(transform__crop=33),
+    "no crop": changed(transform__crop=0),
+    "resize": changed(transform__resize=10**9),
+    "resize text": changed(transform__resize="32"),
+    "order": changed(transform__pixels__order="GBR"),
+    "mean": changed(transform__pixels__mean=[0.5]),
+    "std": changed(transform__pixels__std=[1, 1, 0]),
+    "maximum": changed(transform__pixels__maximum=0),
+    "calibration": changed(calibration__distances=[3, 2, 1]),
+    "calibration kind": changed(calibration__kind="other"),
+    "calibration level": changed(calibration__level=2),
+    "versions": changed(versions=[1]),
+    "infinite": changed(transform__pixels__std=[1, 1, float("inf")]),
+    "a list": lambda folder: (folder / "bundle.json").write_text("[1]"),
+    "empty": lambda folder: (folder / "bundle.json").write_text(""),
+    "nested": lambda folder: (folder / "bundle.json").write_text("[" * 100_000),
+    "no text": lambda folder: (folder / "bundle.json").write_bytes(b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_bundle_is_one_line(bundle, name):
+    DAMAGE[name](bundle)
+    with refuses(str(bundle) if name != "features" else "backbone"):
+        contml.load(bundle)
+
+
+def test_a_later_format_names_the_version_to_install(bundle):
+    changed(format=2, versions={"contml": "7.1"})(bundle)
+    with refuses(str(bundle), got="format 2", hint="install contml 7.1"):
+        contml.load(bundle)
+
+
+def test_random_damage_of_a_bundle_is_one_line_or_harmless(bundle, pictures):
+    path = bundle / "bundle.json"
+    whole = path.read_bytes()
+    expected = contml.load(bundle).embed(pictures[:2])
+    harmless = 0
+    for damaged in mutations(whole, 200, seed=8):
+        path.write_bytes(damaged)
+        try:
+            found = contml.load(bundle)
+        except InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+        else:
+            harmless += found.embed(pictures[:2]).shape == expected.shape
+    assert harmless < 150
+
+
+def test_weights_that_are_not_those_of_the_bundle(bundle, trained, tmp_path):
+    weights = bundle / "model.safetensors"
+    tensors, values = load_tensors(weights)
+    save_tensors(weights, {name: tensor + 1 for name, tensor in tensors.items()}, **values)  # of another training
+    with refuses(str(weights), got="not the weights of"):
+        contml.load(bundle)
+    shutil.copy(OLD / "features" / "model.safetensors", weights)  # of another model
+    with refuses(str(weights), got="not the weights of"):
+        contml.load(bundle)
+    content = bytearray((trained.run / "checkpoints" / "best.safetensors").read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with refuses(str(weights), got="damaged"):
+        contml.load(bundle)
+    weights.unlink()
+    with refuses(str(weights), got="no such file"):
+        contml.load(bundle)
+
+
+def with_options(bundle, change):
+    """The bundle with changed options of the model, and the hash of the new file."""
+    from contml.retrieval.bundle import _sha256
+
+    weights = bundle / "model.safetensors"
+    tensors, values = load_tensors(weights)
+    change(tensors, values)
+    save_tensors(weights, tensors, **values)
+    changed(sha256=_sha256(weights))(bundle)
+
+
+OPTIONS = {
+    "no config": (lambda _, values: values.pop("config"), "no options"),
+    "config": (lambda _, values: values.update(config=3), "no options"),
+    "no backbone": (lambda _, values: values["config"]["model"].pop("backbone"), "no options"),
+    "unknown backbone": (lambda _, values: values["config"]["model"].update(backbone="small_cn"), "small_cn"),
+    "unknown option": (lambda _, values: values["config"]["model"].update(dims=3), "unknown key"),
+    "type": (lambda _, values: values["config"]["model"].update(dim="8"), '8'),
+    "another dim": (lambda _, values: values["config"]["model"].update(dim=9), "does not fit"),
+    "no head": (lambda tensors, _: tensors.pop("head.weight"), "does not fit"),
+    "one more": (lambda tensors, _: tensors.update(extra=torch.zeros(1)), "does not fit"),
+    "huge": (lambda _, values: values["config"]["model"].update(dim=10**15), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_that_do_not_fit_the_weights_are_one_line(bundle, name):
+    change, got = OPTIONS[name]
+    with_options(bundle, change)
+    with pytest.raises(InputError) as caught:
+        contml.load(bundle)
+    assert got in caught.value.got
+    assert "\n" not in str(caught.value)
+
+
+def test_the_error_says_with_which_versions_the_model_was_trained(bundle):
+    with_options(bundle, OPTIONS["another dim"][0])
+    changed(versions={"contml": "0.0.1", "torchvision": "0.1"})(bundle)
+    with refuses(str(bundle), got="does not fit", hint="contml 0.0.1, torchvision 0.1"):
+        contml.load(bundle)
+
+
+# -- the code of a user ------------------------------------------------------------------------------------------------
+
+
+def test_a_backbone_of_the_user_is_imported_only_with_trust(tmp_path, monkeypatch):
+    folder = shutil.copytree(OLD / "images", tmp_path / "model")
+    with_options(folder, lambda _, values: values["config"]["model"].update(backbone="own_backbone:network"))
+    (tmp_path / "own_backbone.py").write_text(
+        "open('imported', 'w').close()\n"
+        "from torch import nn\n"
+        "def network() -> nn.Module:\n    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with refuses(str(folder), got="own_backbone:network", hint="trust=True"):
+        contml.load(folder)
+    assert "own_backbone" not in sys.modules
+    assert not (tmp_path / "imported").exists()
+    found = contml.load(folder, trust=True).embed(np.zeros((9, 9, 3), np.uint8))
+    assert (tmp_path / "imported").exists()
+    assert found.shape == (1, 4)
+    monkeypatch.delitem(sys.modules, "own_backbone")
+
+
+@pytest.mark.parametrize("backbone", ["os:system", "support.models:images", "nowhere:network"])
+def test_code_that_is_no_backbone_is_not_called(tmp_path, backbone):
+    folder = shutil.copytree(OLD / "images", tmp_path / "model")
+    with_options(folder, lambda _, values: values["config"]["model"].update(backbone=backbone))
+    with refuses("model.backbone", got=backbone):
+        contml.load(folder, trust=True)
+
+
+# -- models of every kind ----------------------------------------------------------------------------------------------
+
+MODELS = {
+    "levels": ["model.levels=[low,middle,high]", "model.normalize=true"],
+    "pooling": ["model.backbone=mobilenet_v2", "model.levels=[high]", "model.pooling=average_max"],
+    "no head": ["model.dim=null"],
+    "last weights": ["training.select=none"],
+    "bfloat16": ["training.precision=bfloat16"],
+    "untrained": ["training.epochs=0"],
+    "classes": ["CLASSES"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_every_kind_embed_as_their_runs_did(tmp_path, name):
+    changes = MODELS[name]
+    if changes == ["CLASSES"]:
+        loss = "loss: {name: triplet_margin, distance: squared_euclidean}"
+        run = train(from_text(tmp_path, True, loss), tmp_path / "runs")
+        task = load_config(str(tmp_path / "own.yaml")).build_task()
+    else:
+        experiment = load_config("pose/synthetic", [*TINY, "training.epochs=1", *changes])
+        run, task = train(experiment, tmp_path / "runs"), experiment.build_task()
+    pictures = [np.asarray(task.test.image(row)) for row in range(len(task.test))]
+    contml.load(run.folder).save(tmp_path / "model")
+    saved = load_tensors(run.embeddings("test"))[0]["embeddings"].numpy()
+    for folder in (run.folder, tmp_path / "model"):
+        model = contml.load(folder)
+        assert np.abs(model.embed(pictures) - saved).max() <= 1e-6
+        assert model.unit == task.test.labels.unit
+        assert model.embedding_dim == saved.shape[1]
+        assert (model.bundle.checkpoint, model.bundle.epoch) == (
+            read_evaluation(run).checkpoint,
+            read_evaluation(run).epoch,
+        )
+
+
+@pytest.mark.parametrize("dim", ["8", "null"])
+def test_a_model_of_features_takes_vectors(tmp_path, dim):
+    out = tmp_path / "features.npz"
+    extract_features(load_config("pose/synthetic", TINY), out)
+    changes = [*TINY, f"images.features={out}", "model.backbone=features", f"model.dim={dim}"]
+    changes += ["training.epochs=0"] if dim == "null" else []
+    experiment = load_config("pose/synthetic", changes)
+    run, test = train(experiment, tmp_path / "runs"), experiment.build_task().test
+    saved = load_tensors(run.embeddings("test"))[0]["embeddings"].numpy()
+    vectors = np.stack([test.image(row) for row in range(len(test))])
+    contml.load(run.folder).save(tmp_path / "model")
+    for folder in (run.folder, tmp_path / "model"):
+        model = contml.load(folder)
+        for given in (vectors, list(vectors), iter(vectors), vectors.astype(np.float64)):
+            assert np.abs(model.embed(given) - saved).max() <= 1e-6
+        assert model.embed(vectors[0]).shape == (1, saved.shape[1])
+        for wrong, got in (
+            ("photo.jpg", "a str"), (np.zeros((8, 8, 3), np.uint8), "uint8 [8, 3]"),
+            (vectors[:, :5], "[5]"), (np.full_like(vectors, np.nan), "not finite"), ([3], "a int"),
+        ):  # fmt: skip
+            with refuses("item 0", got=got):
+                model.embed(wrong)
+
+
+# -- older files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["features", "images"])
+def test_a_bundle_of_format_1_is_read_forever(name):
+    """These files stay as they are. If this test fails, read the older format, or say in one line what to do."""
+    model = contml.load(OLD / name, trust=True)
+    if name == "features":
+        given = np.arange(40, dtype=np.float32).reshape(5, 8) / 10
+        estimate, low, high = model.label_distance([2.0, 4.0])
+        assert estimate == pytest.approx([2.062708, 4.070933], abs=1e-6)
+        assert (low < estimate).all()
+        assert (estimate < high).all()
+    else:
+        given = (np.arange(2 * 20 * 15 * 3) % 251).astype(np.uint8).reshape(2, 20, 15, 3)
+        with refuses("old/images", got="no calibration"):
+            model.label_distance(1.0)
+    expected = json.loads((OLD / name / "expected.json").read_text())
+    assert np.abs(model.embed(given) - np.array(expected)).max() <= 1e-6
+    assert (model.unit, model.bundle.epoch) == ("years", 3)
+
+
+def older(run):
+    """The run as an older version wrote it: without an option, versions and calibration."""
+    for path in [*run.glob("checkpoints/*.safetensors"), *run.glob("embeddings/*.safetensors")]:
+        tensors, values = load_tensors(path)
+        values.pop("versions", None)
+        for config in (values.get("config"), values.get("numbers", {}).get("config")):
+            if config is not None:
+                del config["model"]["pooling"]
+                del config["transform"]
+        save_tensors(path, tensors, **values)
+    (run / "calibration.json").unlink()
+    lines = (run / "config.yaml").read_text().splitlines()
+    start = lines.index("transform:")
+    end = next(n for n in range(start + 1, len(lines)) if not lines[n].startswith(" "))
+    (run / "config.yaml").write_text("\n".join(line for line in lines[:start] + lines[end:] if "pooling" not in line))
+    return run
+
+
+def test_a_run_without_newer_options_loads_and_is_calibrated_when_evaluated(trained, tmp_path):
+    experiment = load_config("pose/synthetic", [change for change in TINY if "transform" not in change])
+    run = older(train(experiment, tmp_path / "runs").folder)
+    test = experiment.build_task().test
+    pictures = [np.asarray(test.image(row)) for row in range(len(test))]
+    model = contml.load(run)
+    assert model.bundle.versions == {}
+    saved = load_tensors(Run(run).embeddings("test"))[0]["embeddings"].numpy()
+    assert np.abs(model.embed(pictures) - saved).max() <= 1e-6
+    before = read_evaluation(Run(run))
+    assert evaluate_run(run) == before
+    assert contml.load(run).bundle.calibration == Calibration.read(Run(run).calibration)
+    assert contml.load(run).bundle.calibration is not None
+    text = (run / "config.yaml").read_text()
+    frozen = "  freeze_batch_norm: false"
+    changes = {
+        "model.pooling": (frozen, f"{frozen}\n  pooling: max"),
+        "model.freeze_batch_norm": (frozen, "  freeze_batch_norm: true"),
+    }
+    for key, (old, new) in changes.items():  # a newer option with another value, and a changed one
+        (run / "config.yaml").write_text(text.replace(old, new))
+        with refuses(str(run), got=key):
+            evaluate_run(run)
+
+
+def test_pixels_are_those_of_the_bundle_not_of_the_installed_backbone(bundle, pictures):
+    expected = contml.load(bundle).embed(pictures[:4])
+    changed(transform__pixels={"mean": [0, 0, 0], "std": [1, 1, 1], "maximum": 255, "order": "BGR"})(bundle)
+    model = contml.load(bundle)
+    assert model.model.pixel_format == PixelFormat((0, 0, 0), (1, 1, 1), 255, "BGR")
+    assert not np.allclose(model.embed(pictures[:4]), expected, atol=0.1)
+    given = torch.from_numpy(np.stack(pictures[:4])).permute(0, 3, 1, 2)
+    size = model.bundle.transform.crop
+    assert given.shape[2:] == (size, size)  # neither resized nor cropped
+    with torch.no_grad():
+        slow = model.model.head(model.model.backbone(given.float().flip(1)))
+    assert np.allclose(model.embed(pictures[:4]), slow.numpy(), rtol=1e-4, atol=1e-4)
+
+
+# -- the bundle --------------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_says_what_the_run_knows_and_hides_its_paths(trained, exported):
+    run, model = contml.load(trained.run), contml.load(exported)
+    assert model.bundle.calibration == run.bundle.calibration == Calibration.read(Run(trained.run).calibration)
+    assert model.bundle.calibration.check.queries == 6
+    assert model.bundle.versions["contml"] == contml.__version__
+    assert {"torch", "torchvision", "pillow"} <= model.bundle.versions.keys()
+    assert repr(model) == repr(run)
+    assert "32 x 32 pixels to 8 numbers; label distance: squared pixels" in repr(model)
+    estimate, low, high = model.label_distance([[3.0, 4.0]])
+    assert estimate.shape == low.shape == high.shape == (1, 2)
+    files = ["README.md", "bundle.json", "gallery.png", "model.safetensors"]
+    assert sorted(path.name for path in exported.iterdir()) == files
+    for path in exported.iterdir():
+        assert str(trained.run.parent).encode() not in path.read_bytes()
+        assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_bundle_is_not_written_over_another_or_a_run(exported, trained):
+    for folder in (exported, trained.run):
+        with refuses(str(folder), got="already", hint="another folder"):
+            contml.load(exported).save(folder)
+
+
+def test_the_weights_of_a_bundle_start_a_training(exported):
+    model = EmbeddingModel("small_cnn", dim=8, weights=str(exported / "model.safetensors"))
+    saved = load_tensors(exported / "model.safetensors")[0]
+    assert all(torch.equal(saved[name], tensor) for name, tensor in model.state_dict().items())
+    with refuses("weights", got="dim=8"):
+        EmbeddingModel("small_cnn", dim=4, weights=str(exported / "model.safetensors"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_does_not_exist(exported):
+    with refuses("device", got="cuda"):
+        contml.load(exported, device="cuda")
+    with refuses("device", got="gpu"):
+        contml.load(exported, device="gpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here")
+def test_on_a_gpu(exported, trained):
+    model = contml.load(exported, device="cuda")
+    assert np.allclose(model.embed(trained.images), trained.embeddings, rtol=1e-3, atol=1e-3)
+    assert np.abs(model.to("cpu").embed(trained.images) - trained.embeddings).max() <= 1e-6

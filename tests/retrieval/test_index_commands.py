@@ -1,0 +1,379 @@
+"""`contml index` and `contml search`, with a model that needs no training: its embedding is the mean colour."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.paths import ROOT
+from support.refusals import refuses
+
+import contml.cli.index as command
+from contml import InputError
+from contml.cli.commands import app
+from contml.retrieval import Index, index as index_module, index_images, index_structure
+from contml.retrieval.index_gallery import write_gallery
+from contml.retrieval.index_images import Line, Named, add_images, read_metadata
+from contml.retrieval.index_store import Store
+
+
+class Colours:
+    """Embeds an image as its mean colour. Label distances are 100 times embedding distances, within 10 %."""
+
+    embedding_dim, unit = 3, "shades of colour"
+
+    def __init__(self, sha256="abc", kind="interval"):
+        calibration = kind and SimpleNamespace(kind=kind, level=0.9)
+        transform = SimpleNamespace(model_dump_json=lambda: '{"resize": 8}')
+        self.bundle = SimpleNamespace(sha256=sha256, transform=transform, calibration=calibration)
+        self.left_out, self.embedded = {}, 0
+
+    def embed(self, images, *, broken="fail"):
+        self.left_out, rows = {}, []
+        for path in images:
+            try:
+                with Image.open(path) as picture:
+                    rows.append(np.asarray(picture.convert("RGB")).reshape(-1, 3).mean(0) / 255)
+            except OSError as error:
+                if broken == "fail":
+                    raise InputError(str(path), "cannot be decoded") from error
+                self.left_out[str(path)] = "not an image"
+                rows.append(np.full(3, np.nan))
+        self.embedded += len(rows)
+        return np.array(rows, np.float32).reshape(-1, 3)
+
+    def label_distance(self, d):
+        return 100 * d, 90 * d, 110 * d
+
+    def same_class(self, d):
+        return np.exp(-d)
+
+
+@pytest.fixture
+def model(monkeypatch):
+    made = Colours()
+    monkeypatch.setattr(command, "_load", lambda run, trust: made)
+
+    def images(arguments):
+        found = []
+        for argument in arguments:
+            path = Path(argument)
+            if not path.exists():
+                raise InputError(argument, "no such file or folder")
+            files = sorted(p for p in path.rglob("*") if p.suffix == ".png") if path.is_dir() else [path]
+            found += [Named(p.relative_to(path).as_posix() if path.is_dir() else argument, p) for p in files]
+        return found
+
+    monkeypatch.setattr(command, "_images", images)
+    return made
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    (folder / "sub").mkdir(parents=True)
+    for n in range(12):
+        Image.new("RGB", (20, 10), (2 * n * n, 0, 0)).save(folder / (f"sub/{n:02d}.png" if n % 2 else f"{n:02d}.png"))
+    return folder
+
+
+def test_index_and_search(contml, model, photos, tmp_path):
+    status, out, err = contml("index", "run", "photos", "--out", "i")
+    assert (status, err) == (0, "")
+    assert out == "i: 12 images added, 12 in all\nsearch: exact (flat)\n"
+    status, out, err = contml("search", "i", "photos/04.png", "photos/sub/09.png", "-k", "3")
+    assert (status, err) == (0, "")
+    lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
+    assert lines[0] == ["photos/04.png"]
+    assert lines[1] == ["rank", "id", "distance", "label distance", "90 % interval"]
+    assert lines[2:5] == [
+        ["1", "04.png", "0", "0", "0 to 0"],
+        ["2", "sub/03.png", "0.0549", "5.49", "4.94 to 6.04"],
+        ["3", "sub/05.png", "0.0706", "7.06", "6.35 to 7.76"],
+    ]
+    assert lines[-1] == ["label distance: shades of colour"]
+    (found,) = json.loads(contml("search", "i", "photos/04.png", "-k", "2", "--json")[1])
+    assert found["query"] == "photos/04.png"
+    assert found["found"][1] == {
+        "rank": 2,
+        "id": "sub/03.png",
+        "distance": pytest.approx(14 / 255),
+        "label_distance": pytest.approx(1400 / 255),
+        "low": pytest.approx(1260 / 255),
+        "high": pytest.approx(1540 / 255),
+        "metadata": {"file": str(photos / "sub/03.png")},
+    }
+
+
+def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
+    contml("index", "run", "photos", "--out", "i")
+    assert model.embedded == 12
+    Image.new("RGB", (8, 8), "blue").save(photos / "new.png")
+    (photos / "broken.png").write_text("<html>")
+    contml("index", "--out", "i", "--remove", "04.png")
+    status, out, err = contml("index", "run", "photos", "--out", "i")
+    assert (status, model.embedded) == (0, 14)
+    assert out.splitlines() == [
+        "i: 1 images added, 12 in all",
+        "11 images were in the index already",
+        "1 images were removed from the index earlier and stay out of it",
+        "1 images could not be read and were left out",
+        "search: exact (flat)",
+    ]
+    assert err == "broken.png: cannot be decoded (not an image)\n"
+    data = json.loads(contml("index", "run", "photos", "--out", "i", "--json")[1])
+    broken = [{"image": "broken.png", "cause": "not an image"}]
+    assert data == {
+        "index": "i",
+        "added": 0,
+        "present": 12,
+        "removed": 1,
+        "items": 12,
+        "structure": "flat",
+        "recall@10": 1.0,
+        "broken": broken,
+    }
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_an_interrupted_build_continues(contml, model, photos, monkeypatch, stop):
+    monkeypatch.setattr(index_images, "CHUNK", 4)
+    embed, calls = model.embed, []
+
+    def interrupted(images, **options):
+        calls.append(len(images))
+        if len(calls) == stop + 1:
+            raise KeyboardInterrupt
+        return embed(images, **options)
+
+    model.embed = interrupted
+    status, out, err = contml("index", "run", "photos", "--out", "i")
+    assert (status, out, err) == (130, "", "contml: stopped; the same command continues\n")
+    status, out, _ = contml("index", "run", "photos", "--out", "i")
+    assert calls == [4] * (4)
+    assert out.startswith(f"i: {12 - 4 * stop} images added, 12 in all\n")
+    contml("index", "run", "photos", "--out", "whole")
+    assert Index.open("i").ids == Index.open("whole").ids
+    vectors = [Store(Path(name)).content().vectors for name in ("i", "whole")]
+    assert np.array_equal(*vectors)
+
+
+def test_structures_print_their_recall(contml, model, photos, monkeypatch):
+    for module in (index_module, index_structure):
+        monkeypatch.setattr(module, "FEWEST", 10)
+    status, out, _ = contml("index", "run", "photos", "--out", "i", "--kind", "hnsw")
+    assert status == 0
+    assert re.search(r"^search: hnsw, recall@10 1\.000 against exact search$", out, re.MULTILINE)
+    Index.open("i").add(["x"], [[0, 0, 0]])
+    status, out, err = contml("search", "i", "photos/00.png", "-k", "2")
+    assert err == "1 of 13 items are not in the search structure yet: 'contml index' adds them\n"
+    assert "x" in out
+
+
+def test_remove_and_compact(contml, refused, model, photos, tmp_path):
+    contml("index", "run", "photos", "--out", "i")
+    (vectors,) = (tmp_path / "i").glob("vectors-*")
+    out = contml("index", "--out", "i", "--remove", "04.png", "--remove", "sub/05.png", "--compact")[1]
+    assert out == "i: 2 images removed, 10 left, compacted\n"
+    assert not vectors.exists()
+    found = json.loads(contml("search", "i", "photos/04.png", "-k", "99", "--json")[1])
+    ids = [line["id"] for line in found[0]["found"]]
+    assert len(ids) == 10
+    assert "04.png" not in ids
+    data = json.loads(contml("index", "--out", "i", "--remove", "00.png", "--json")[1])
+    assert data == {"index": "i", "removed": 1, "items": 9}
+    assert "'04.png' is not in the index" in refused("index", "--out", "i", "--remove", "04.png")
+
+
+TABLE = "image,place,year\n04.png,garden,2024\nsub/05.png,kitchen,\nelse.png,attic,1\n"
+
+
+def test_metadata_of_a_table(contml, model, photos):
+    (photos / "table.csv").write_text(TABLE)
+    contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
+    with Index.open("i") as index:
+        assert index.metadata(["04.png", "sub/05.png", "06.png"]) == [
+            {"place": "garden", "year": "2024", "file": str(photos / "04.png")},
+            {"place": "kitchen", "year": "", "file": str(photos / "sub/05.png")},
+            {"file": str(photos / "06.png")},
+        ]
+    out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
+    assert out[1].split()[-2:] == ["place", "year"]
+    assert out[2].split()[-2:] == ["garden", "2024"]
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "got"),
+    [
+        ("file,place\n04.png,a\n", "table.csv", "no column 'image'"),
+        ("image,file\n04.png,a\n", "table.csv", "a column 'file'"),
+        ("image,place\n04.png,a\nphotos/../04.png,b\n", "table.csv", ""),
+        ("image,place\n04.png,a\n04.png,b\n", "table.csv:3", "two rows"),
+        ("image,place\nnone.png,a\n", "table.csv", "no row is of these images"),
+        ("", "table.csv", "no column 'image'"),
+        ("image\n", "table.csv", "no row"),
+    ],
+)
+def test_bad_tables(photos, text, subject, got):
+    (photos / "table.csv").write_text(text)
+    images = [Named(f"{n:02d}.png", photos / f"{n:02d}.png") for n in (0, 4)]
+    if "../" in text:
+        assert read_metadata(photos / "table.csv", images) == {"04.png": {"place": "a"}}
+        return
+    with refuses(subject, got):
+        read_metadata(photos / "table.csv", images)
+
+
+def test_tables_that_cannot_be_read(photos):
+    with refuses("none.csv", "no such file"):
+        read_metadata(photos / "none.csv", [])
+    (photos / "latin.csv").write_bytes(b"image\n\xff\n")
+    with refuses("latin.csv", "not UTF-8"):
+        read_metadata(photos / "latin.csv", [])
+    (photos / "large.csv").write_text(f'image\n"{"a" * 200_000}"\n')
+    with refuses("large.csv", "field larger"):
+        read_metadata(photos / "large.csv", [])
+
+
+def test_one_name_of_two_files_is_refused(refused, contml, model, photos, tmp_path):
+    contml("index", "run", "photos", "--out", "i")
+    shutil.copytree(photos, tmp_path / "others")
+    assert "00.png: the name of" in refused("index", "run", "others", "--out", "i")
+
+
+def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
+    name = "a\udcff.png"
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    try:
+        (tmp_path / "a.png").rename(tmp_path / name)
+    except OSError:
+        pytest.skip("the file system takes no such name")
+    with Index.create(tmp_path / "i", 3) as index:
+        done = add_images(index, model, [Named(name, tmp_path / name)])
+        assert (done.added, done.broken) == (0, {name: "its name is not valid Unicode: rename it"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["index", "--out", "i"], "RUN IMAGES: missing"),
+        (["index", "run", "--out", "i"], "RUN IMAGES: missing"),
+        (["index", "run", "photos"], "Missing option '--out'"),
+        (["index", "run", "photos", "--out", "j", "--kind", "tree"], "--kind: 'tree'; must be one of auto, flat"),
+        (["index", "run", "photos", "--out", "i", "--kind", "hnsw"], "--kind: hnsw; must be auto"),
+        (["index", "run", "none", "--out", "i"], "none: no such file or folder"),
+        (["index", "run", "photos", "--out", "i", "--remove", "a"], "--remove: used with RUN"),
+        (["index", "run", "photos", "--out", "i", "--compact"], "--compact: used with RUN"),
+        (["index", "run", "photos", "--out", "j", "--metadata", "none.csv"], "none.csv: no such file"),
+        (["index", "--out", "none", "--compact"], "none: no such index"),
+        (["index", "--out", "i", "--remove", "none"], "'none' is not in the index"),
+        (["index", "run", "bad.png", "--out", "j"], "j: none of the images could be read"),
+        (["search", "none", "photos/00.png"], "none: no such index"),
+        (["search", "photos", "photos/00.png"], "photos: not an index"),
+        (["search", "i", "none.png"], "none.png: no such file"),
+        (["search", "i", "bad.png"], "bad.png: cannot be decoded"),
+        (["search", "i", "photos/00.png", "-k", "0"], "'-k'"),
+        (["search", "i", "photos/00.png", "--gallery", "a.jpg"], "a.jpg: suffix '.jpg'; must end in .html or .png"),
+        (["search", "i", "photos/00.png", "--gallery", "i/index.sqlite/a.png"], "cannot be written"),
+        (["search", "i", "photos/00.png", "photos/02.png", "--run", "other", "-k", "x"], "'-k'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(contml, model, photos, tmp_path, arguments, message):
+    contml("index", "run", "photos", "--out", "i")
+    (tmp_path / "bad.png").write_text("<html>")
+    before = Index.open(tmp_path / "i").ids
+    status, out, err = contml(*arguments)
+    assert (status, out) == (2, "")
+    line = err.strip().splitlines()[-1]
+    assert line.startswith("contml: ")
+    assert message in line
+    assert Index.open(tmp_path / "i").ids == before
+
+
+def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, photos, monkeypatch):
+    contml("index", "run", "photos", "--out", "i")
+    monkeypatch.setattr(command, "_load", lambda run, trust: Colours("def"))
+    for arguments in (["search", "i", "photos/00.png", "--run", "other"], ["index", "other", "photos", "--out", "i"]):
+        assert "weights of the model: def; must be abc, as in i" in refused(*arguments)
+    Index.create("bare", 3).add(["a"], [[0, 0, 0]])
+    assert "bare: made without a run" in refused("search", "bare", "photos/00.png")
+
+
+def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch, tmp_path):
+    contml("index", "run", "photos", "--out", "i")
+    loaded = []
+    monkeypatch.setattr(command, "_load", lambda run, trust: loaded.append(run) or model)
+    contml("search", "i", "photos/00.png")
+    contml("search", "i", "photos/00.png", "--run", "moved")
+    assert loaded == [tmp_path / "run", Path("moved")]
+
+
+@pytest.mark.parametrize("kind", ["probability", None])
+def test_models_of_classes_and_without_calibration(contml, photos, model, monkeypatch, kind):
+    contml("index", "run", "photos", "--out", "i")
+    monkeypatch.setattr(command, "_load", lambda run, trust: Colours(kind=kind))
+    out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
+    data = json.loads(contml("search", "i", "photos/04.png", "-k", "2", "--json")[1])[0]["found"][1]
+    if kind is None:
+        assert re.split(r"  +", out[1]) == ["rank", "id", "distance"]
+        assert set(data) == {"rank", "id", "distance", "metadata"}
+    else:
+        assert re.split(r"  +", out[1].strip()) == ["rank", "id", "distance", "same class"]
+        assert out[3].endswith("95 %")
+        assert data["same_class"] == pytest.approx(np.exp(-14 / 255))
+
+
+# -- galleries ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
+    (photos / "table.csv").write_text("image,note\n04.png,<b>&\n")
+    contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
+    (photos / "sub/05.png").unlink()
+    out = contml("search", "i", "photos/04.png", "photos/00.png", "-k", "3", "--gallery", "found.html")[1]
+    assert out.splitlines()[-1] == "found.html"
+    page = (tmp_path / "found.html").read_text()
+    pictures = [Image.open(io.BytesIO(base64.b64decode(part))) for part in re.findall(r"base64,([^\"]+)", page)]
+    assert len(pictures) == 8
+    assert pictures[0].getpixel((110, 110))[0] == pytest.approx(32, abs=4)
+    assert "1. 04.png" in page
+    assert "label distance 5.49" in page
+    assert "note: &lt;b&gt;&amp;" in page
+    assert "src=" not in page.replace('src="data:', "")
+    contml("search", "i", "photos/04.png", "photos/00.png", "-k", "3", "--gallery", "found.png", "--json")
+    picture = Image.open(tmp_path / "found.png").convert("RGB")
+    assert picture.getpixel((16 + 110, 88 + 110))[0] == pytest.approx(32, abs=4)
+
+
+@pytest.mark.parametrize("suffix", ["html", "png"])
+def test_a_gallery_of_hostile_names(tmp_path, suffix):
+    name = "<script>\n\udcff" + "long " * 300
+    line = Line(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
+    write_gallery(tmp_path / f"a.{suffix}", name, name, [Named(name, tmp_path / "none")], [[line]])
+    write_gallery(tmp_path / f"b.{suffix}", "", "", [], [])
+    content = (tmp_path / f"a.{suffix}").read_bytes()
+    if suffix == "html":
+        assert b"<script>" not in content
+        assert b"<i>" not in content
+    else:
+        assert Image.open(io.BytesIO(content)).width == 600
+
+
+def test_every_option_is_on_the_page():
+    page = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
+    for registered in app.registered_commands:
+        if registered.callback in (command.index, command.search):
+            names = registered.callback.__annotations__
+            assert f"contml {registered.callback.__name__}" in page
+            for name in ("out", "kind", "metadata", "remove", "compact", "k", "gallery", "run"):
+                if name in names and name != "run":
+                    assert f"`{'-' if name == 'k' else '--'}{name}" in page, name
+    assert "`--run" in page

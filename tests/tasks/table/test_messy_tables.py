@@ -1,0 +1,128 @@
+"""Tables and folders as they are in the wild: what is read, what is said of it, and nothing lost without a word."""
+
+from __future__ import annotations
+
+import shutil
+from unicodedata import normalize
+
+import pytest
+from contml.tasks.table.file import file
+from support.refusals import refuses
+from support.tables import dials, write_table
+
+from contml import InputError
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("messy")
+    return folder, dials(folder, 30)
+
+
+@pytest.fixture
+def rows(made, tmp_path):
+    """Thirty dials, with their images in img/."""
+    folder, rows = made
+    shutil.copytree(folder / "img", tmp_path / "img")
+    return [{name: row[name] for name in ("image", "reading", "colour")} for row in rows]
+
+
+def shown(task):
+    """What is printed of the columns, on one line."""
+    return " | ".join(cell for line in task.columns for cell in line)
+
+
+def test_a_table_of_excel_in_utf_16_needs_no_option(tmp_path, rows):
+    write_table(tmp_path / "items.txt", rows, delimiter="\t", encoding="utf-16")
+    assert len(file(str(tmp_path / "items.txt"), {"reading": "number"}).train) + 6 >= 24
+    write_table(tmp_path / "items.txt", rows, encoding="utf-16-le")  # without the mark that says so
+    with refuses("items.txt", "NUL", hint="UTF-8"):
+        file(str(tmp_path / "items.txt"))
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_of_images_in_another_unicode_form(tmp_path, rows, form):
+    other = "NFD" if form == "NFC" else "NFC"
+    for row in rows:
+        name = f"größe {row['image'][4:]}"
+        (tmp_path / row["image"]).rename(tmp_path / "img" / normalize(other, name))
+        row |= {"image": normalize(form, f"img/{name}")}
+    task = file(str(write_table(tmp_path / "items.csv", rows)), {"reading": "number"})
+    assert len(task.train) + len(task.test) == 30
+    assert all(task.train.image(row).is_file() for row in range(len(task.train)))
+
+
+def test_upper_case_in_the_name_of_an_image_is_named(tmp_path, rows):
+    rows[3]["image"] = "img/003.PNG"
+    path = write_table(tmp_path / "items.csv", rows)
+    hint = "there is 003.png: upper and lower case differ; correct the cell"
+    with refuses("items.csv:5", "img/003.PNG (1 such of 30 rows)", hint=hint):
+        file(str(path), {"reading": "number"})
+
+
+def test_dropping_is_not_proposed_where_nothing_would_be_left(tmp_path, rows):
+    path = write_table(tmp_path / "items.csv", [row | {"age": ""} for row in rows])
+    with pytest.raises(InputError) as caught:
+        file(str(path), {"age": "number"})
+    assert caught.value.subject == f"{path}:2"
+    assert "no age (30 such of 30 rows)" in caught.value.got
+    assert "drop" not in caught.value.hint
+
+
+def test_rows_that_repeat_an_image_are_counted(tmp_path, rows):
+    path = write_table(tmp_path / "items.csv", [*rows, rows[3], rows[3], rows[4]])
+    assert "3 rows repeat the image of another row" in shown(file(str(path), {"reading": "number"}))
+    path = write_table(tmp_path / "items.csv", rows)
+    assert "repeat" not in shown(file(str(path), {"reading": "number"}))
+
+
+def test_a_class_named_like_a_missing_value_is_named(tmp_path, rows):
+    for row in rows[::3]:
+        row["colour"] = "NA"
+    path = write_table(tmp_path / "items.csv", rows)
+    assert "'NA' is one of them: empty its cells if it means missing" in shown(file(str(path), {"colour": "class"}))
+
+
+def test_a_class_may_be_written_in_two_unicode_forms(tmp_path, rows):
+    for number, row in enumerate(rows):
+        row["colour"] = normalize(("NFC", "NFD")[number // 2 % 2], ("grün", "blau")[number % 2])
+    path = write_table(tmp_path / "items.csv", rows)
+    assert "2 classes of" in shown(file(str(path), {"colour": "class"}))
+
+
+def photographs(tmp_path, rows, name):
+    """The images in photos/, named by their row number."""
+    (tmp_path / "photos").mkdir()
+    for number, row in enumerate(rows):
+        target = tmp_path / "photos" / name(number)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / row["image"], target)
+    return str(tmp_path / "photos")
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "column", "kind"),
+    [
+        (lambda n: f"{20 + n % 9}_{'fm'[n % 2]}_{n:04}.PNG", "{age}_{sex}_*.png", "age", "number"),
+        (lambda n: f"{n / 8}_m.png", "{age}_*.png", "age", "number"),
+        (lambda n: f"{10 - n}.{n % 10}°_m.png", "{degrees}°_*.png", "degrees", "number"),
+        (lambda n: f"Größe {n % 7} cm, Nr {n}.png", "größe {size} cm*.png", "size", "number"),
+        (lambda n: normalize("NFD", f"größe_{'äö'[n % 2]}_{n}.png"), "größe_{sex}_*", "sex", "class"),
+        (lambda n: f"2024-01-{n + 1:02}_{n}.png", "{day}_*.png", "day", "date"),
+        (lambda n: f"IMG_202401{n + 1:02}_1234{n:02}.png", "IMG_{day}_*.png", "day", "date"),
+        (lambda n: f"{'ab'[n % 2]}/{n + 0.5}.png", "{place}/{age}.png", "age", "number"),
+    ],
+)  # fmt: skip
+def test_labels_in_names_as_cameras_and_people_write_them(tmp_path, rows, name, pattern, column, kind):
+    task = file(photographs(tmp_path, rows, name), {column: "auto"}, pattern=pattern)
+    assert [column, kind] in [line[:2] for line in task.columns]
+    assert len(task.train) + len(task.test) == 30
+
+
+def test_the_folder_of_a_class_and_what_is_beside_it_are_shown(tmp_path, rows):
+    root = photographs(tmp_path, rows, lambda n: f"{'ab'[n % 2]}/{'xyz'[n % 3]}/{n}.png")
+    assert "a folder for each class, the outer of several" in shown(file(root))
+    write_table(tmp_path / "photos" / "items.csv", rows)
+    (tmp_path / "photos" / "README.txt").write_text("notes")
+    assert "the outer of several; items.csv not read" in shown(file(root))
+    assert "README" not in shown(file(root))

@@ -1,0 +1,77 @@
+"""From a folder of photographs with a table to a search: the README's commands, as typed, on real photographs."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import DATA_ROOT
+from support.photographs import SECTION, commands
+from support.tables import write_table
+
+PACK = DATA_ROOT / "houses_535"
+#: All commands together, on two CPU cores.
+MINUTES = 5
+
+
+@pytest.fixture
+def houses(tmp_path):
+    """A folder with photos/, items.csv and query.jpg, a photograph that is not in photos/."""
+    with (PACK / "houses.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    (tmp_path / "photos").mkdir()
+    rows = []
+    for row in found:
+        name = Path(row["image"]).name
+        own = row["house"] == "535"
+        shutil.copyfile(PACK / row["image"], tmp_path / "query.jpg" if own else tmp_path / "photos" / name)
+        if not own:
+            rows.append({"image": f"photos/{name}", "price": row["price_usd"], "house": row["house"]})
+    write_table(tmp_path / "items.csv", rows)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PACK.is_dir(), reason="the data pack houses_535 is absent (CONTML_DATA)")
+def test_from_photographs_to_search(houses):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed, seconds = {}, 0.0
+    for command in commands():
+        words = shlex.split(command)
+        before = os.times()
+        done = subprocess.run(
+            words, cwd=houses, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        )
+        after = os.times()
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        printed[words[1]] = done.stdout
+        used = after.children_user - before.children_user + after.children_system - before.children_system
+        print(f"{words[1]}: {after.elapsed - before.elapsed:.0f} s, of processor time {used:.0f} s")
+        seconds += used
+    assert list(printed) == ["check", "train", "index", "search", "explore"]
+    assert re.search(r"price +number:log", printed["check"])
+    assert (houses / "found.html").stat().st_size > 10_000
+    assert (houses / "page/index.html").is_file()
+    assert len(list((houses / "page/images").iterdir())) > 200
+    lines = [line.split() for line in printed["search"].splitlines() if re.match(r"\d+ ", line)]
+    assert [line[0] for line in lines] == [str(rank) for rank in range(1, 11)]
+    with (houses / "items.csv").open(newline="", encoding="utf-8") as file:
+        prices = {row["image"]: row["price"] for row in csv.DictReader(file)}
+    for line in lines:
+        assert line[-2] == prices[f"photos/{line[1]}"]  # the metadata of the table
+    assert seconds < 60 * MINUTES  # of processor time, whatever else the machine does
+
+
+def test_the_table_of_the_section_has_the_columns_of_its_commands():
+    (table,) = re.findall(r"```csv\n(.*?)```", SECTION, re.DOTALL)
+    assert table.splitlines()[0] == "image,price,house"
+    for command in commands()[:2]:
+        assert "--data items.csv --label price=number:log task.group=house" in command

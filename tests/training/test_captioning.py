@@ -1,0 +1,220 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.captioning import captioning_trainer, described_squares, small_captioner, small_step, words_of
+from support.miniature import assert_equal, squares, weights
+from support.processes import run_two
+from support.refusals import refuses
+from support.runs import kill_at
+
+from contml.evaluation.captions import CiderDReward
+from contml.losses import LogRatioLoss
+from contml.models.vocabulary import Vocabulary
+from contml.runs import create
+from contml.training import EmbeddingStep
+from contml.training.optimizers import sgd
+
+ROWS = [3, 0, 7]
+
+
+def batch(split, rows=ROWS):
+    return torch.stack([torch.from_numpy(split.images[row].values) for row in rows]).double(), split.labels[rows]
+
+
+def slow_cross_entropy(captioner, split, rows, smoothing, length):
+    """Caption after caption, word after word."""
+    total, words = 0.0, 0
+    for row in rows:
+        image = torch.from_numpy(split.images[row].values).double()[None]
+        for caption in words_of(split)[row]:
+            targets = [*captioner.vocabulary.encode(caption)[:length], Vocabulary.END]
+            state, token = captioner.decoder.start(captioner.visual(image)), Vocabulary.BEGIN
+            for target in targets:
+                logits, state = captioner.decoder.step(torch.tensor([token]), state)
+                logs = logits[0] - torch.logsumexp(logits[0], 0)
+                total -= (1 - smoothing) * logs[target] + smoothing * logs.mean()
+                words, token = words + 1, target
+    return total / words
+
+
+@pytest.mark.parametrize(("decoder", "smoothing", "length"), [("lstm", 0, 8), ("attention", 0.1, 8), ("lstm", 0.3, 3)])
+def test_cross_entropy_equals_a_slow_loop(decoder, smoothing, length):
+    split = described_squares(maps=decoder == "attention")
+    captioner = small_captioner(split, decoder=decoder, length=length).double()
+    step = small_step(split, captioner, label_smoothing=smoothing)
+    images, labels = batch(split)
+    value = step(captioner, images, labels)
+    slow = slow_cross_entropy(captioner, split, ROWS, smoothing, length)
+    torch.testing.assert_close(value, slow, rtol=1e-12, atol=1e-12)
+    for own, other in zip(
+        *(torch.autograd.grad(v, [*captioner.decoder.parameters()]) for v in (value, slow)), strict=True
+    ):
+        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
+
+
+def test_self_critical_training_equals_a_slow_loop():
+    split = described_squares()
+    captioner = small_captioner(split).double()
+    step = small_step(split, captioner, cross_entropy_epochs=0, samples=4)
+    images, labels = batch(split)
+    torch.manual_seed(5)
+    value = step(captioner, images, labels)
+    torch.manual_seed(5)
+    tokens, _ = captioner(images, samples=4)
+    ids = [[[*captioner.vocabulary.encode(w), Vocabulary.END] for w in of_image] for of_image in words_of(split)]
+    reward = CiderDReward(ids)
+    total, words = 0.0, 0
+    for position, row in enumerate(ROWS):
+        drawn = [[t for t in caption.tolist() if t != Vocabulary.PAD] for caption in tokens[position]]
+        rewards = [reward(np.array([d]), np.array([len(d)]), np.array([row]))[0] for d in drawn]
+        for number, caption in enumerate(drawn):
+            baseline = sum(r for other, r in enumerate(rewards) if other != number) / 3
+            inputs = torch.tensor([[Vocabulary.BEGIN, *caption[:-1]]])
+            logits = captioner.decoder(captioner.visual(images[position : position + 1]), inputs)[0]
+            logits[:, [Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.UNKNOWN]] = -math.inf  # never drawn
+            logs = logits.log_softmax(1)[range(len(caption)), caption]
+            total, words = total - (rewards[number] - baseline) * logs.sum(), words + len(caption)
+    torch.testing.assert_close(value, total / words, rtol=1e-9, atol=1e-12)
+    assert len({tuple(t.flatten().tolist()) for t in tokens}) > 1
+    for own, other in zip(
+        *(torch.autograd.grad(v, [*captioner.decoder.parameters()]) for v in (value, total / words)), strict=True
+    ):
+        torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "attention"])
+def test_it_learns_the_captions_and_then_their_reward(tmp_path, decoder):
+    run = create(tmp_path, "run")
+    captioning_trainer(
+        run, epochs=16, batches=10, decoder=decoder, dropout=0, embedding_epochs=0, cross_entropy_epochs=8, frozen=False
+    ).fit()
+    rows = run.rows()
+    losses = [row["loss"] for row in rows if row["event"] == "train" and "reward" not in row]
+    rewards = [row["reward"] for row in rows if "reward" in row]
+    scores = [row["cider_d"] for row in rows if row["event"] == "evaluation"]
+    assert len(losses) == len(rewards) == 80
+    assert np.mean(losses[-10:]) < 0.65 * losses[0]
+    assert np.mean(rewards[-10:]) > 1.1 * np.mean(rewards[:10])
+    assert scores[0] < 0.1 < 0.2 < scores[-1]
+
+
+def test_each_phase_trains_its_part():
+    trainer = captioning_trainer(epochs=1, batches=3, embedding_epochs=0, cross_entropy_epochs=1)
+    before = weights(trainer)
+    trainer.fit()
+    for name, value in weights(trainer).items():
+        frozen = name.startswith("network.") or name == "words"
+        assert torch.equal(value, before[name]) == frozen, name
+    trainer = captioning_trainer(epochs=1, batches=3, embedding_epochs=1)
+    before = weights(trainer)
+    trainer.fit()
+    for name, value in weights(trainer).items():
+        learns = name.startswith("network.head")
+        assert torch.equal(value, before[name]) != learns, name
+
+
+def test_killed_in_any_phase_it_ends_with_the_same_weights(tmp_path):
+    whole = captioning_trainer(create(tmp_path, "whole"), scheduled_sampling=0.5)
+    whole.fit()
+    for epoch, step in ((0, 3), (1, 2), (2, 0), (2, 4)):
+        run = create(tmp_path, f"{epoch} {step}")
+        kill_at(captioning_trainer(run, scheduled_sampling=0.5, training={"checkpoint_minutes": 0.0}), epoch, step)
+        resumed = captioning_trainer(run, scheduled_sampling=0.5)
+        resumed.resume()
+        resumed.fit()
+        assert_equal(weights(resumed), weights(whole))
+        assert [row for row in run.rows() if row["event"] == "evaluation"] == [
+            row for row in whole.run.rows() if row["event"] == "evaluation"
+        ]
+
+
+SCRIPT = """
+import sys, torch
+from support.captioning import captioning_trainer
+from contml._support.tensors import save_tensors
+from contml.training.optimizers import sgd
+trainer = captioning_trainer(epochs=2, dropout=0, frozen=%s, optimizer=sgd)
+trainer.fit()
+if trainer.accelerator.is_main_process:
+    from pathlib import Path
+    save_tensors(Path(%r), trainer.bare_model.state_dict())
+"""
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_two_processes_equal_one(tmp_path, frozen):
+    from safetensors.torch import load_file
+
+    run_two(SCRIPT % (frozen, str(tmp_path / "two.safetensors")), 240)
+    # Adam would scale the rounding of gradients that are 0, such as that of a bias of the embedding.
+    one = captioning_trainer(epochs=2, dropout=0, frozen=frozen, optimizer=sgd)
+    one.fit()
+    for name, value in load_file(tmp_path / "two.safetensors").items():
+        torch.testing.assert_close(value, weights(one)[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_scheduled_sampling_rises_from_nothing():
+    split = described_squares()
+    captioner = small_captioner(split)
+    step = small_step(split, captioner, epochs=1, batches=3, scheduled_sampling=0.6)
+    images, labels = batch(split)
+    shares = []
+    forward = captioner.decoder.forward
+
+    def noted(features, tokens, sampling=0.0):
+        shares.append(sampling)
+        return forward(features, tokens, sampling)
+
+    captioner.decoder.forward = noted
+    for _ in range(3):
+        step(captioner, images.float(), labels)
+    assert shares == pytest.approx([0, 0.3, 0.6])
+
+
+def test_bad_options():
+    split = described_squares()
+    captioner = small_captioner(split)
+    for options, subject in (
+        ({"samples": 1}, "samples"),
+        ({"label_smoothing": 1.5}, "label_smoothing"),
+        ({"scheduled_sampling": -0.1}, "scheduled_sampling"),
+        ({"cross_entropy_epochs": -1}, "cross_entropy_epochs"),
+    ):
+        with refuses(subject):
+            small_step(split, captioner, **options)
+    with refuses("embedding_epochs", hint="add the section 'loss'"):
+        small_step(split, captioner, embedding_epochs=2)
+    with refuses("embedding_epochs", hint="remove the section 'loss'"):
+        small_step(split, captioner, loss=LogRatioLoss())
+    described = words_of(split)
+    described[4] = []
+    with refuses("image 4", got="has no caption"):
+        type(small_step(split, captioner))(
+            captions=described, vocabulary=captioner.vocabulary, length=5, steps_per_epoch=1, epochs=1
+        )
+
+
+def test_model_and_step_must_fit():
+    split = described_squares()
+    captioner = small_captioner(split)
+    with refuses("model", allowed="must be a Captioner"):
+        small_step(split, captioner).check(torch.nn.Identity(), split.labels)
+    with refuses("captions", got="30", allowed="20"):
+        small_step(split, captioner).check(captioner, squares(20).labels)
+    assert EmbeddingStep(loss=LogRatioLoss()).every_parameter
+
+
+def test_captions_of_unknown_words_only_are_learned_as_such():
+    split = described_squares()
+    captioner = small_captioner(split, threshold=20)  # "square", "a", ...
+    described = words_of(split)
+    described[3] = [["unheard", "of"]]
+    step = type(small_step(split, captioner))(
+        captions=described, vocabulary=captioner.vocabulary, length=5, steps_per_epoch=1, epochs=1
+    )
+    value = step(
+        captioner, *(part.float() if isinstance(part, torch.Tensor) else part for part in batch(split, [3, 4]))
+    )
+    assert torch.isfinite(value)
