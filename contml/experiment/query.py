@@ -21,7 +21,7 @@ from contml.evaluation.embed import embed
 from contml.evaluation.results import Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.running import SavedEmbeddings, recorded_task, row_of, saved_embeddings
+from contml.experiment.recorded import SavedEmbeddings, recorded_task, row_of, saved_embeddings
 from contml.report.examples import Example, Item, shown_items
 from contml.report.gallery import (
     TOP,

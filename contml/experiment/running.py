@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write
+from contml._support.files import write
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import plain_text
-from contml.config import difference, dump, flat
-from contml.data.identity import DataRecord, item_names, with_recorded_items
+from contml.config import dump
+from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
 from contml.evaluation.evaluators import (
     CaptionEvaluator,
@@ -27,20 +26,26 @@ from contml.evaluation.evaluators import (
     RetrievalEvaluator,
     evaluate_captions,
 )
-from contml.evaluation.results import Evaluated, Ranking, Selection
+from contml.evaluation.results import Evaluated, Ranking
 from contml.experiment.about import brief_of, facts_of, squared_of, training_of, usage_of
 from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
-from contml.models import EmbeddingModel
+from contml.experiment.recorded import (
+    check_config,
+    how_to_train_longer,
+    read_captions,
+    read_evaluation,
+    recorded_task,
+    row_of,
+    saved_embeddings,
+    saved_numbers,
+    trained_model,
+)
 from contml.models.captioner import Captioner
 from contml.retrieval.calibration import Calibration, save_calibration
-from contml.runs import COMMAND, HEAD, PLACES, Run, create
+from contml.runs import COMMAND, HEAD, Run, create
 from contml.training import Trainer, load_weights
-from contml.training.checkpoint import load_numbers
-
-#: Largest file of captions in bytes.
-_CAPTIONS_LIMIT = 1 << 28
 
 
 def train(
@@ -115,9 +120,9 @@ def resume(
     with run.lock() if first_process() else nullcontext():
         state = run.checkpoints / "state.safetensors"
         if state.exists():
-            numbers = _saved_numbers(state)
+            numbers = saved_numbers(state)
             if numbers["finished"]:
-                on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {_longer(run)}")
+                on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {how_to_train_longer(run)}")
             check_config(experiment, run, numbers, longer=numbers["finished"])
         experiment.check_tracker()
         task, _ = recorded_task(experiment, run, accept_changes=False)
@@ -160,7 +165,7 @@ def evaluate_run(
     check_config(experiment, run, saved)
     if not isinstance(saved.get("epoch"), int):
         raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
-    numbers = _saved_numbers(run.checkpoints / "state.safetensors")
+    numbers = saved_numbers(run.checkpoints / "state.safetensors")
     task, changes = recorded_task(experiment, run, accept_changes)
     model = trained_model(experiment, run, task, weights, path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -178,25 +183,6 @@ def evaluate_run(
         assert isinstance(val_found, Ranking)
         save_calibration(run.calibration, task, val_found, found)
     return result
-
-
-def trained_model(
-    experiment: Experiment, run: Run, task: Task, weights: dict[str, Tensor], path: Path
-) -> EmbeddingModel | Captioner:
-    """The model of a run with the weights that were read from `path`.
-
-    Raises:
-        InputError: the weights do not fit.
-    """
-    model = experiment.build_model(task, weights=False)
-    try:
-        if isinstance(model, Captioner):
-            model.check_words(weights, path)
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        got = f"does not fit the model of {run.config} ({str(error).splitlines()[-1].strip()})"
-        raise InputError(str(path), got) from None
-    return model
 
 
 def report_run(
@@ -240,160 +226,8 @@ def _report_captions(experiment: Experiment, run: Run, evaluated: Evaluated, acc
     return _report(experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), captions)
 
 
-@dataclass(frozen=True)
-class _Described:
-    """A caption in a file of captions."""
-
-    image: str
-    caption: str
-    cider_d: float
-
-
-def read_captions(run: Run, split: str) -> dict[str, str]:
-    """The captions that the selected weights of a run wrote, by the names of the images.
-
-    Raises:
-        InputError: there are none, or the file is damaged.
-    """
-    path = run.captions(split)
-    try:
-        found = json.loads(read_bytes(path, _CAPTIONS_LIMIT))
-        return {entry.image: entry.caption for entry in TypeAdapter(list[_Described]).validate_python(found)}
-    except FileNotFoundError:
-        raise InputError(str(path), "no captions", hint=f"run 'contml evaluate {run.folder}'") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
-
-
-def read_evaluation(run: Run) -> Evaluated:
-    """The evaluation of the selected weights of a run.
-
-    Raises:
-        InputError: there is none, or its file is damaged.
-    """
-    try:
-        return Evaluated.read(run.evaluation())
-    except FileNotFoundError:
-        trained = any(run.checkpoints.glob("*.safetensors"))
-        command = f"contml {'evaluate' if trained else 'train --resume'} {run.folder}"
-        raise InputError(str(run.folder), "not evaluated yet", hint=f"run '{command}'") from None
-
-
 def _evaluator(model: nn.Module) -> Evaluator:
     return CaptionEvaluator(model.vocabulary.decode) if isinstance(model, Captioner) else RetrievalEvaluator()
-
-
-def _saved_numbers(state: Path) -> dict[str, Any]:
-    """The numbers of a state that the result needs: epoch, finished, config, and selection."""
-    numbers = load_numbers(state)
-    kinds = {"epoch": int, "finished": bool, "config": dict, "selection": dict | None}
-    if not isinstance(numbers, dict) or not all(isinstance(numbers.get(k, ...), kind) for k, kind in kinds.items()):
-        raise InputError(str(state), "not the state of a training", hint="restore it, or start a new run")
-    try:
-        selection = TypeAdapter(Selection | None).validate_json(json.dumps(numbers["selection"]), strict=True)
-    except ValueError as error:
-        raise InputError(str(state), f"cannot be read ({one_line(error)})", hint="restore it") from None
-    return {**numbers, "selection": selection}
-
-
-@dataclass(frozen=True)
-class SavedEmbeddings:
-    """The embeddings of a split that a run saved: one for each name `[N, d]`, and the rows that could not be read."""
-
-    path: Path
-    names: Sequence[str]
-    embeddings: Tensor
-    missing: Tensor
-
-    def of(self, names: Sequence[str]) -> tuple[list[int], Tensor, Tensor]:
-        """Positions in `names` of the items that have an embedding `[n]`, their embeddings, and which were not read.
-
-        Raises:
-            InputError: no item has one.
-        """
-        place = {name: row for row, name in enumerate(self.names)}
-        kept = [position for position, name in enumerate(names) if name in place]
-        if not kept:
-            raise InputError(
-                str(self.path), "has no embedding of the current items", hint="run 'contml evaluate' again"
-            )
-        rows = torch.tensor([place[names[position]] for position in kept])
-        return kept, self.embeddings[rows], torch.isin(rows, self.missing).nonzero()[:, 0]
-
-
-def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: str | None = None) -> SavedEmbeddings:
-    """The saved embeddings of a split; `checkpoint`: by which weights, None: by those that the run selected.
-
-    Raises:
-        InputError: there are none, or they are damaged or of another config.
-    """
-    path = run.embeddings(split, checkpoint)
-    option = f" --checkpoint {checkpoint}" if checkpoint else ""
-    if not path.exists():
-        raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {run.folder}{option}'")
-    tensors, saved = load_weights(path)
-    known, found = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
-    if found != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(known, list):
-        raise InputError(str(path), "not the embeddings of a run", hint="run 'contml evaluate' again")
-    if len(known) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in known):
-        raise InputError(str(path), f"{len(known):,} names for {len(tensors['embeddings']):,} embeddings")
-    check_config(experiment, run, saved)
-    return SavedEmbeddings(path, known, tensors["embeddings"], tensors["missing"])
-
-
-def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
-    """The data of a run, in the order of its record, and what changed.
-
-    Args:
-        experiment: builds the data.
-        run: has the record of its data.
-        accept_changes: omit added items instead of refusing changed data.
-
-    Raises:
-        InputError: the data changed since the run began.
-    """
-    record, task = DataRecord.load(run.data), experiment.build_task()
-    changes = record.changes(DataRecord.of(task, experiment.root))
-    if changes and not accept_changes:
-        hint = "restore them, start a new run, or evaluate the items of the run that are left with --accept-changes"
-        raise InputError(str(run.folder), f"its data changed since it began: {'; '.join(changes)}", hint=hint)
-    return with_recorded_items(task, record, experiment.root), changes
-
-
-def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
-    """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
-    config = saved.get("config")
-    known = config if isinstance(config, dict) else {}
-    # An option that neither of them names is newer than the run. Its default is what older versions did.
-    named = flat(known).keys() | flat(experiment.document.values).keys()
-    changed = [
-        change
-        for change in difference(known, experiment.values)
-        if (key := change.split(":")[0]) in named and key not in PLACES and not key.startswith("published.")
-    ]
-    if changed:
-        got = f"changed since the run began ({'; '.join(changed)})"
-        hint = f"restore it; {_longer(run)}" if longer else "restore it, or start a new run"
-        raise InputError(str(run.config), got, hint=hint)
-
-
-def _longer(run: Run) -> str:
-    """How to train a finished run longer."""
-    weights = run.checkpoints / "last.safetensors"
-    part = "captioner" if "\ncaptioner:" in run.config.read_text(encoding="utf-8") else "model"
-    return f"to train longer, start a new run from its weights: contml train {run.config} {part}.weights={weights}"
-
-
-def row_of(split: Split, given: str, option: str) -> int:
-    """The row of a test image, given by its name, by the end of its name after a slash or space, or by its row."""
-    names = [split.name(row) for row in range(len(split))]
-    ends = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
-    if given in names or len(ends) == 1:
-        return names.index(given if given in names else ends[0])
-    if given.isdecimal() and int(given) < len(split):
-        return int(given)
-    got = f"{len(ends)} test images end in '{given}'" if ends else f"no test image '{given}'"
-    raise InputError(option, got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")
 
 
 def _finish(

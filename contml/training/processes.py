@@ -70,3 +70,13 @@ def gather_rows(x: Tensor) -> Tensor:
         rows[rank] = x.view_as(x)
         rows[rank].register_hook(lambda gradient: gradient * processes)  # type: ignore[no-untyped-call]
     return torch.cat(rows)
+
+
+def gather_outputs(outputs: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs `[n, ...]` and unreadable rows of every process; a process has zeros for the rows of the others."""
+    if world()[1] == 1:
+        return outputs, missing
+    from accelerate.utils import gather_object  # here: the import is slow
+
+    parts = gather_object([(outputs, missing)])
+    return torch.stack([part[0] for part in parts]).sum(0), torch.cat([part[1] for part in parts])

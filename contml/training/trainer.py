@@ -30,7 +30,7 @@ from contml.runs import Run
 from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
-from contml.training.processes import any_process, connected, gather_rows, other_process_error, world
+from contml.training.processes import any_process, connected, gather_outputs, gather_rows, other_process_error, world
 from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups
 from contml.training.step import TrainingStep
@@ -107,11 +107,8 @@ class Trainer:
             group["params"] = [p for p in group["params"] if p.requires_grad]
         self._backbone = groups[0]["params"]
         if self.options.head_only_epochs and not any(group["params"] for group in groups[1:]):
-            got, hint = (
-                "neither a head nor a loss has parameters to train",
-                "set model.dim, or training.head_only_epochs=0",
-            )
-            raise InputError("head_only_epochs", got, hint=hint)
+            got = "neither a head nor a loss has parameters to train"
+            raise InputError("head_only_epochs", got, hint="set model.dim, or training.head_only_epochs=0")
         bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)
@@ -126,11 +123,10 @@ class Trainer:
         self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
         self._reported_broken = 0
         self._started = False  # whether the untrained model was evaluated and a first state saved
-        self._save_time = time.monotonic()
         self.log = RunLog(self.options.tracker)
         #: The time of the training until the last save, over all its sessions; None where one did not record it.
         self.seconds: float | None = 0.0
-        self._counted = time.monotonic()  # until when `seconds` counts
+        self._save_time = time.monotonic()  # until when `seconds` counts
 
     @property
     def done(self) -> int:
@@ -157,7 +153,7 @@ class Trainer:
             Interrupted: SIGINT, SIGTERM or SIGHUP was received. The state is saved if there is a run folder.
         """
         self._stopping = False
-        self._counted = time.monotonic()
+        self._save_time = time.monotonic()
         if self.accelerator.is_main_process:
             self.log.open(self.run, self.config, step=self.done if self._started else None)
         for split in (self.split, *self.watched.values()):
@@ -230,13 +226,8 @@ class Trainer:
         rows = torch.arange(rank, len(split), processes)
         with connected(), self._together():
             outputs, missing = self.evaluator.outputs(self.bare_model, split, self.images, rows, device=self.device)
-        if processes > 1:
-            from accelerate.utils import gather_object
-
-            with connected():
-                parts = gather_object([(outputs, missing)])
-            outputs = torch.stack([part[0] for part in parts]).sum(0)
-            missing = torch.cat([part[1] for part in parts])
+        with connected():
+            outputs, missing = gather_outputs(outputs, missing)
         return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
 
     def check_images(self, split: Split) -> None:
@@ -256,8 +247,9 @@ class Trainer:
             InputError: a weight is not finite, or a loss was not since the last call. Nothing is written.
         """
         self._check_finite()
-        self._save_time = now = time.monotonic()
-        self.seconds, self._counted = None if self.seconds is None else self.seconds + now - self._counted, now
+        now = time.monotonic()
+        self.seconds = None if self.seconds is None else self.seconds + now - self._save_time
+        self._save_time = now
         if self.run is None or not self.accelerator.is_main_process:
             return
         model = self.bare_model.state_dict()

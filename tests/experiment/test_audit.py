@@ -19,7 +19,7 @@ from contml.data import Task
 from contml.evaluation import label_errors
 from contml.experiment import audit_run, load, load_run, train
 from contml.experiment.audit import draw_folds, item_groups
-from contml.experiment.running import recorded_task, saved_embeddings
+from contml.experiment.recorded import recorded_task, saved_embeddings
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer
 

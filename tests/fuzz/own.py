@@ -27,7 +27,7 @@ from contml.data.identity import DataRecord
 from contml.distances.cache import Cache
 from contml.evaluation.results import Evaluated, Selection
 from contml.evaluation.table import summary
-from contml.experiment import running
+from contml.experiment import recorded, running
 from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
@@ -114,7 +114,7 @@ def read_report(folder: Path, random: Random) -> None:
     for split in before.names:
         before.rows(split, now)
     run = open_run(folder / "one")
-    evaluated = running.read_evaluation(run)
+    evaluated = recorded.read_evaluation(run)
     rows = run.rows()
     evaluated.description, evaluated.doubt, summary(evaluated.evaluation)
     training_plot(rows, evaluated)

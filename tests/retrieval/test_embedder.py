@@ -353,22 +353,22 @@ def test_the_error_says_with_which_versions_the_model_was_trained(bundle):
 
 def test_a_backbone_of_the_user_is_imported_only_with_trust(tmp_path, monkeypatch):
     folder = shutil.copytree(OLD / "images", tmp_path / "model")
-    with_options(folder, lambda _, values: values["config"]["model"].update(backbone="own_backbone:network"))
-    (tmp_path / "own_backbone.py").write_text(
+    with_options(folder, lambda _, values: values["config"]["model"].update(backbone="own_network:network"))
+    (tmp_path / "own_network.py").write_text(
         "open('imported', 'w').close()\n"
         "from torch import nn\n"
         "def network() -> nn.Module:\n    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with refuses(str(folder), got="own_backbone:network", hint="trust=True"):
+    with refuses(str(folder), got="own_network:network", hint="trust=True"):
         contml.load(folder)
-    assert "own_backbone" not in sys.modules
+    assert "own_network" not in sys.modules
     assert not (tmp_path / "imported").exists()
     found = contml.load(folder, trust=True).embed(np.zeros((9, 9, 3), np.uint8))
     assert (tmp_path / "imported").exists()
     assert found.shape == (1, 4)
-    monkeypatch.delitem(sys.modules, "own_backbone")
+    monkeypatch.delitem(sys.modules, "own_network")
 
 
 @pytest.mark.parametrize("backbone", ["os:system", "support.models:images", "nowhere:network"])

@@ -302,7 +302,7 @@ def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, ph
     contml("index", "run", "photos", "--out", "i")
     monkeypatch.setattr(command, "_load", lambda run, trust: Colours("def"))
     for arguments in (["search", "i", "photos/00.png", "--run", "other"], ["index", "other", "photos", "--out", "i"]):
-        assert "weights of the model: def; must be abc, as in i" in refused(*arguments)
+        assert "other: not the model of i (other weights)" in refused(*arguments)
     Index.create("bare", 3).add(["a"], [[0, 0, 0]])
     assert "bare: made without a run" in refused("search", "bare", "photos/00.png")
 

@@ -355,10 +355,10 @@ def test_punctuation_of_token_files_follows_its_word():
 def test_lines_are_as_wide_as_they_may_be():
     font = renderer.load_font(13)
     text = "a large striped cat sits in front of a very small brown box on the carpet"
-    lines = renderer._wrapped(text, font, 120, 99)
+    lines = renderer.wrapped(text, font, 120, 99)
     assert " ".join(lines) == text
     assert all(font.getlength(line) <= 120 for line in lines)
-    cut = renderer._wrapped(text, font, 120, 2)
+    cut = renderer.wrapped(text, font, 120, 2)
     assert cut[0] == lines[0]
     assert cut[1].endswith("…")
     assert font.getlength(cut[1]) <= 120
