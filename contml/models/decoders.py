@@ -150,11 +150,11 @@ class LSTMDecoder(Decoder):
 
     def read(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Returns the outputs `[N, T, hidden]` of embedded words `[N, T, words]`, and the state after the last."""
-        weight, device = self.lstm.weight_ih_l0, inputs.device.type
+        dtype, device = self.image.weight.dtype, inputs.device.type
         # Not every CPU has an LSTM in half precision.
         with torch.autocast(device, enabled=False) if device == "cpu" else nullcontext():
-            memory = tuple(x[None].to(weight.dtype) for x in state.memory)
-            outputs, (hidden, cell) = self.lstm(inputs.to(weight.dtype), memory)
+            memory = tuple(x[None].to(dtype) for x in state.memory)
+            outputs, (hidden, cell) = self.lstm(inputs.to(dtype), memory)
         return outputs, State((hidden[0], cell[0]))
 
 
