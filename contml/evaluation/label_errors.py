@@ -1,17 +1,23 @@
-"""Items whose neighbours contradict their label.
+"""Items whose label is not what their embedding predicts.
 
-    a_i = mean label distance of item i to its k nearest items by embedding
-    b_i = mean label distance of item i to reference items, drawn from all items
-    q_i = a_i / b_i               near 0: the neighbours have the label of the item; near 1: they are like any items
+A ridge regression predicts each label from the embedding, fitted on items of other folds: as weights h_ij of the items
+j, with sum 1, that stand for the label "sum_j h_ij y_j". Such a sum needs no coordinates of labels. Its squared
+distance from the label of item i follows from label distances D, as if these were squared distances:
 
-    score_i = (q_i + 0.05) / (mean of q_j over the k nearest items j + 0.05)
+    a_i = sum_j h_ij D_ij - 1/2 sum_jk h_ij h_ik D_jk
+    b_i = the same with equal weights h_ij: the distance from the mean label
+    q_i = max(a_i, 0) / b_i          b_i not below 3/4 and not above 5/4 of its mean over the items
 
-1 is as usual there, and more is suspicious. The division by b_i: a label that is far from most labels (an unusual pose)
-is far from its neighbours too. The local scale q_j: where neighbours do not have similar labels either, the embedding
-knows little, and no item stands out. 0.05 bounds the score where neighbours have equal labels. Only label distances are
-read, so labels of every kind can be scored.
+    score_i = (q_i + 0.05) / sqrt(mean of q_j over the k nearest items j + 0.05)
 
-Ties of embedding distances go to the lower row. Where all labels are equal (b_i = 0), q_i is 0 and the score 1.
+q is near 0 where the label is as predicted, near 1 where the prediction is no better than the mean label, and larger
+where it is worse. The division by b_i: a label that is far from most labels is far from its prediction too. The root is
+a local scale: of two items with equal q, the one whose neighbours are predicted well is more suspicious. Only label
+distances are read, so labels of every kind can be scored.
+
+The penalty of the regression is the one with the least mean a_i. Label distances between items without a label in
+common are replaced by the mean label distance of the item. Ties of embedding distances go to the lower row. Where all
+labels are equal, q is 0.
 """
 
 from __future__ import annotations
@@ -29,25 +35,32 @@ from contml.evaluation.query_gallery import QueryGallery
 from contml.labels.base import LabelSpace
 from contml.labels.weighted import WeightedLabels
 
-#: Neighbours of an item, at most one in so many of the items; reference items, and the seed that draws them.
-NEIGHBOURS, _LOCAL, REFERENCES, _SEED = 20, 5, 100, 0
-#: Added to both sides of the ratio of a score.
-_SMOOTHING = 0.05
-#: Items whose label distances to the reference items are computed at a time.
-_ROWS = 4096
+#: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.
+NEIGHBOURS, _LOCAL, _FOLDS = 20, 5, 5
+#: Items on which the regression is fitted, at most, and the seed that draws these and the folds.
+FITTED, _SEED = 10_000, 0
+#: Penalties as shares of the total variance of the embedding; infinite: the prediction is the mean label.
+_PENALTIES = torch.cat([torch.logspace(-5, 1, 13, dtype=torch.float64), torch.tensor([torch.inf])])
+#: Bounds of b as shares of its mean, and what is added to both sides of the ratio of a score.
+_LEAST, _MOST, _SMOOTHING = 0.75, 1.25, 0.05
+#: Entries of a block of label distances, at most.
+_BLOCK = 1 << 22
 
 
 class LabelErrors(NamedTuple):
-    """How much the neighbours of each item contradict its label.
+    """How far the label of each item is from what its embedding predicts.
 
     Attributes:
-        scores: `[N]`, float64, 1 for an item as usual; NaN for an item without an embedding, or without a label in
-            common with its neighbours.
+        scores: `[N]`, float64, the higher the more suspicious; NaN for an item without an embedding or without a label
+            in common with other items.
+        errors: `[N]`, float64, q: the squared distance of the label from its prediction, relative to that from the mean
+            label; NaN as in scores.
         neighbours: `[N, k]`, the rows of the nearest items by embedding, nearest first; -1 without an embedding.
         label_distances: `[N, k]`, float64, the label distances of the item to them; NaN without a label in common.
     """
 
     scores: Tensor
+    errors: Tensor
     neighbours: Tensor
     label_distances: Tensor
 
@@ -68,24 +81,25 @@ def label_errors(
     groups: Numbers | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> LabelErrors:
-    """Score each item by how much the labels of its nearest items by embedding contradict its own.
+    """Score each item by how far its label is from what its embedding predicts.
 
     A network that was trained on an item may have learned its wrong label. Give embeddings of items that it has not
-    seen, or those of several networks, with `folds`.
+    seen, or those of several networks, with `folds`. Features of a backbone find more errors than a short embedding.
 
     Args:
         embeddings: `[N, d]`, one for each row of the label space; with `folds`, these of each fold's network in order.
         labels: the label space.
         k: the number of neighbours; default 20, or a fifth of fewer than 100 items.
-        folds: the fold of each row `[N]`, 0, 1, ...: the network of fold f has not seen these rows, so its embeddings
-            find their neighbours, among all rows.
+        folds: the fold of each row `[N]`, 0, 1, ...: the network of fold f has not seen these rows. Their labels are
+            predicted from its embeddings by a regression on the rows of the other folds. Default: five folds are drawn.
         missing: rows without an embedding: neither scored nor neighbours.
-        groups: the group of each row `[N]`, such as the house of a photograph: items of one group are not neighbours.
+        groups: the group of each row `[N]`, such as the house of a photograph: items of one group are in one fold, and
+            are not neighbours.
         progress: called with the number of scored items.
 
     Raises:
-        InputError: the numbers of embeddings, labels, folds or groups differ, an embedding is not finite, or k is not 1
-            to the number of items that may be neighbours.
+        InputError: the numbers of embeddings, labels, folds or groups differ, an embedding is not finite, a group is in
+            two folds, all items are in one, or k is not 1 to the number of items that may be neighbours.
     """
     check_label_space(labels)
     n = len(labels)
@@ -94,42 +108,76 @@ def label_errors(
         read[as_row_numbers("missing", missing, n)] = False
     kept = read.nonzero()[:, 0]
     group = torch.arange(n) if groups is None else as_class_ids("groups", groups)
-    fold = torch.zeros(n, dtype=torch.int64) if folds is None else as_class_ids("folds", folds)
-    for name, given in (("groups", group), ("folds", fold)):
-        if len(given) != n:
-            raise InputError(name, f"{len(given)} for {n} labels", hint="give one for each row of the label space")
+    if len(group) != n:
+        raise InputError("groups", f"{len(group)} for {n} labels", hint="give one for each row of the label space")
     k = neighbour_count(k, group[kept])
-    neighbours = torch.full((n, k), -1)
-    networks = [embeddings] if folds is None else embeddings
-    count = 0
-    for number, each in enumerate(networks):
+    fold = _draw_folds(group, kept) if folds is None else _checked_folds(folds, group, kept)
+    fitted = _draw(kept, FITTED)
+    size = max(1, _BLOCK // len(fitted))
+    known = torch.cat([_label_distances(labels, rows, fitted) for rows in torch.split(fitted, size)])
+    fitted, known = _without_unlabelled(fitted, known)
+    neighbours, errors = torch.full((n, k), -1), torch.full((len(_PENALTIES), n), torch.nan, dtype=torch.float64)
+    count, done = 0, 0
+    for number, each in enumerate([embeddings] if folds is None else embeddings):
         x = as_embeddings("embeddings", each)
         if len(x) != n:
             raise InputError("embeddings", f"{len(x)} for {n} labels", hint="give one for each row of the label space")
-        rows = kept[fold[kept] == number]
-        if len(rows):
+        for part in torch.unique(fold[kept]).tolist() if folds is None else [number]:
+            rows = kept[fold[kept] == part]
+            if not len(rows):
+                continue
             neighbours[rows] = _nearest(x, rows, kept, group, k)
+            others = fold[fitted] != part
+            regression = _Regression(x[fitted[others]], known[others][:, others])
+            for block in torch.split(rows, size):
+                distances = _label_distances(labels, block, fitted[others])
+                errors[:, block] = regression.errors(x[block], _filled(distances))
+                done += len(block)
+                progress(done)
         count = number + 1
-    if int(fold.min()) < 0 or int(fold.max()) >= count:
-        wrong = int(fold.min()) if int(fold.min()) < 0 else int(fold.max())
-        raise InputError(
-            "folds", f"fold {wrong}", f"must be 0 to {count - 1}: there are embeddings of {count} networks"
-        )
+    if folds is not None and int(fold.max()) >= count:
+        allowed = f"must be 0 to {count - 1}: there are embeddings of {count} networks"
+        raise InputError("folds", f"fold {int(fold.max())}", allowed)
     near = torch.full((n, k), torch.nan, dtype=torch.float64)
-    for done, row in enumerate(kept.tolist(), start=1):
+    for row in kept.tolist():
         near[row] = _label_distances(labels, torch.tensor([row]), neighbours[row])[0]
-        progress(done)
-    to_any = torch.full((n,), torch.nan, dtype=torch.float64)
-    references = _references(kept)
-    for part in torch.split(kept, _ROWS):
-        # An item may be a reference item itself: its distance of 0 to itself does not count.
-        d = _label_distances(labels, part, references).masked_fill(part[:, None] == references, torch.nan)
-        to_any[part] = d.nanmean(1)
-    # Where an item shares a label with its neighbours alone, or with reference items alone, it has no score.
-    share = torch.where(to_any > 0, near.nanmean(1) / to_any, torch.where(to_any == 0, 0.0, torch.nan))  # [N]
-    scores = torch.full((n,), torch.nan, dtype=torch.float64)
-    scores[kept] = (share[kept] + _SMOOTHING) / (share[neighbours[kept]].nanmean(1) + _SMOOTHING)
-    return LabelErrors(scores, neighbours, near)
+    q, scores = _relative(errors), torch.full((n,), torch.nan, dtype=torch.float64)
+    scores[kept] = (q[kept] + _SMOOTHING) / (q[neighbours[kept]].nanmean(1) + _SMOOTHING).sqrt()
+    return LabelErrors(scores, q, neighbours, near)
+
+
+def _relative(errors: Tensor) -> Tensor:
+    """Q `[N]` of the best penalty, from the squared distances a `[P, N]` of labels to the predictions of each."""
+    best = errors.nanmean(1).nan_to_num(torch.inf).argmin()
+    to_mean = errors[-1]
+    mean = to_mean.nanmean()
+    if not mean > 0:  # all labels are equal
+        return to_mean.where(to_mean.isnan(), 0)
+    return errors[best].clamp(min=0) / to_mean.clamp(_LEAST * mean, _MOST * mean)
+
+
+class _Regression:
+    """A ridge regression from embeddings x `[M, d]` to labels with label distances known `[M, M]`, for each penalty."""
+
+    def __init__(self, x: Tensor, known: Tensor) -> None:
+        self.centre = x.double().mean(0)
+        self.left, values, self.right = torch.linalg.svd(x.double() - self.centre, full_matrices=False)
+        squares = values.square()
+        penalties = _PENALTIES[:, None] * squares.sum()
+        self.shrink = torch.where(values > 0, values / (squares + penalties), 0)  # [P,r]
+        self.between = self.left.T @ known @ self.left  # [r,r]
+        self.to_mean = self.left.T @ (known.mean(1) + known.mean(0))  # [r]
+        self.spread = known.mean()
+
+    def errors(self, x: Tensor, distances: Tensor) -> Tensor:
+        """A `[P, R]` of items with embeddings x `[R, d]` and label distances `[R, M]`."""
+        place, products, mean = (x.double() - self.centre) @ self.right.T, distances @ self.left, distances.mean(1)
+        found = []
+        for shrink in self.shrink:
+            weights = place * shrink  # h = weights @ left.T + 1 / M
+            spread = ((weights @ self.between) * weights).sum(1) + weights @ self.to_mean + self.spread
+            found.append((weights * products).sum(1) + mean - spread / 2)
+        return torch.stack(found)
 
 
 def neighbour_count(k: int | None, groups: Tensor) -> int:
@@ -151,6 +199,32 @@ def neighbour_count(k: int | None, groups: Tensor) -> int:
     return int(k)
 
 
+def _draw_folds(groups: Tensor, kept: Tensor) -> Tensor:
+    """A fold for each row `[N]`: groups of the rows `kept` are drawn into folds of about equal numbers of groups."""
+    found, number = torch.unique(groups[kept], return_inverse=True)
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(_SEED))
+    fold = torch.zeros_like(groups)
+    fold[kept] = (order * min(_FOLDS, len(found)) // len(found))[number]
+    return fold
+
+
+def _checked_folds(folds: Numbers, groups: Tensor, kept: Tensor) -> Tensor:
+    """The fold of each row `[N]`, given by the caller."""
+    fold, n = as_class_ids("folds", folds), len(groups)
+    if len(fold) != n:
+        raise InputError("folds", f"{len(fold)} for {n} labels", hint="give one for each row of the label space")
+    if int(fold.min()) < 0:
+        raise InputError("folds", f"fold {int(fold.min())}", "must be 0 or more")
+    if len(torch.unique(fold[kept])) < 2:
+        raise InputError("folds", "all items are in one", hint="omit folds if one network embedded them")
+    pairs = torch.unique(torch.stack([groups, fold], 1)[kept], dim=0)
+    divided = (pairs[1:, 0] == pairs[:-1, 0]).nonzero()[:, 0]
+    if len(divided):
+        group = int(pairs[divided[0], 0])
+        raise InputError("folds", f"the items of group {group} are in two", hint="keep each group in one fold")
+    return fold
+
+
 def _nearest(x: Tensor, rows: Tensor, kept: Tensor, groups: Tensor, k: int) -> Tensor:
     """The k nearest of the rows `kept` to each of `rows`, of another group `[R, k]`."""
     search = QueryGallery(
@@ -159,10 +233,21 @@ def _nearest(x: Tensor, rows: Tensor, kept: Tensor, groups: Tensor, k: int) -> T
     return torch.cat([kept[search.nearest(part, k).positions] for part in search.parts(max(k, 512))])
 
 
-def _references(rows: Tensor) -> Tensor:
-    """Some of the rows, drawn with a fixed seed."""
+def _draw(rows: Tensor, most: int) -> Tensor:
+    """At most so many of the rows, drawn with a fixed seed, ascending."""
     generator = torch.Generator().manual_seed(_SEED)
-    return rows[torch.randperm(len(rows), generator=generator)[:REFERENCES]].sort().values
+    return rows[torch.randperm(len(rows), generator=generator)[:most]].sort().values
+
+
+def _without_unlabelled(rows: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows that have a label in common with another one, and the label distances `[M, M]` between them."""
+    labelled = (~distances.isnan()).sum(1) > 1  # it has one in common with itself
+    return rows[labelled], _filled(distances[labelled][:, labelled])
+
+
+def _filled(distances: Tensor) -> Tensor:
+    """Label distances `[R, M]` with the mean of the row instead of NaN."""
+    return torch.where(distances.isnan(), distances.nanmean(1, keepdim=True), distances)
 
 
 def _label_distances(labels: LabelSpace, rows: Tensor, cols: Tensor) -> Tensor:

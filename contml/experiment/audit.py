@@ -1,9 +1,10 @@
-"""`contml audit`: the items of a run whose neighbours contradict their label.
+"""`contml audit`: the items of a run whose label is not what the features of their image predict.
 
-The training split is divided into folds. For each fold a network is trained on the others, as the run was, so that
-every item is embedded by a network that has not seen its label. Other splits are embedded by the network of the run.
+The training split is divided into folds. For each fold a network is trained on the others, as the run was, so that the
+features of every item are those of a backbone that has not seen its label. The network of the run itself serves for
+other splits, and where the backbone has no parameters, as with features that were computed before.
 
-The folder of the run gets audit/folds_K/fold_F.safetensors, the embeddings of the training split by the network of a
+The folder of the run gets audit/folds_K/fold_F.safetensors, the features of the training split by the network of a
 fold. While it trains, audit/folds_K/fold_F/ holds its state.
 """
 
@@ -24,6 +25,7 @@ from contml._support.files import locked
 from contml._support.progress import progress_bar
 from contml._support.tensors import save_tensors
 from contml._support.text import duration
+from contml.data import Images
 from contml.data.draw import positions
 from contml.data.identity import item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
@@ -33,20 +35,21 @@ from contml.experiment.about import read_training
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.recorded import check_config, read_evaluation, recorded_task, trained_model
+from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The items of a split, and how much their neighbours contradict their labels.
+    """The items of a split, and how far their labels are from what their features predict.
 
     Attributes:
         run: the run.
         split_name: "train", "val" or "test".
         split: the items.
         errors: their scores and neighbours.
-        facts: how the items were embedded, as (name, text).
+        facts: how the items were scored, as (name, text).
     """
 
     run: Run
@@ -65,13 +68,14 @@ def audit_run(
     trust: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """Score the items of a split of a run by how much their neighbours contradict their label.
+    """Score the items of a split of a run by how far their label is from what their features predict.
 
     A call that is interrupted continues with the same arguments; finished folds are not trained again.
 
     Args:
         folder: the run folder.
-        split: "train": networks are trained out of fold; others: the network of the run embeds them.
+        split: "train": networks are trained out of fold, if the backbone has parameters; other splits: the network of
+            the run has not seen them.
         folds: number of folds of the training split.
         k: number of neighbours; None: that of `contml.evaluation.label_errors`.
         trust: allow the config of the run to name code to import.
@@ -102,16 +106,18 @@ def audit_run(
     else:
         groups = torch.arange(len(items)) if items.groups is None else items.groups
     neighbour_count(k, groups)  # before anything is trained
-    if split != "train":
-        model = trained_model(experiment, run, task, weights, path)
+    model = trained_model(experiment, run, task, weights, path)
+    assert isinstance(model, EmbeddingModel)
+    trained_on_items = split == "train" and any(True for _ in model.backbone.parameters())
+    if not trained_on_items:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        embeddings, missing = embed(model.to(device), items, experiment.build_images(), device=device)
-        seen = "the network of the run, which was not trained on them"
-        return _audited(run, task, split, seen, _scored(items, k, groups, missing, embeddings))
+        features, missing = embed_features(model.to(device), items, experiment.build_images())
+        seen = "the backbone of the run, which was not trained on these items"
+        return _audited(run, task, split, seen, _scored(items, k, groups, missing, features))
     with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
         found = _Folds(experiment, run, task, fold_of, folds, on_line)
         missing = found.train()
-        seen = f"{folds} networks, each item by the one that was not trained on it"
+        seen = f"{folds} backbones, each item by the one that was not trained on it"
         return _audited(run, task, split, seen, _scored(items, k, groups, missing, found, fold_of))
 
 
@@ -119,7 +125,7 @@ def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors)
     split = task.splits[name]
     facts = [
         ("Items", f"{len(errors.order):,} of the {SPLIT_TITLES[name]} split"),
-        ("Embedded by", network),
+        ("Features by", network),
         ("Neighbours", f"{errors.neighbours.shape[1]}"),
         ("Label distance", split.labels.unit),
     ]
@@ -148,13 +154,11 @@ def _scored(
     k: int | None,
     groups: Tensor,
     missing: Tensor,
-    embeddings: Tensor | Iterable[Tensor],
+    features: Tensor | Iterable[Tensor],
     folds: Tensor | None = None,
 ) -> LabelErrors:
     with progress_bar(len(split) - len(missing), "label distances") as progress:
-        return label_errors(
-            embeddings, split.labels, k=k, folds=folds, missing=missing, groups=groups, progress=progress
-        )
+        return label_errors(features, split.labels, k=k, folds=folds, missing=missing, groups=groups, progress=progress)
 
 
 def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
@@ -174,8 +178,8 @@ def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
 
 def train_without(
     experiment: Experiment, task: Task, rows: Tensor, run: Run | None = None, *, quiet: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Train as the experiment says, without some of the training items; then embed all of them.
+) -> EmbeddingModel:
+    """Train as the experiment says, without some of the training items.
 
     Args:
         experiment: how to train.
@@ -185,7 +189,7 @@ def train_without(
         quiet: show no progress.
 
     Returns:
-        Embeddings `[N, d]` of the training split, and the rows whose image could not be read.
+        The model with the selected weights, on the device of the training.
     """
     kept = torch.ones(len(task.train), dtype=torch.bool)
     kept[rows] = False
@@ -202,12 +206,17 @@ def train_without(
     if trainer.best is not None:
         assert trainer.best.weights is not None  # the untrained model is evaluated too
         trainer.bare_model.load_state_dict(trainer.best.weights)
-    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # in float32, as a result is
-    return embed(model, task.train, experiment.build_images(), device=trainer.device)
+    model: EmbeddingModel = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # in float32
+    return model
+
+
+def embed_features(model: EmbeddingModel, split: Split, images: Images) -> tuple[Tensor, Tensor]:
+    """The backbone's features `[N, width]` of a split, and the rows whose image could not be read."""
+    return embed(model, split, images, device=model.mean.device, function=model.features)
 
 
 class _Folds:
-    """The embeddings of each fold's network, read one after the other.
+    """The features of each fold's network, read one after the other.
 
     Args:
         experiment: how to train.
@@ -240,21 +249,22 @@ class _Folds:
             run = Run(self.files[number].with_suffix(""))
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             rows = (self.fold_of == number).nonzero()[:, 0]
-            embeddings, missing = train_without(self.experiment, self.task, rows, run)
-            tensors = {"embeddings": embeddings, "missing": missing}
+            model = train_without(self.experiment, self.task, rows, run)
+            features, missing = embed_features(model, self.task.train, self.experiment.build_images())
+            tensors = {"features": features, "missing": missing}
             save_tensors(self.files[number], tensors, config=self.experiment.values)
             shutil.rmtree(run.folder)
-            self.on_line(f"fold {number + 1} of {len(self.files)}: {len(rows):,} items embedded")
+            self.on_line(f"fold {number + 1} of {len(self.files)}: features of {len(rows):,} items")
         unread = {row for file in self.files for row in self._read(file)["missing"].tolist()}
         return torch.tensor(sorted(unread), dtype=torch.int64)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self._read(file)["embeddings"] for file in self.files)
+        return (self._read(file)["features"] for file in self.files)
 
     def _read(self, file: Path) -> dict[str, Tensor]:
         tensors, saved = load_weights(file)
-        if len(tensors.get("embeddings", ())) != len(self.fold_of) or "missing" not in tensors:
-            raise InputError(str(file), "not the embeddings of this run", hint="remove it")
+        if len(tensors.get("features", ())) != len(self.fold_of) or "missing" not in tensors:
+            raise InputError(str(file), "not the features of this run", hint="remove it")
         check_config(self.experiment, self.run, saved)
         return tensors
 

@@ -43,19 +43,20 @@ def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example
     classes, measure = split.labels.kind == "classes", split.labels.measure
     near, k = errors.label_distances[row], errors.neighbours.shape[1]
     items = shown_items(errors.neighbours[row, :TOP].tolist(), near[:TOP].tolist(), measure, classes=classes)
-    own, theirs = (float(values.nanmean()) for values in (near, errors.label_distances[errors.neighbours[row]]))
+    around = float(errors.errors[errors.neighbours[row]].nanmean())
     details = (
-        f"Mean label distance to its {k} nearest: {shown_number(own, measure)}; of these to their own {k} nearest: "
+        f"Error of the predicted label: {number(float(errors.errors[row]))}, of its {k} nearest {number(around)}; "
     )
-    details += f"{shown_number(theirs, measure)}"
     if classes:
-        details = f"{int((near == 0).sum())} of its {k} nearest have the same class"
+        details += f"{int((near == 0).sum())} of its {k} nearest have the same class"
+    else:
+        details += f"mean label distance to them: {shown_number(float(near.nanmean()), measure)}"
     title = f"{place}. Score {number(float(errors.scores[row]))}"
     return Example(title, row, details, [("Nearest by embedding", items)])
 
 
 def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
-    """The items with the highest scores: score, label, and the names, labels and label distances of the nearest."""
+    """The items with the highest scores, their labels, and the names, labels and label distances of the nearest."""
     texts = label_texts(split)
 
     def words(row: int) -> list[str]:
@@ -66,11 +67,12 @@ def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     nearest = [f"{what}_{n}" for n in range(1, shown + 1) for what in ("neighbour", "label", "label_distance")]
-    writer.writerow(["item", "score", "label", "label_distance", "label_distance_of_neighbours", *nearest])
+    writer.writerow(["item", "score", "error", "label", "mean_label_distance", *nearest])
     for row in errors.order[:count].tolist():
         rows, near = errors.neighbours[row], errors.label_distances[row]
         name, label = words(row)
-        means = [float(near.nanmean()), float(errors.label_distances[rows].nanmean())]
+        numbers = [float(errors.scores[row]), float(errors.errors[row])]
         found = [[*words(other), d] for other, d in zip(rows[:shown].tolist(), near[:shown].tolist(), strict=True)]
-        writer.writerow([name, float(errors.scores[row]), label, *means, *(cell for each in found for cell in each)])
+        cells = (cell for each in found for cell in each)
+        writer.writerow([name, *numbers, label, float(near.nanmean()), *cells])
     return text.getvalue().encode()

@@ -17,11 +17,11 @@ from support.tables import dials, write_table
 
 from contml.data import Task
 from contml.evaluation import label_errors
-from contml.experiment import audit_run, load, load_run, train
+from contml.experiment import OwnData, audit_run, extract_features, load, load_run, load_table, train
 from contml.experiment.audit import draw_folds, item_groups
-from contml.experiment.recorded import recorded_task, saved_embeddings
+from contml.experiment.recorded import recorded_task, trained_model
 from contml.labels import ClassLabels
-from contml.training import Interrupted, Trainer
+from contml.training import Interrupted, Trainer, load_weights
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,27 @@ def test_other_splits_need_no_training(run, monkeypatch):
         experiment, its_run = load_run(run)
         task, _ = recorded_task(experiment, its_run, accept_changes=False)
         assert found.split.names == task.splits[split].names
-    embeddings = saved_embeddings(experiment, its_run, "test").embeddings
-    expected = label_errors(embeddings, task.splits["test"].labels)
-    np.testing.assert_allclose(found.errors.scores, expected.scores, atol=1e-5)
+    weights, _ = load_weights(its_run.checkpoints / f"{experiment.selected}.safetensors")
+    model = trained_model(experiment, its_run, task, weights, its_run.checkpoints).eval()
+    images = torch.stack([torch.from_numpy(task.test.image(row)) for row in range(len(task.test))])
+    with torch.no_grad():
+        features = model.features(images.permute(0, 3, 1, 2) if images.shape[-1] == 3 else images)
+    expected = label_errors(features, task.splits["test"].labels)
+    np.testing.assert_allclose(found.errors.scores, expected.scores, atol=1e-4)
+
+
+def test_frozen_features_need_no_training(tmp_path, monkeypatch):
+    rows = dials(tmp_path, 60)
+    write_table(tmp_path / "items.csv", rows, ["image", "reading"])
+    own = OwnData(tmp_path / "items.csv", ["reading"])
+    small = ["training.epochs=1", "training.select=none", "images.workers=0", "sampler.batches=5"]
+    extract_features(load_table(own, None, [*small, "images.resize=32", "images.crop=32"]), tmp_path / "features.npz")
+    frozen = ["model.backbone=features", f"images.features={tmp_path / 'features.npz'}", "model.weights=none"]
+    run = train(load_table(own, None, [*small, *frozen]), tmp_path)
+    monkeypatch.setattr(Trainer, "fit", lambda trainer: pytest.fail("trained"))
+    found = audit_run(run.folder)
+    features = torch.stack([torch.from_numpy(found.split.image(row)) for row in range(len(found.split))])
+    assert torch.equal(found.errors.scores, label_errors(features, found.split.labels).scores)
 
 
 def test_the_command_writes_a_table_and_a_page(contml, run):
@@ -119,7 +137,7 @@ def test_the_command_writes_a_table_and_a_page(contml, run):
     assert float(rows[0]["label_distance_1"]) == float(found.errors.label_distances[first, 0])
     page = (run / "audit/train.html").read_text(encoding="utf-8")
     assert page.count('<div class="query">') == 7
-    assert "2 networks, each item by the one that was not trained on it" in page
+    assert "2 backbones, each item by the one that was not trained on it" in page
     assert found.split.name(first) in page
 
     status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
