@@ -31,7 +31,7 @@ def audit(
     ] = 5,
     k: Annotated[
         int | None,
-        typer.Option("--neighbours", metavar="N", help="Nearest items with which an item is compared. Default: 20."),
+        typer.Option("--neighbours", metavar="N", help="Nearest items to compare with. Default: 20."),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items in the file.")] = 100,
     out: Annotated[

@@ -154,7 +154,7 @@ def test_swaps_and_noise_are_found_where_labels_are_precise(squared):
     """Labels follow the embedding closely on one side, loosely on the other: the loose half is no error."""
     generator = torch.Generator().manual_seed(3)
     x = torch.rand(400, 2, generator=generator)
-    noise = torch.where(x[:, 0] < 0.5, 0.01, 0.1)
+    noise = torch.where(x[:, 0] < 0.5, 0.01, 0.3)
     values = x[:, 0] + noise * torch.randn(400, generator=generator)
     precise = (x[:, 0] < 0.25).nonzero()[:3, 0]
     far = (x[:, 0] > 0.4).logical_and(x[:, 0] < 0.5).nonzero()[:3, 0]
@@ -163,9 +163,13 @@ def test_swaps_and_noise_are_found_where_labels_are_precise(squared):
     values[noisy] += 0.5
     planted = {*precise.tolist(), *far.tolist(), *noisy.tolist()}
     found = label_errors(x, VectorLabels(values, squared=squared))
-    assert set(found.order[:6].tolist()) <= planted
-    plain = found.label_distances.mean(1).topk(6).indices  # without a local scale
-    assert not set(plain.tolist()) <= planted
+
+    def hits(scores):
+        return len(planted & set(scores.topk(9).indices.tolist()))
+
+    assert hits(found.scores) >= 5
+    assert hits(found.errors) <= 3  # without a local scale
+    assert hits(found.label_distances.mean(1)) == 0
 
 
 def test_a_class_among_another_class_is_found():
