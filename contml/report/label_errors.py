@@ -1,4 +1,4 @@
-"""Possible label errors: items beside their nearest items by embedding, as examples of a page and as a CSV file."""
+"""Possible label errors: items beside their nearest items, as examples of a page and as a CSV file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> L
 
 
 def possible_errors(split: Split, errors: LabelErrors, count: int) -> list[Example]:
-    """The items with the highest scores, each with its nearest items by embedding."""
+    """The items with the highest scores, each with its nearest items."""
     return [_example(split, errors, row, place) for place, row in enumerate(errors.order[:count].tolist(), start=1)]
 
 
@@ -52,7 +52,7 @@ def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example
     else:
         details += f"mean label distance to them: {shown_number(float(near.nanmean()), measure)}"
     title = f"{place}. Score {number(float(errors.scores[row]))}"
-    return Example(title, row, details, [("Nearest by embedding", items)])
+    return Example(title, row, details, [("Nearest items", items)])
 
 
 def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
