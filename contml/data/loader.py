@@ -199,7 +199,7 @@ class Images:
 
 
 def _broken_error(name: str, cause: str) -> InputError:
-    hint = "fix the file, or leave out broken images: broken=skip (in a config images.broken=skip)"
+    hint = "fix the file, or leave out broken images with images.broken=skip"
     return InputError(name, f"cannot be decoded ({cause})", hint=hint)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
@@ -172,7 +173,7 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
         raise InputError(str(table.path), got, hint="name one: --label NAME=KIND" if why else "add a column of labels")
     listed = ", ".join(f"{name} ({guess.kind})" for name, guess in possible.items())
     first, guess = next(iter(possible.items()))
-    hint = f"choose by --label {first}={guess.kind} (in a config labels: {{{first}: {guess.kind}}})"
+    hint = f"choose by --label {shlex.quote(f'{first}={guess.kind}')} (in a config labels: {{{first}: {guess.kind}}})"
     raise InputError(str(table.path), f"several columns can be the label: {listed}", hint=hint)
 
 
