@@ -87,22 +87,22 @@ def build_plain(kind: Kind, vectors: Floats, path: Path) -> Any:
 
 def plain_search(kind: Kind, vectors: Floats, path: Path, ids: list[str]) -> Callable[[Floats], tuple[Any, Any]]:
     """A search by plain FAISS, with the structure in a file of our index."""
-    names, parameters, codes = np.array(ids, object), None, None
+    names, codes = np.array(ids, object), None
     flat = faiss.IndexFlatL2(vectors.shape[1])
     flat.add(vectors)
     index = flat
     if kind == "hnsw":
         index = faiss.read_index(str(path))
         index.storage, index.own_fields = flat, False
-        parameters = faiss.SearchParametersHNSW(efSearch=HNSW_SEARCH)
+        index.hnsw.efSearch = HNSW_SEARCH
     elif kind == "ivf_pq":
         codes = faiss.read_index(str(path))
         index = faiss.IndexRefine(codes, flat)
-        base = faiss.SearchParametersIVF(nprobe=IVF_PROBES)
-        parameters = faiss.IndexRefineSearchParameters(k_factor=RERANKED, base_index_params=base)
+        index.k_factor = RERANKED
+        faiss.extract_index_ivf(codes).nprobe = IVF_PROBES
 
     def search(queries: Floats) -> tuple[Any, Any]:
-        squared, positions = index.search(queries, K, params=parameters)
+        squared, positions = index.search(queries, K)
         return names[positions], np.sqrt(np.maximum(squared, 0))
 
     search.parts = flat, codes  # type: ignore[attr-defined]  # FAISS does not keep them alive
