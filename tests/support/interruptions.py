@@ -44,7 +44,7 @@ while True:
 
 def signals(folder: Path, times: int) -> None:
     """Stops a training of two processes with so many signals, to one or both of them."""
-    epochs = 10 + times
+    epochs = 10 + 5 * times  # a fast machine trains several between two signals
     runs = [create(folder, name) for name in ("whole", "stopped")]
     for run, count in zip(runs, (0, times), strict=True):
         _signals(run, count, epochs)
@@ -63,7 +63,7 @@ def _signals(run: Run, times: int, epochs: int) -> None:
                 for process in choice.choice([processes, processes[:1], processes[1:]]):
                     process.send_signal(choice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
         for process in processes:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
             assert process.returncode == 0, errors
     finally:
         for process in processes:
