@@ -56,6 +56,8 @@ _DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (3, 1.5, 1, 1.5)))
 _MAX_TICKS = 9
 #: Characters of a line of a title, so that it ends before the next panel.
 _TITLE_WIDTH = 44
+#: Characters of a name beside the panels; longer names are below them, in lines of so many characters.
+_BESIDE, _BELOW = 48, 110
 
 
 def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
@@ -109,7 +111,9 @@ def _plot(tables: Sequence[Table], chosen: Sequence[_Panel]) -> Figure:
     labels = dict.fromkeys(table.label(row) for table in tables for row in table.rows)
     styles = {label: _style(n) for n, label in enumerate(labels)}
     width = WIDTH if columns > 1 or max(map(len, labels)) > 24 else 0.78 * WIDTH
-    height = max(4.2 * -(-len(chosen) // columns), 0.27 * len(labels) + 1)
+    below = max(map(len, labels)) > _BESIDE
+    rows, lines = -(-len(chosen) // columns), sum(-(-len(label) // _BELOW) for label in labels)
+    height = 4.2 * rows + 0.27 * (lines + 2) if below else max(4.2 * rows, 0.27 * len(labels) + 1)
     figure = Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     handles: dict[str, Any] = {}
     for axes, draw in zip(panels(figure, len(chosen), columns), chosen, strict=True):
@@ -119,7 +123,8 @@ def _plot(tables: Sequence[Table], chosen: Sequence[_Panel]) -> Figure:
     order = [*(plain(label) for label in labels), "published", "random", "oracle"]
     shown = [handles[text] for text in order if text in handles]
     if len(shown) > 1:
-        figure.legend(handles=shown, loc="outside right upper", handlelength=2.6)
+        texts = [textwrap.fill(str(each.get_label()), _BELOW) for each in shown]
+        figure.legend(shown, texts, loc="outside lower left" if below else "outside right upper", handlelength=2.6)
     return figure
 
 

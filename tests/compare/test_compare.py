@@ -593,6 +593,17 @@ def test_chosen_metrics_are_drawn_over_k(tmp_path):
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured"]
 
 
+def test_long_names_leave_room_for_the_panels(tmp_path):
+    for n in range(2):
+        write_run(
+            tmp_path / f"{n}", poses(0.5), images__features=f"/a/long/path/of/features/number/{n}/of/two/features.npz"
+        )
+    figure = curves_plot(compare([tmp_path]))
+    figure.draw_without_rendering()
+    assert min(axes.get_position().width for axes in figure.axes) > 0.3
+    assert min(axes.get_position().height for axes in figure.axes) > 0.3
+
+
 def test_eight_runs_have_different_lines(tmp_path):
     for n in range(8):
         write_run(tmp_path / f"{n}", classes(0.5), model__dim=n + 1, watched=[0.5, 0.6])
