@@ -120,7 +120,7 @@ def _add(
         if done.removed:
             echo(f"{done.removed:,} images were removed from the index earlier and stay out of it")
         if done.broken:
-            echo(f"{len(done.broken):,} images could not be read and were left out")
+            echo(f"images that could not be read and were left out: {len(done.broken):,}")
         if index.structure == "flat":
             echo("search: exact (flat)")
         else:

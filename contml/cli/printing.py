@@ -35,7 +35,7 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     if 0 < evaluation.sorted_queries < evaluation.queries:
         echo(f"H-AP and Kendall's tau: {evaluation.sorted_queries} of the queries")
     if evaluation.skipped:
-        echo(f"{evaluation.skipped} images could not be read and were excluded")
+        echo(f"images that could not be read and were excluded: {evaluation.skipped:,}")
     echo(sentence(evaluation))
     for change in evaluated.changes:
         echo(f"changed since the run began: {change}")

@@ -378,7 +378,7 @@ class Trainer:
         if broken > self._reported_broken:
             self._reported_broken = broken
             name, cause = next(iter(self.images.left_out.items()))
-            progress.line(f"{broken} broken images skipped so far; the first: {name} ({cause})")
+            progress.line(f"broken images skipped so far: {broken}; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         for name, split in self.watched.items():

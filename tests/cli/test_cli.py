@@ -295,7 +295,7 @@ def test_a_truncated_jpeg_is_reported_or_skipped(contml, tmp_path):
     assert "Traceback" not in err
     status, out, err = contml("train", "pose/synthetic", *OWN, "images.broken=skip")
     assert status == 0, err
-    assert "1 images could not be read" in out
+    assert "images that could not be read and were excluded: 1" in out
 
 
 def test_a_run_without_embeddings_or_with_foreign_weights(contml, refused, tmp_path):

@@ -125,7 +125,7 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
         "i: 1 images added, 12 in all",
         "11 images were in the index already",
         "1 images were removed from the index earlier and stay out of it",
-        "1 images could not be read and were left out",
+        "images that could not be read and were left out: 1",
         "search: exact (flat)",
     ]
     assert err == "broken.png: cannot be decoded (not an image)\n"
