@@ -27,8 +27,7 @@ def _values(key: str, *values: float) -> tuple[str, ...]:
     return tuple(f"{key}={value:g}" for value in values)
 
 
-_HDML = _values("step.beta", 100, 300, 1000, 10000)
-_HDML_TRIPLET = ("loss.distance=squared_euclidean", "loss.reduction=sum", "loss.margin=1", "step=hdml")
+_HDML_TRIPLET = ("loss.distance=squared_euclidean", "loss.reduction=sum", "step=hdml")
 #: The base loss alone, on the tuples that HDML takes.
 _BASE = ("step=hdml", "step.beta=0")
 #: Name in the table: loss, the options to choose from, and what else is changed in the config.
@@ -61,8 +60,8 @@ _LOSSES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "proxy_anchor": ("proxy_anchor", _values("optimizer.loss_lr", 0.002, 0.01, 0.02, 0.04), ()),
     "soft_triple": ("soft_triple", _values("loss.centers", 1, 2, 5, 10), (_PROXIES,)),
     "dense_triplet (0 / 1)": ("dense_triplet", _values("loss.margin", 0.03, 0.1, 0.3, 0.5), ()),
-    "hdml, triplet": ("triplet_margin", _HDML, _HDML_TRIPLET),
-    "hdml, n_pairs": ("n_pairs", _HDML, ("step=hdml", _FREE, *_TWO)),
+    "hdml, triplet": ("triplet_margin", _values("loss.margin", 0.2, 0.5, 1, 2), _HDML_TRIPLET),
+    "hdml, n_pairs": ("n_pairs", _values("step.beta", 100, 300, 1000, 10000), ("step=hdml", _FREE, *_TWO)),
     "triplet_margin, hdml's tuples": (
         "triplet_margin",
         _values("loss.margin", 0.2, 0.5, 1, 2),

@@ -29,7 +29,7 @@ from torch.nn.functional import normalize
 from benchmarks.measure import heading, table
 from contml.evaluation import evaluate
 from contml.labels import ClassLabels, VectorLabels
-from contml.sampling import BatchSampler, ClassSampler, DenseSampler, UniformSampler
+from contml.sampling import BatchSampler, ClassSampler, DenseSampler, TripletSampler, UniformSampler
 from tasks._readers.folders import Files
 from tasks.table.file import file
 
@@ -99,6 +99,7 @@ GROWTH: dict[str, Callable[[int], float]] = {
     "DenseSampler": lambda items: sampled(lambda n: DenseSampler(BATCH, 25, 5, labels=ages(n)), items),
     "UniformSampler": lambda items: sampled(lambda n: UniformSampler(BATCH, labels=classes(n)), items),
     "ClassSampler": lambda items: sampled(lambda n: ClassSampler(30, 5, labels=classes(n)), items),
+    "TripletSampler": lambda items: sampled(lambda n: TripletSampler(BATCH // 3, labels=classes(n)), items),
     "reading a table": table_reading,
 }
 

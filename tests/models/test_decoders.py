@@ -42,10 +42,11 @@ def slow_lstm(decoder, features, tokens):
     h, c = torch.zeros(2, 7, dtype=torch.float64)
     weights = decoder.lstm.all_weights[0]
     h, c = lstm(weights, decoder.image.weight @ features + decoder.image.bias, h, c)
+    direct = 0 if decoder.output is None else decoder.output.weight @ features + decoder.output.bias
     logits = []
     for token in tokens:
         h, c = lstm(weights, decoder.words.weight[token], h, c)
-        logits.append(decoder.classifier.weight @ h + decoder.classifier.bias)
+        logits.append(decoder.classifier.weight @ (h + direct) + decoder.classifier.bias)
     return torch.stack(logits), None
 
 
@@ -66,7 +67,8 @@ def slow_attention(decoder, maps, tokens):
         weights = [score / sum(scores) for score in scores]
         seen = sum(weight * place for weight, place in zip(weights, places, strict=True))
         h2, c2 = lstm([*decoder.language_lstm.parameters()], torch.cat([seen, h1]), h2, c2)
-        logits.append(decoder.classifier.weight @ h2 + decoder.classifier.bias)
+        direct = seen if decoder.deep_output else 0
+        logits.append(decoder.classifier.weight @ (h2 + direct) + decoder.classifier.bias)
         all_weights.append(torch.tensor(weights, dtype=torch.float64))
     return torch.stack(logits), torch.stack(all_weights)
 
@@ -74,10 +76,11 @@ def slow_attention(decoder, maps, tokens):
 SLOW = {"lstm": slow_lstm, "attention": slow_attention}
 
 
+@pytest.mark.parametrize("deep_output", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
-def test_logits_equal_a_loop_over_places_and_gates(name):
-    decoder = make(name)
+def test_logits_equal_a_loop_over_places_and_gates(name, deep_output):
+    decoder = make(name, deep_output=deep_output)
     features = features_of(decoder, 3)
     logits = decoder(features, TOKENS)
     assert logits.shape == (3, 5, 12)
@@ -89,9 +92,10 @@ def test_logits_equal_a_loop_over_places_and_gates(name):
             torch.testing.assert_close(found, weights, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("deep_output", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_are_those_of_repeated_steps(name):
-    decoder = make(name)
+def test_values_and_gradients_are_those_of_repeated_steps(name, deep_output):
+    decoder = make(name, deep_output=deep_output)
     features = features_of(decoder, 3).requires_grad_()
     weights = torch.randn(3, 5, 12, dtype=torch.float64)
     parameters = [features, *decoder.parameters()]
@@ -116,10 +120,11 @@ def test_gradients_equal_finite_differences(name):
     assert torch.autograd.gradcheck(lambda given: decoder(given, tokens), [features])
 
 
+@pytest.mark.parametrize("deep_output", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [1, 2])
-def test_several_captions_per_image(name, count):
-    decoder = make(name)
+def test_several_captions_per_image(name, count, deep_output):
+    decoder = make(name, deep_output=deep_output)
     features = features_of(decoder, 2)
     tokens = TOKENS[[0, 2, 1, 0]].view(4, -1)[: 2 * count]
     repeated = decoder(features.repeat_interleave(count, 0), tokens)
@@ -307,7 +312,7 @@ def test_a_decoder_learns_captions_by_heart(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_options_are_arguments_with_help(name):
     given = options(DECODERS[name])
-    expected = ["hidden", "words", "attention", "dropout"]
+    expected = ["hidden", "words", "attention", "dropout", "deep_output"]
     assert [option.name for option in given] == [key for key in expected if key != "attention" or name == key]
     assert all(option.help and not option.required for option in given)
     assert data_arguments(DECODERS[name]) == {"feature_dim": True, "vocabulary_size": True}
