@@ -23,7 +23,7 @@ from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Curve, Evaluated, Evaluation
 from contml.report.plots import png
 
-DIMS = (4, 8, 16, 32, 64, 128)
+DIMS = (4, 16, 64, 256)
 
 
 class Kind(NamedTuple):

@@ -215,12 +215,12 @@ def _facts(model: Any) -> dict[str, Any]:
 
 
 def _check(index: Index, facts: dict[str, Any], run: Path) -> None:
-    try:
-        index.check_model({**facts, **{name: value for name, value in index.model.items() if name == "run"}})
-    except InputError as error:
-        got = f"not the model of {index.path} (other {error.subject.split()[0]})"
+    known = {name: value for name, value in index.model.items() if name != "run"}
+    different = [name for name in facts | known if facts.get(name) != known.get(name)]
+    if different:
+        got = f"not the model of {index.path} (other {different[0]})"
         hint = f"the index was made with {index.model.get('run', 'another model')}: use it, or make a new index"
-        raise InputError(str(run), got, hint=hint) from None
+        raise InputError(str(run), got, hint=hint)
 
 
 def _load(run: Path, trust: bool) -> Any:
