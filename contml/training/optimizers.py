@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 from torch import optim
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, MultiStepLR, StepLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR, StepLR
 
 from contml._support.errors import InputError
 from contml._support.validation import check_at_least, check_positive, check_whole
@@ -149,9 +150,21 @@ def milestones(
     return MultiStepLR(optimizer, [epoch * steps_per_epoch for epoch in epochs], gamma=factor)
 
 
-def cosine(*, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
-    """Cosine decay of the learning rates to 0 over the whole training."""
-    return CosineAnnealingLR(optimizer, T_max=max(1, total_steps))
+def cosine(warmup: float = 0.0, *, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
+    """Cosine decay of the learning rates to 0, after a linear warm-up from 0.
+
+    Args:
+        warmup: share of the training in which the learning rates rise.
+    """
+    if not 0 <= warmup < 1:
+        raise InputError("warmup", f"{warmup:g}", "must be at least 0 and below 1")
+    rising = round(warmup * total_steps)
+    falling = max(1, total_steps - rising)
+
+    def factor(step: int) -> float:
+        return (step + 1) / (rising + 1) if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2
+
+    return LambdaLR(optimizer, factor)
 
 
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -453,6 +454,21 @@ def test_schedules(schedule):
         "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
     }[schedule]
     assert rates == pytest.approx(expected)
+
+
+def test_the_cosine_schedule_warms_up():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    made = SCHEDULES["cosine"](optimizer=optimizer, total_steps=6, warmup=0.34)
+    rates = []
+    for _ in range(7):
+        rates.append(made.get_last_lr()[0])
+        optimizer.step()
+        made.step()
+    assert rates == pytest.approx([2 / 3, 4 / 3, 2, 1 + 0.5**0.5, 1, 1 - 0.5**0.5, 0])
+    SCHEDULES["cosine"](optimizer=optimizer, total_steps=0, warmup=0.5)
+    for wrong in (-0.1, 1, math.nan):
+        with refuses("warmup", allowed="below 1"):
+            SCHEDULES["cosine"](optimizer=optimizer, total_steps=6, warmup=wrong)
 
 
 def test_learning_rates_by_group():
