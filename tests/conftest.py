@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 from contml.cli import main
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: several processes share the cores
 settings.register_profile("any speed", deadline=None)  # the machine may be busy
 settings.load_profile("any speed")
 

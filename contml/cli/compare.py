@@ -82,7 +82,7 @@ def compare(
     from contml.compare.comparison import compare as compare_runs
     from contml.compare.plot import comparison_plot, curves_plot
     from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
-    from contml.report.plots import png
+    from contml.report.plots import encode, png
 
     if report is not None and report.suffix.lower() != ".html":
         raise InputError("--report", str(report), "must be a .html file")
@@ -95,8 +95,6 @@ def compare(
         files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
     notes: list[str] = []
     if query is not None:
-        from contml.report.gallery import encode
-
         picture, notes = experiment.query_picture(found, query, trust=trust)
         files[(save or Path()) / "query.png"] = encode(picture)
     if report is not None:

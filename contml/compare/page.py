@@ -18,7 +18,8 @@ from contml.evaluation.results import Score
 from contml.evaluation.table import headline_words, unit_words
 from contml.report.examples import Example, unit_of_numbers
 from contml.report.gallery import printable
-from contml.report.pictures import Album, embedded, panel_pictures, picture_of
+from contml.report.pictures import Album, embedded, panel_pictures
+from contml.report.plots import picture_of
 from contml.report.rendering import render, text, texts
 
 

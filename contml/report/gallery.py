@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -93,13 +92,6 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bo
 def printable(text: str) -> str:
     """The text with unprintable characters escaped: file names may hold line breaks and broken UTF-8."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def encode(picture: Image.Image) -> bytes:
-    """The picture as a PNG file."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 class Line(NamedTuple):

@@ -27,10 +27,18 @@ from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
 from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_distances, unit_of_numbers
 from contml.report.explanation import explain_pair, explanation_picture
-from contml.report.gallery import Strip, encode, gallery_strips, printable, stack
+from contml.report.gallery import Strip, gallery_strips, printable, stack
 from contml.report.label_errors import possible_errors, report_errors
-from contml.report.pictures import Album, embedded, panel_pictures, picture_of
-from contml.report.plots import class_density_plot, density_plot, metrics_plot, training_plot, watched
+from contml.report.pictures import Album, embedded, panel_pictures
+from contml.report.plots import (
+    class_density_plot,
+    density_plot,
+    encode,
+    metrics_plot,
+    picture_of,
+    training_plot,
+    watched,
+)
 from contml.report.rendering import QUALITIES, render, text, texts
 from contml.retrieval.calibration import Calibration
 

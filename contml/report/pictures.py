@@ -15,7 +15,7 @@ from contml.data.split import Split
 from contml.labels import ClassLabels, VectorLabels
 from contml.report.examples import Example
 from contml.report.gallery import draw
-from contml.report.plots import png
+from contml.report.plots import picture_of
 
 #: Sides in pixels of a query and of a retrieved item; the page shows them at about 0.6 of that.
 QUERY, ITEM = 300, 176
@@ -31,12 +31,6 @@ def embedded(picture: Image.Image, quality: int, width: int = _WIDEST) -> str:
     buffer = io.BytesIO()
     picture.convert("RGB").save(buffer, "WEBP", quality=quality, method=2)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def picture_of(figure: Figure) -> Image.Image:
-    """The plot as a picture."""
-    with Image.open(io.BytesIO(png(figure))) as picture:
-        return picture.convert("RGB")
 
 
 def panel_pictures(figure: Figure) -> list[Image.Image]:

@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from PIL import Image
 from torch import Tensor
 
 from contml._support.text import number
@@ -57,14 +58,26 @@ DPI = 180
 LONG = 200  # curves over more values of K have a logarithmic axis
 
 
-def png(figure: Figure) -> bytes:
-    """The plot as a PNG file."""
-    buffer = io.BytesIO()
+def picture_of(figure: Figure) -> Image.Image:
+    """The plot as a picture."""
+    canvas: Any = FigureCanvasAgg(figure)  # its methods have no types
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         # A metric's title may hold characters that the font lacks; they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        FigureCanvasAgg(figure).print_figure(buffer, format="png", dpi=figure.dpi)
+        canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def encode(picture: Image.Image) -> bytes:
+    """The picture as a PNG file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", compress_level=4)  # half the time of 6, 3 % larger
     return buffer.getvalue()
+
+
+def png(figure: Figure) -> bytes:
+    """The plot as a PNG file."""
+    return encode(picture_of(figure))
 
 
 def panels(figure: Figure, count: int, columns: int) -> list[Axes]:

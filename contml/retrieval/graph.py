@@ -35,8 +35,6 @@ KEY = "contml"
 #: The largest difference from the embeddings of contml, as a share of their largest number.
 _TOLERANCE = 1e-4
 _TRACED, _CHECKED = 2, 3  # items
-#: The first dimension of the input is of any size.
-_DYNAMIC = ({0: torch.export.Dim("N")},)
 
 
 class Graph(NamedTuple):
@@ -148,10 +146,15 @@ def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
 _Writer = tuple[Callable[[Path], Any], Callable[[Path, Any], Floats]]  # saves the graph; runs a saved one
 
 
+def _any_number() -> tuple[dict[int, Any]]:
+    """The first dimension of the input is of any size."""
+    return ({0: torch.export.Dim("N")},)  # here: torch.export.Dim imports for half a second
+
+
 def _program(module: nn.Module, items: Tensor) -> ExportedProgram:
     """The network as torch.export sees it, for any number of items."""
     with contextlib.redirect_stderr(io.StringIO()):  # on an error it prints the network so far
-        program = torch.export.export(module, (items,), dynamic_shapes=_DYNAMIC)
+        program = torch.export.export(module, (items,), dynamic_shapes=_any_number())
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine
     return program
@@ -175,7 +178,7 @@ def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Wr
         program,
         (items,),
         dynamo=True,
-        dynamic_shapes=_DYNAMIC,  # again, for the name of the dimension
+        dynamic_shapes=_any_number(),  # again, for the name of the dimension
         input_names=[name],
         output_names=["embeddings"],
         verbose=False,

@@ -52,10 +52,11 @@ _CLASS_NAMES = re.compile(
     r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item|zip|postal)(?:[\W_]?(?:id|code))?", re.I
 )
 _ROW_NUMBER_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
-# "lon" is searched after the first "lat" only: after each "lat", it would take quadratic time.
-_GEO_NAMES = re.compile(r".*(?:place|coord|gps|location|position).*|(?:(?!lat).)*+lat.*lon.*", re.I)
-_IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I)
-_MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I)
+# "lon" is searched after the first "lat" only: after each "lat", it would take quadratic time. So would a name with a
+# line break after each "img", if the last ".*" did not match it (re.S).
+_GEO_NAMES = re.compile(r".*(?:place|coord|gps|location|position).*|(?:(?!lat).)*+lat.*lon.*", re.I | re.S)
+_IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I | re.S)
+_MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I | re.S)
 _DIGIT_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")  # as cameras name their files
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?:[T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
 

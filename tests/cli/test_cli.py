@@ -337,6 +337,7 @@ def test_ctrl_c_saves_and_reports_how_to_continue(tmp_path):
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
     pose_files(tmp_path / "own")
     status, _, err = contml("train", "pose/synthetic", *OWN)
@@ -356,6 +357,7 @@ def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
     assert "<title>pose/synthetic" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_resume_needs_no_file_of_weights(contml, tmp_path):
     status, _, err = contml("train", "pose/synthetic", *TINY)
     assert status == 0, err

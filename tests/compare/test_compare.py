@@ -727,6 +727,7 @@ def test_two_real_runs(contml, tmp_path):
     assert (tmp_path / "out/plot.png").exists()
 
 
+@pytest.mark.slow
 def test_one_query_under_two_runs(contml, refused, tmp_path):
     for option in ("model.dim=4", "model.dim=8", "task.seed=1"):
         status, _, err = contml("train", "pose/synthetic", *TINY, option)

@@ -192,6 +192,7 @@ def test_a_head_on_features_equals_the_whole_model(tmp_path):
     torch.testing.assert_close(head(values), model(pixels), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_on_features_trains_evaluates_and_reports(tmp_path):
     out = tmp_path / "features.npz"
     extract_features(load("pose/synthetic", SMALL), out)

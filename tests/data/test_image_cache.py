@@ -430,6 +430,7 @@ training: {epochs: 1}
 """
 
 
+@pytest.mark.slow
 def test_a_training_with_a_cache_is_the_same_and_resumes_without(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pose_files(tmp_path / "own")

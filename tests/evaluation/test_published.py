@@ -120,6 +120,7 @@ def test_the_metrics_of_an_evaluation_have_bounds():
         Published("a paper", **{name: metric.low})
 
 
+@pytest.mark.slow
 def test_a_run_keeps_published_metrics_and_resumes_when_they_change(tmp_path):
     run = train(load(str(config(tmp_path)), ["training.evaluate_every=1000"]), tmp_path / "runs")
     assert run is not None

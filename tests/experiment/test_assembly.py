@@ -71,6 +71,7 @@ def test_it_resumes_bit_for_bit(tmp_path, name):
             assert torch.equal(found[key], value), key
 
 
+@pytest.mark.slow
 def test_trained_resumed_and_read_back_from_its_folder(tmp_path):
     made = experiment(tmp_path, "memory, miner and a loss that learns", "training.epochs=1")
     run = train(made, tmp_path / "runs")

@@ -165,6 +165,7 @@ def test_weights_of_another_form_are_refused(folder, update, subject):
         evaluate_run(folder, checkpoint="last", trust=True)
 
 
+@pytest.mark.slow
 def test_files_that_were_read_and_written_again_are_accepted(folder):
     for name in ("checkpoints/state", "checkpoints/last", "embeddings/test"):
         change(folder / f"{name}.safetensors", lambda *_: None)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.explored import NAMES, hostile
+from support.processes import restore_ctrl_c
 from support.refusals import refuses
 
 import contml as library
@@ -277,7 +278,8 @@ def test_mistakes_are_one_line(refused, runs, tmp_path):
 
 def test_serve_until_ctrl_c(runs, tmp_path):
     command = [sys.executable, "-m", "contml.cli", "explore", str(runs.first), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    with subprocess.Popen(command, **options, preexec_fn=restore_ctrl_c) as process:
         try:
             line = process.stdout.readline()
             address = re.match(r"http://(127\.0\.0\.1:\d+)/", line)

@@ -209,6 +209,7 @@ def test_training_resumes_bit_for_bit(tmp_path, name):
     assert trained == {*ALL}
 
 
+@pytest.mark.slow
 def test_trained_evaluated_and_resumed_on_the_concatenation(tmp_path):
     made = from_text(
         tmp_path, True, "loss: instance_cross_entropy", LEVELS, "model.normalize=true", "training.epochs=1"

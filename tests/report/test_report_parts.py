@@ -23,8 +23,8 @@ from contml.report.breakdown import group_rows, label_rows
 from contml.report.card import SIZE, card
 from contml.report.examples import by_score, examples, queries_csv, surprises, worst
 from contml.report.page import About, write_report
-from contml.report.pictures import Album, embedded, panel_pictures, picture_of
-from contml.report.plots import density_plot, ideal_curve, metrics_plot
+from contml.report.pictures import Album, embedded, panel_pictures
+from contml.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
 from contml.report.rendering import LIMIT
 
 

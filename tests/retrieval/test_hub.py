@@ -324,6 +324,7 @@ def card_of(folder):
     return hub.ModelCard(read(folder).card.text)
 
 
+@pytest.mark.slow
 def test_cards_of_other_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = ["training.epochs=0", "sampler.batch_size=8", "sampler.anchors_per_batch=1", "images.workers=0"]

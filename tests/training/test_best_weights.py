@@ -169,6 +169,7 @@ def stopping(run=None, **options):
     return small_trainer(run, epochs=9, batches=3, patience=2, val=validation(), **options)
 
 
+@pytest.mark.slow
 def test_it_stops_early_and_resumes_bit_for_bit(tmp_path):
     whole = stopping(create(tmp_path, "whole"))
     whole.fit()

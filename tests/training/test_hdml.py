@@ -666,6 +666,7 @@ def config(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_a_config_with_hdml_trains_and_resumes(config, tmp_path):
     loaded = experiment.load(str(config))
     assert loaded.values["step"]["name"] == "hdml"

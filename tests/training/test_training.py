@@ -43,6 +43,7 @@ def test_it_learns():
     assert after.oracle[2] <= after.model[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [[], ["schedule=cosine", "optimizer=adam"]])
 def test_without_epochs_the_untrained_features_are_evaluated(tmp_path, changes):
     options = ["training.epochs=0", "model.dim=null", *changes]

@@ -19,6 +19,7 @@ from contml.transport import captions, set_distance_cpu
 triton = pytest.importorskip("triton", reason="Triton is not installed: torch brings it for CUDA and ROCm on Linux")
 
 
+@pytest.mark.slow
 def test_in_the_interpreter():
     # In a process of its own: whether Triton interprets is decided when it is imported.
     cases = ROOT / "tests" / "support" / "interpreted_transport.py"

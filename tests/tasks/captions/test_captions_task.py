@@ -426,6 +426,7 @@ def test_equal_captions_are_explained():
 # A run
 
 
+@pytest.mark.slow
 def test_a_run_explains_the_pair_that_is_chosen(tmp_path, monkeypatch, capsys):
     options = ["task.dim=20", "model.backbone=small_cnn", "model.weights=none"]
     run = train(load("captions/synthetic", [*TINY, *options]), tmp_path)

@@ -285,6 +285,7 @@ def test_vectors_of_a_file_are_those_of_both_splits(flickr_folder, monkeypatch, 
     assert scaled.test.labels.pairwise().max() < task.test.labels.pairwise().max()
 
 
+@pytest.mark.slow
 def test_a_run_and_its_evaluation_have_the_same_queries(coco_folder):
     """Drawn by task.seed, not by the seed of the training, and the same in every later evaluation of a run."""
     overrides = [f"task.root={coco_folder}", "task.queries=4", "task.dim=10", *SMALL]

@@ -145,6 +145,7 @@ def test_a_pattern_with_folders(tmp_path, rows):
             file(str(root), pattern=wrong)
 
 
+@pytest.mark.slow
 def test_a_folder_trains_and_resumes_from_anywhere(contml, tmp_path, rows, monkeypatch):
     folders(tmp_path, rows, lambda row: f"{row['reading']}_{row['image'][4:]}")
     command = ["--data", "photos", "--pattern", "{reading}_*.png", "--label", "reading=number", *TINY]

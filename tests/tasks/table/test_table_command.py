@@ -26,6 +26,7 @@ def own_table(tmp_path):
     write_table(tmp_path / "items.csv", dials(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
     status, out, err = contml(
         *("train", "--data", "items.csv", "--label", "reading=number", "--label", "colour=class:0.5"),
@@ -120,6 +121,7 @@ def test_your_own_config_and_sampler(contml, tmp_path):
     assert "20 images" in out
 
 
+@pytest.mark.slow
 def test_the_saved_config_trains_the_same_run(contml, tmp_path):
     command = ["--data", "items.csv", "--label", "reading=number:log", "--label", "colour=class:0.5", *TINY]
     assert contml("check", *command, "--save-config", "mine.yaml")[0] == 0
