@@ -248,7 +248,7 @@ class Index:
             metadata: `[N]`, JSON values by name for each item, or None.
         """
         names = _names(ids)
-        vectors = self._vectors("embeddings", embeddings)
+        vectors, norm = self._vectors("embeddings", embeddings)
         if len(names) != len(vectors):
             raise InputError("ids", f"{len(names):,} for {len(vectors):,} embeddings", hint="give one id per embedding")
         texts: list[str | None] = [None] * len(names)
@@ -263,7 +263,7 @@ class Index:
             if twice := next((name for name in names if name in present), None):
                 raise InputError("ids", f"'{twice}' is in the index", hint="remove it first, or choose another id")
             if names:
-                self._store.append(names, vectors, texts, float(_norms(vectors).max()))
+                self._store.append(names, vectors, texts, norm)
                 content = self._store.content()
                 present.update(zip(names, range(content.state.count - len(names), content.state.count), strict=True))
                 self._positions = content, present
@@ -333,7 +333,7 @@ class Index:
                 allowed = f"must be embeddings [Q, {self.dim}]"
                 raise InputError("queries", type(queries).__name__, allowed, "for images, open with an embedder")
             queries = self.embedder.embed(queries)
-        vectors = self._vectors("queries", queries)
+        vectors, _ = self._vectors("queries", queries)
         while True:
             content, searcher = self._current()
             found = searcher.nearest(vectors, min(int(k), content.state.live))
@@ -392,8 +392,8 @@ class Index:
             self._positions = content, dict(zip(content.ids[rows].tolist(), rows.tolist(), strict=True))
         return self._positions[1]
 
-    def _vectors(self, name: str, values: Any) -> Floats:
-        """A copy of the vectors in float32, checked."""
+    def _vectors(self, name: str, values: Any) -> tuple[Floats, float]:
+        """A copy of the vectors in float32, checked, and the largest of their norms."""
         try:
             given = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
             if given.dtype.kind not in "fiu":
@@ -404,14 +404,11 @@ class Index:
             raise InputError(name, one_line(error), f"must be numbers [N, {self.dim}]") from None
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
             raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {self.dim}]")
-        if len(wrong := np.flatnonzero(~(_norms(vectors) <= _LARGEST))):
+        norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
+        if len(wrong := np.flatnonzero(~(norms <= _LARGEST))):
             kind = "are not finite" if not np.isfinite(vectors[wrong[0]]).all() else f"have a norm above {_LARGEST:g}"
             raise InputError(name, f"the numbers of row {wrong[0]} {kind}")
-        return vectors
-
-
-def _norms(vectors: Floats) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.linalg.norm(vectors.astype(np.float64), axis=1)  # type: ignore[no-any-return]
+        return vectors, float(norms.max(initial=0))
 
 
 def _others(squared: Any, positions: Positions, own: Positions, k: int) -> list[Any]:
@@ -439,7 +436,7 @@ def _names(ids: Sequence[str]) -> list[str]:
             raise InputError("ids", repr(name), "must be valid Unicode: rename the file") from None
     if len(set(names)) < len(names):
         raise InputError("ids", f"'{Counter(names).most_common(1)[0][0]}' appears twice", hint="give each once")
-    return names
+    return [str(name) for name in names]  # such as those of an array of numpy
 
 
 def _as_json(name: str, values: Any) -> str:

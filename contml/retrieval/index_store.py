@@ -363,7 +363,8 @@ class Store:
 
     def append(self, ids: Sequence[str], vectors: Floats, metadata: Sequence[str | None], norm: float) -> None:
         """Adds items after the last one; call it with the lock."""
-        state = self.content().state
+        before = self.content()
+        state = before.state
         first, path = state.count, self._vectors(state.vectors)
         data = np.ascontiguousarray(vectors, np.dtype("<f4")).data
         try:
@@ -389,7 +390,15 @@ class Store:
             norm=max(norm, state.norm),
             described=described,
         )
-        with self._transaction(state) as connection:
+        added = np.full(len(rows), None, object)
+        added[:] = ids
+        content = Content(
+            state,
+            self._map(state),
+            np.concatenate([before.ids, added]),
+            np.append(before.live, np.ones(len(rows), bool)),
+        )
+        with self._transaction(state, content) as connection:
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first, len(rows), zlib.crc32(data)))
             connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?)", rows)
 
@@ -441,8 +450,13 @@ class Store:
             pass
 
     @contextmanager
-    def _transaction(self, state: State) -> Iterator[sqlite3.Connection]:
-        """A change to the next state: all of it, or nothing if the block fails or this process is killed."""
+    def _transaction(self, state: State, content: Content | None = None) -> Iterator[sqlite3.Connection]:
+        """A change to the next state: all of it, or nothing if the block fails or this process is killed.
+
+        Args:
+            state: the next state.
+            content: the next content; None to read it from the files.
+        """
         with self._mutex:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -456,7 +470,7 @@ class Store:
                     raise
             except (sqlite3.Error, UnicodeError) as error:
                 raise InputError(str(self.file), f"cannot be written ({one_line(error)})") from None
-            self._content = self._load(self._content)
+            self._content = content or self._load(self._content)
         self._remove_unused(state)
 
     def _remove_unused(self, state: State) -> None:
