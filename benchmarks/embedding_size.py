@@ -78,7 +78,14 @@ def _run(kind: Kind, dim: int, metrics: Metrics) -> EvaluatedRun:
 
 def main(given: argparse.Namespace) -> None:
     trials = {name: trials_of(name, given.raw, given.dims, tuple(given.changes)) for name in given.only}
-    parts = {KINDS[name].config: (each, KINDS[name].seconds) for name, each in trials.items()}
+    titles = {
+        "label_distance@10": "mean label distance@10 / random, lower is better",
+        "recall@1": "Recall@1, higher is better",
+    }
+    parts = {
+        f"{KINDS[name].config}: {titles[KINDS[name].metric]}": (each, KINDS[name].seconds)
+        for name, each in trials.items()
+    }
     print_tables("Embedding size", parts, {}, given)
     if given.plot is not None and all(each.done == each.total for each in trials.values()):
         given.plot.write_bytes(png(comparison_plot(comparison(trials))))
