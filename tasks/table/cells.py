@@ -22,6 +22,8 @@ _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 # In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
+#: 1.234,50: with thousands separators and a decimal comma. 1.234 alone could be a decimal point.
+_GROUPED = re.compile(r"[-+]?[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 #: A number with a currency before it, or a unit after it, or thousands separators.
@@ -45,6 +47,8 @@ def is_missing(cell: str) -> bool:
 def number(cell: str, comma: bool) -> float | None:
     """The number in a cell, or None; `comma`: with a decimal comma."""
     cell = cell.strip()
+    if comma and _GROUPED.fullmatch(cell):
+        cell = cell.replace(".", "")
     if not (_COMMA if comma else _POINT).fullmatch(cell):
         return None
     value = float(cell.replace(",", ".") if comma else cell)

@@ -134,6 +134,10 @@ def test_decimal_commas(write):
     assert "; decimal comma; " in found.columns[3][3]
     semicolons = text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")
     rejected(("own.csv:2: age", "'30,5'"), write(semicolons), {"age": "number"}, decimal="point")
+    grouped = lines('"30,5"', '"869.500,25"', '"-1.869.500,0"')
+    assert {869500.25, -1869500.0} <= set(ages(file(write(grouped), {"age": "number"}, decimal="comma")))
+    either = lines('"30,5"', '"1.234"')
+    rejected(("own.csv:3: age", "'1.234'", "", "thousands"), write(either), {"age": "number"}, decimal="comma")
     thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
     fields = ("own.csv:2: age", "'0,234'", "", "thousands")
     rejected(fields, write(thousands), {"age": "number"}, image="image")
