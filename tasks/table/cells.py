@@ -94,14 +94,16 @@ def date_in_days(cell: str) -> float | None:
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None) -> bool:
     """Whether a column's numbers have a decimal comma: as given, or found where commas are not delimiters.
 
-    1,234 could also have a thousands separator, so some number must not have exactly three digits after its comma.
+    1,234 could also have a thousands separator, so some number must not have exactly three digits after its comma, or
+    have thousands separators before it.
     """
     if decimal != "auto":
         return decimal == "comma"
     if delimiter in (None, ","):
         return False
     commas = [cell for cell in cells if "," in cell and _COMMA.fullmatch(cell.strip())]
-    clear = any(len(cell.strip().partition(",")[2]) != 3 for cell in commas)
+    grouped = any(_GROUPED.fullmatch(cell.strip()) for cell in cells)
+    clear = grouped or any(len(cell.strip().partition(",")[2]) != 3 for cell in commas)
     return clear and not any("." in cell and _POINT.fullmatch(cell.strip()) for cell in cells)
 
 

@@ -143,6 +143,8 @@ def test_decimal_commas(write):
     rejected(fields, write(thousands), {"age": "number"}, image="image")
     assert decimal_comma(["1,5", "2"], "auto", ";")
     assert not decimal_comma(["1,500", "2"], "auto", ";")  # a thousand?
+    assert decimal_comma(["1.500,0", "2"], "auto", ";")
+    assert not decimal_comma(["1.500,0", "2.5"], "auto", ";")
     assert not decimal_comma(["1,5", "2.5"], "auto", ";")
     assert not decimal_comma(["1,5", "2"], "auto", ",")
 
