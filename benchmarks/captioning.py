@@ -53,7 +53,7 @@ NETWORKS: dict[str, tuple[str, ...] | None] = {
 }
 #: Setups: decoder, whether it attends to feature maps, seeds of the test, seconds of a training.
 SETUPS: dict[str, tuple[str, bool, tuple[int, ...], float]] = {
-    "lstm": ("lstm", False, (1, 2, 3), 400),
+    "lstm": ("lstm", False, (1, 2, 3), 1000),
     "attention": ("attention", True, (1,), 1500),
 }
 
