@@ -10,20 +10,26 @@ held-out classes (higher is better). Everything but the size is as in the config
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from benchmarks import classes_synthetic, synthetic
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
+from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.plot import comparison_plot
 from contml.compare.runs import EvaluatedRun
 from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Curve, Evaluated, Evaluation
+from contml.experiment import load
 from contml.report.plots import png
 
 DIMS = (4, 16, 64, 256)
+_OVERVIEW = """\
+`python -m benchmarks.embedding_size`. Everything but the size is as in the config. Each size was trained with all seeds
+and measured on the test split; nothing was chosen. The trainings ran beside other jobs, so their seconds say nothing
+about the size."""
 
 
 class Kind(NamedTuple):
@@ -55,13 +61,13 @@ def comparison(trials: dict[str, Trials]) -> Comparison:
     """The results as `contml compare` holds them, to be plotted against the size."""
     tables = []
     for name, each in trials.items():
-        rows = []
+        rows, loss = [], str(load(KINDS[name].config).values["loss"]["name"])
         for method in each.methods:
             dim = int(method.name.removeprefix("dim "))
             runs = [_run(KINDS[name], dim, metrics) for metrics in each.tests(method)]
-            rows.append(Row((str(dim),), dim, tuple(runs)))
+            rows.append(Row((loss, str(dim)), dim, tuple(runs)))
         title = f"{KINDS[name].config}, test split: "
-        tables.append(Table(title, ("model.dim",), tuple(rows), (KINDS[name].metric,), "model.dim"))
+        tables.append(Table(title, ("loss.name", "model.dim"), tuple(rows), (KINDS[name].metric,), "model.dim"))
     return Comparison(tuple(tables), (), ())
 
 
@@ -76,6 +82,16 @@ def _run(kind: Kind, dim: int, metrics: Metrics) -> EvaluatedRun:
     return EvaluatedRun(Path(), {"model.dim": dim}, None, {}, result)
 
 
+def last_step(trials: Trials) -> str:
+    """What the last step to a larger size changes, paired by seed."""
+    if len(trials.methods) < 2:
+        return ""
+    smaller, larger = trials.methods[-2:]
+    both = zip(trials.tests(larger), trials.tests(smaller), strict=True)
+    pairs = [a["value"] - b["value"] for a, b in both]
+    return f"{larger.name} less {smaller.name}: {statistics.mean(pairs):+.3f} ± {interval(pairs):.3f}."
+
+
 def main(given: argparse.Namespace) -> None:
     trials = {name: trials_of(name, given.raw, given.dims, tuple(given.changes)) for name in given.only}
     titles = {
@@ -86,7 +102,7 @@ def main(given: argparse.Namespace) -> None:
         f"{KINDS[name].config}: {titles[KINDS[name].metric]}": (each, KINDS[name].seconds)
         for name, each in trials.items()
     }
-    print_tables("Embedding size", parts, {}, given)
+    print_tables("Embedding size", parts, {}, given, last_step, lambda _: _OVERVIEW)
     if given.plot is not None and all(each.done == each.total for each in trials.values()):
         given.plot.write_bytes(png(comparison_plot(comparison(trials))))
 

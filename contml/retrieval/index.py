@@ -436,7 +436,7 @@ def _names(ids: Sequence[str]) -> list[str]:
             raise InputError("ids", repr(name), "must be valid Unicode: rename the file") from None
     if len(set(names)) < len(names):
         raise InputError("ids", f"'{Counter(names).most_common(1)[0][0]}' appears twice", hint="give each once")
-    return [str(name) for name in names]  # such as those of an array of numpy
+    return [str(name) for name in names]  # plain str: names from a numpy array have a type of numpy
 
 
 def _as_json(name: str, values: Any) -> str:

@@ -390,13 +390,11 @@ class Store:
             norm=max(norm, state.norm),
             described=described,
         )
-        added = np.full(len(rows), None, object)
-        added[:] = ids
         content = Content(
             state,
             self._map(state),
-            np.concatenate([before.ids, added]),
-            np.append(before.live, np.ones(len(rows), bool)),
+            np.concatenate([before.ids, np.array(ids, object)]),
+            np.append(before.live, np.ones(len(rows), np.bool_)),
         )
         with self._transaction(state, content) as connection:
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first, len(rows), zlib.crc32(data)))
@@ -470,7 +468,7 @@ class Store:
                     raise
             except (sqlite3.Error, UnicodeError) as error:
                 raise InputError(str(self.file), f"cannot be written ({one_line(error)})") from None
-            self._content = content or self._load(self._content)
+            self._content = self._load(self._content) if content is None else content
         self._remove_unused(state)
 
     def _remove_unused(self, state: State) -> None:

@@ -22,8 +22,8 @@ _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 # In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
-#: 1.234,50: with thousands separators and a decimal comma. 1.234 alone could be a decimal point.
-_GROUPED = re.compile(r"[-+]?[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+")
+#: 1.234,50: with thousands separators and a decimal comma. 1.234 alone could have a decimal point.
+_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+,[0-9]+")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 #: A number with a currency before it, or a unit after it, or thousands separators.
@@ -91,18 +91,18 @@ def date_in_days(cell: str) -> float | None:
     return (found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
 
 
-def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None) -> bool:
+def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None, one_number: bool = False) -> bool:
     """Whether a column's numbers have a decimal comma: as given, or found where commas are not delimiters.
 
-    1,234 could also have a thousands separator, so some number must not have exactly three digits after its comma, or
-    have thousands separators before it.
+    1,234 could also have a thousands separator, so some number must not have exactly three digits after its comma.
+    1.234,50 could also be two numbers, such as coordinates: it has a decimal comma where a cell is `one_number`.
     """
     if decimal != "auto":
         return decimal == "comma"
     if delimiter in (None, ","):
         return False
     commas = [cell for cell in cells if "," in cell and _COMMA.fullmatch(cell.strip())]
-    grouped = any(_GROUPED.fullmatch(cell.strip()) for cell in cells)
+    grouped = one_number and any(_GROUPED.fullmatch(cell.strip()) for cell in cells)
     clear = grouped or any(len(cell.strip().partition(",")[2]) != 3 for cell in commas)
     return clear and not any("." in cell and _POINT.fullmatch(cell.strip()) for cell in cells)
 

@@ -36,7 +36,7 @@ class NumberLabel(Label):
 
     def _column(self, column: str, cells: Sequence[str]) -> Array:
         """The numbers `[N]` of a column, NaN where the cell is empty."""
-        comma = decimal_comma(cells, self.options.decimal, self.table.delimiter)
+        comma = decimal_comma(cells, self.options.decimal, self.table.delimiter, one_number=True)
         self.comma = self.comma or comma
         values = np.full(len(cells), np.nan)
         for row, cell in enumerate(cells):

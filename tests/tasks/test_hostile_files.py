@@ -65,19 +65,13 @@ def patterns():
 
 @pytest.mark.parametrize("pattern", list(patterns()))
 def test_patterns_take_linear_time(pattern):
-    seconds = seconds_of(pattern, LENGTH)
-    # Four times the text takes four times as long; where time grew with the square, it would be sixteen times.
-    assert seconds < 1 or seconds < 8 * seconds_of(pattern, LENGTH // 4)
-
-
-def seconds_of(pattern, length):
     started = time.process_time()
     for piece in PIECES:
-        text = piece * (length // len(piece))
+        text = piece * (LENGTH // len(piece))
         for long in (text, f"{text}!", f"-{text}x", f"id_{text}\n"):
             pattern.fullmatch(long)
             pattern.match(long)
-    return time.process_time() - started
+    assert time.process_time() - started < 3
 
 
 def test_a_long_cell_takes_no_time():

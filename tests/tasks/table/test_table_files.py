@@ -136,6 +136,8 @@ def test_decimal_commas(write):
     rejected(("own.csv:2: age", "'30,5'"), write(semicolons), {"age": "number"}, decimal="point")
     grouped = lines('"30,5"', '"869.500,25"', '"-1.869.500,0"')
     assert {869500.25, -1869500.0} <= set(ages(file(write(grouped), {"age": "number"}, decimal="comma")))
+    semicolons = grouped.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")
+    assert 869500.25 in ages(file(write(semicolons), {"age": "number"}))
     either = lines('"30,5"', '"1.234"')
     rejected(("own.csv:3: age", "'1.234'", "", "thousands"), write(either), {"age": "number"}, decimal="comma")
     thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
@@ -143,8 +145,10 @@ def test_decimal_commas(write):
     rejected(fields, write(thousands), {"age": "number"}, image="image")
     assert decimal_comma(["1,5", "2"], "auto", ";")
     assert not decimal_comma(["1,500", "2"], "auto", ";")  # a thousand?
-    assert decimal_comma(["1.500,0", "2"], "auto", ";")
-    assert not decimal_comma(["1.500,0", "2.5"], "auto", ";")
+    assert decimal_comma(["1.500,0", "2"], "auto", ";", one_number=True)
+    assert not decimal_comma(["1.500,0", "2.5"], "auto", ";", one_number=True)
+    assert not decimal_comma(["0.500,0", "2"], "auto", ";", one_number=True)
+    assert not decimal_comma(["52.520,13", "48.137,11"], "auto", ";")  # coordinates?
     assert not decimal_comma(["1,5", "2.5"], "auto", ";")
     assert not decimal_comma(["1,5", "2"], "auto", ",")
 
