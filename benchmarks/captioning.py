@@ -64,7 +64,7 @@ class Setup(NamedTuple):
 
 SETUPS = {
     "lstm": Setup(maps=False, epochs=(12, 4), seeds=(1, 2, 3), seconds=800),
-    "attention": Setup(maps=True, epochs=(8, 3), seeds=(1,), seconds=1000),
+    "attention": Setup(maps=True, epochs=(6, 2), seeds=(1,), seconds=700),
 }
 
 
