@@ -252,6 +252,12 @@ def interval(values: Sequence[float]) -> float:
     return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def mean_text(values: Sequence[float], form: str = ".3f") -> str:
+    """The mean and its interval; of one value, the value."""
+    several = f" ± {interval(values):.3f}" if len(values) > 1 else ""
+    return format(statistics.mean(values), form) + several
+
+
 def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
     """The table of the chosen options on the test split, and the validation results of all options.
 
@@ -272,8 +278,8 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
             [
                 method.name,
                 *([trials.choice(method) or "-"] if trials.chooses else []),
-                f"{statistics.mean(values):.3f} ± {interval(values):.3f}",
-                "-" if method.name == first else f"{statistics.mean(pairs):+.3f} ± {interval(pairs):.3f}",
+                mean_text(values),
+                "-" if method.name == first else mean_text(pairs, "+.3f"),
                 *(format(statistics.mean(m[name] for m in found), form) for name, form in columns.values()),
                 f"{statistics.median(metrics['seconds'] for metrics in found):.0f}",
             ]
@@ -282,7 +288,8 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
             results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
             notes.append(f"- {method.name}: {results}")
     chosen = ["chosen options"] if trials.chooses else []
-    head = ["method", *chosen, f"test, mean of {len(trials.seeds)} seeds", f"less {first}", *columns, "seconds"]
+    seeds = f"mean of {len(trials.seeds)} seeds" if len(trials.seeds) > 1 else f"seed {trials.seeds[0]}"
+    head = ["method", *chosen, f"test, {seeds}", f"less {first}", *columns, "seconds"]
     if not trials.chooses:
         return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. ±: 95 % t interval."])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")

@@ -160,7 +160,7 @@ class Images:
 
     def _run(self, split: Split, requests: Iterable[Request], training: bool) -> Iterator[Batch]:
         decoder = Decoder(split, self.resize, self.crop, self.transform, self.flip, self.prepare(split))
-        if not self.workers:
+        if not self.workers or split.feature_dim is not None:  # vectors need no decoding
             for request in requests:
                 yield self._checked(decoder[request])
             return

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
 
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
@@ -110,7 +111,7 @@ class Captioner(nn.Module):
     def forward(
         self,
         images: Tensor,
-        tokens: Tensor | None = None,
+        tokens: PackedSequence | None = None,
         samples: int = 1,
         sampling: float = 0.0,
         *,
@@ -120,8 +121,9 @@ class Captioner(nn.Module):
 
         Args:
             images: `[B, 3, H, W]`.
-            tokens: captions `[B, R, T]`, R of each image, which begin with BEGIN: returns logits `[B, R, T, V]`. None:
-                captions are drawn, and (tokens, log-probabilities) are returned, each `[B, samples, T]`.
+            tokens: M tokens of captions that begin with BEGIN; each image has the same number of captions, in adjacent
+                rows: the logits `[M, V]` of the word after each are returned. None: captions are drawn, and (tokens,
+                log-probabilities) are returned, each `[B, samples, T]`.
             samples: how many captions are drawn for each image.
             sampling: the probability that a word of the model itself replaces a word of `tokens` as input.
             embed: the embeddings `[B, d]` of the visual network are returned, with gradients also if it is frozen.
@@ -133,8 +135,7 @@ class Captioner(nn.Module):
         if tokens is None:
             drawn = sample(self.decoder, features, samples, self.length + 1)
             return tuple(part.view(len(images), samples, -1) for part in drawn)
-        logits: Tensor = self.decoder(features, tokens.flatten(0, 1), sampling)
-        return logits.view(*tokens.shape, -1)
+        return self.decoder(features, tokens, sampling).data
 
     @torch.no_grad()
     def describe(self, images: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
@@ -17,33 +18,28 @@ from contml.models.vocabulary import Vocabulary
 
 
 class State(NamedTuple):
-    """What a decoder keeps between two words.
-
-    One image may have several captions, in adjacent rows. What is of the image is kept once: only `memory` and
-    `attention` have a row per caption.
+    """What a decoder keeps between two words of `N` captions of `B` images.
 
     Attributes:
-        memory: hidden and cell states of `N` captions, each `[N, hidden]`.
-        maps: what each word needs of `B` images, tensors `[B, P, ...]`, where N is a multiple of B; it may be empty.
+        memory: hidden and cell states of the captions, each `[N, hidden]`.
+        images: the row of the image of each caption `[N]`.
+        maps: what each word needs of the images, tensors `[B, ...]`; it may be empty.
         attention: attention weights of the last step `[N, P]`; None without attention, and before the first step.
     """
 
     memory: tuple[Tensor, ...]
+    images: Tensor
     maps: tuple[Tensor, ...] = ()
     attention: Tensor | None = None
 
-    def select(self, captions: Tensor, images: Tensor | None = None) -> Self:
-        """Returns the state of these rows of captions and of images, by default all images.
-
-        Each image must keep the same number of captions, in adjacent rows.
-        """
+    def select(self, captions: Tensor) -> Self:
+        """Returns the state of these captions `[M]`; a caption may occur several times."""
         memory = tuple(part.index_select(0, captions) for part in self.memory)
-        maps = self.maps if images is None else tuple(part.index_select(0, images) for part in self.maps)
-        return self._replace(memory=memory, maps=maps, attention=None)
+        return self._replace(memory=memory, images=self.images.index_select(0, captions), attention=None)
 
     def repeat(self, count: int) -> Self:
         """Returns the state of `count` captions per caption, in adjacent rows."""
-        rows = torch.arange(len(self.memory[0]), device=self.memory[0].device)
+        rows = torch.arange(len(self.images), device=self.images.device)
         return self if count == 1 else self.select(rows.repeat_interleave(count))
 
 
@@ -76,13 +72,22 @@ class Decoder(nn.Module):
         """Returns the state of one caption per image, before BEGIN."""
         raise NotImplementedError
 
-    def read(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns the outputs `[N, T, hidden]` of embedded words `[N, T, words]`, and the state after the last."""
+    def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+        """Reads `sizes[t]` words at step t, of the first captions of the state; the others have ended before.
+
+        Args:
+            inputs: the embedded words of all steps `[M, words]`, step after step: the data of a `PackedSequence`.
+            sizes: number of words of each step `[T]`, never more than before, on the CPU.
+            state: the state before the first step.
+
+        Returns:
+            The outputs `[M, hidden]`, and the state of the captions of the last step.
+        """
         raise NotImplementedError
 
-    def outputs(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns the outputs `[N, T, hidden]` of tokens `[N, T]`, and the state after the last."""
-        return self.read(self.dropout(self.words(tokens)), state)
+    def outputs(self, tokens: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+        """Returns the same as `read`, for tokens `[M]`."""
+        return self.read(self.dropout(self.words(tokens)), sizes, state)
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Returns logits `[..., V]` of the next word from outputs `[..., hidden]`."""
@@ -90,32 +95,40 @@ class Decoder(nn.Module):
         return logits
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns logits `[N, V]` of the word after tokens `[N]`, and the state after these."""
-        outputs, state = self.outputs(tokens[:, None], state)
-        return self.logits(outputs[:, 0]), state
+        """Returns logits `[N, V]` of the word after tokens `[N]`, and the state after these.
 
-    def forward(self, features: Tensor, tokens: Tensor, sampling: float = 0.0) -> Tensor:
-        """Returns logits `[N, T, V]` of the word after each of tokens `[N, T]`, of which the first is BEGIN.
+        If there are fewer tokens than captions, those of the first captions.
+        """
+        outputs, state = self.outputs(tokens, torch.tensor([len(tokens)]), state)
+        return self.logits(outputs), state
 
-        Features of B images, of which each has N / B captions in adjacent rows; usually N is B.
+    def forward(self, features: Tensor, tokens: PackedSequence, sampling: float = 0.0) -> PackedSequence:
+        """Returns logits of the word after each token.
 
         Args:
             features: `[B, C]`, or maps `[B, P, C]`.
-            tokens: `[N, T]`.
+            tokens: N captions, of which the first token is BEGIN; each image has N / B captions, in adjacent rows.
             sampling: the probability with which an input after the first is not the token, but drawn from the
                 model's distribution of that word (scheduled sampling, Bengio et al., NeurIPS 2015).
+
+        Returns:
+            `tokens` with logits `[V]` in place of each.
         """
-        state = self.start(features).repeat(len(tokens) // max(len(features), 1))
+        data, sizes, order, _ = tokens
+        state = self.start(features).repeat(int(sizes[0]) // len(features))
+        if order is not None:
+            state = state.select(order)  # long captions first
         if sampling == 0:
-            return self.logits(self.outputs(tokens, state)[0])
-        inputs, all_logits = tokens[:, 0], []
-        for true in [*tokens.unbind(1)[1:], None]:
+            return tokens._replace(data=self.logits(self.outputs(data, sizes, state)[0]))
+        inputs, *following = torch.split(data, sizes.tolist())
+        all_logits = []
+        for true in [*following, None]:
             logits, state = self.step(inputs, state)
             all_logits.append(logits)
             if true is not None:
                 replaced = torch.rand(len(true), device=true.device) < sampling
-                inputs = torch.where(replaced, draw(generated(logits.detach()).exp()), true)
-        return torch.stack(all_logits, 1)
+                inputs = torch.where(replaced, draw(generated(logits.detach()[: len(true)]).exp()), true)
+        return tokens._replace(data=torch.cat(all_logits))
 
 
 class LSTMDecoder(Decoder):
@@ -157,19 +170,27 @@ class LSTMDecoder(Decoder):
     def start(self, features: Tensor) -> State:
         """Returns the state after the image."""
         zeros = self.image.weight.new_zeros(len(features), self.hidden)
-        maps = () if self.output is None else (self.output(features)[:, None],)
-        return self.read(self.dropout(self.image(features))[:, None], State((zeros, zeros), maps))[1]
+        images = torch.arange(len(features), device=zeros.device)
+        maps = () if self.output is None else (self.output(features),)
+        inputs, sizes = self.dropout(self.image(features)), torch.tensor([len(features)])
+        return self._read(inputs, sizes, State((zeros, zeros), images, maps))[1]
 
-    def read(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns the outputs `[N, T, hidden]` of embedded words `[N, T, words]`, and the state after the last."""
+    def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+        """Reads `sizes[t]` words at step t: see `Decoder.read`."""
+        outputs, after = self._read(inputs, sizes, state)
+        for of_image in state.maps:
+            images = torch.cat([state.images[:size] for size in sizes.tolist()])
+            outputs = outputs + of_image.index_select(0, images)
+        return outputs, after
+
+    def _read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+        first, last = int(sizes[0]), int(sizes[-1])
         dtype, device = self.image.weight.dtype, inputs.device.type
         # Not every CPU has an LSTM in half precision.
         with torch.autocast(device, enabled=False) if device == "cpu" else nullcontext():
-            memory = tuple(x[None].to(dtype) for x in state.memory)
-            outputs, (hidden, cell) = self.lstm(inputs.to(dtype), memory)
-        for of_image in state.maps:
-            outputs = outputs + of_image.repeat_interleave(len(outputs) // max(len(of_image), 1), 0)
-        return outputs, state._replace(memory=(hidden[0], cell[0]))
+            memory = tuple(part[None, :first].to(dtype) for part in state.memory)
+            outputs, (hidden, cell) = self.lstm(PackedSequence(inputs.to(dtype), sizes), memory)
+        return outputs.data, state._replace(memory=(hidden[0, :last], cell[0, :last]), images=state.images[:last])
 
 
 class AttentionDecoder(Decoder):
@@ -217,27 +238,24 @@ class AttentionDecoder(Decoder):
     def start(self, features: Tensor) -> State:
         """Returns the state before the first word: LSTM states of 0, and the maps."""
         zeros = self.score.weight.new_zeros(len(features), self.hidden)
+        images = torch.arange(len(features), device=zeros.device)
         places = self.places(features)  # [B,P,hidden]
-        return State((zeros,) * 4, (places, self.keys(places), places.mean(1, keepdim=True)))
+        return State((zeros,) * 4, images, (places, self.keys(places), places.mean(1)))
 
-    def read(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns the outputs `[N, T, hidden]` of embedded words `[N, T, words]`, and the state after the last."""
-        (h1, c1, h2, c2), weights = state.memory, state.attention
-        places, keys, mean = state.maps
-        shape = len(places), len(h1) // max(len(places), 1)  # images, captions per image
-        mean = mean.expand(-1, shape[1], -1).flatten(0, 1)
+    def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+        """Reads `sizes[t]` words at step t: see `Decoder.read`."""
+        (h1, c1, h2, c2), images, (places, keys, mean), weights = state
         outputs = []
-        for word in inputs.unbind(1):
-            h1, c1 = self.attention_lstm(torch.cat([h2, mean, word], 1), (h1, c1))
-            query = self.query(h1).unflatten(0, shape)[:, :, None]
-            # In place: [B,captions,P,attention] is by far the largest tensor of a step.
-            scores = self.score((keys[:, None] + query).tanh_())[..., 0]
-            weights = scores.softmax(-1)
-            seen = (weights.to(places.dtype) @ places).flatten(0, 1)
+        for word in torch.split(inputs, sizes.tolist()):
+            h1, c1, h2, c2, images = (part[: len(word)] for part in (h1, c1, h2, c2, images))
+            h1, c1 = self.attention_lstm(torch.cat([h2, mean.index_select(0, images), word], 1), (h1, c1))
+            # In place: [captions,P,attention] is by far the largest tensor of a step.
+            keys_and_query = keys.index_select(0, images).add_(self.query(h1)[:, None])
+            weights = self.score(keys_and_query.tanh_())[..., 0].softmax(-1)
+            seen = (weights.to(places.dtype)[:, None] @ places.index_select(0, images))[:, 0]
             h2, c2 = self.language_lstm(torch.cat([seen, h1], 1), (h2, c2))
             outputs.append(h2 + seen if self.deep_output else h2)
-            weights = weights.flatten(0, 1)
-        return torch.stack(outputs, 1), State((h1, c1, h2, c2), state.maps, weights)
+        return torch.cat(outputs), State((h1, c1, h2, c2), images, state.maps, weights)
 
 
 def attention_of(decoder: AttentionDecoder, features: Tensor, tokens: Tensor) -> Tensor:
@@ -245,7 +263,7 @@ def attention_of(decoder: AttentionDecoder, features: Tensor, tokens: Tensor) ->
     state = decoder.start(features).repeat(len(tokens) // max(len(features), 1))
     weights = []
     for inputs in tokens.unbind(1):
-        state = decoder.outputs(inputs[:, None], state)[1]
+        state = decoder.step(inputs, state)[1]
         assert state.attention is not None
         weights.append(state.attention)
     return torch.stack(weights, 1)

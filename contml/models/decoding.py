@@ -1,8 +1,8 @@
 """The search for captions: greedy, sampled, and beam search, for all images of a batch at once.
 
 Captions are tokens `[N, T]`: words, END, then PAD; T is at most `length`, and a caption without END was cut off there.
-PAD, BEGIN and UNKNOWN are never written as words; an empty caption is END alone. Images whose captions have all ended
-leave the batch. Call `decoder.eval()` for captions without dropout.
+PAD, BEGIN and UNKNOWN are never written as words; an empty caption is END alone. Captions that have ended leave the
+batch. Call `decoder.eval()` for captions without dropout.
 """
 
 from __future__ import annotations
@@ -59,23 +59,19 @@ def _write(
     state = decoder.start(features).repeat(captions)
     rows = torch.arange(len(features) * captions, device=features.device)  # the captions that are being written
     tokens = rows.new_full((len(rows), length), PAD)
-    inputs, ended = torch.full_like(rows, BEGIN), torch.zeros_like(rows, dtype=torch.bool)
-    log_probabilities = []
+    inputs, log_probabilities = torch.full_like(rows, BEGIN), []
     for place in range(length):
         logits, state = decoder.step(inputs, state)
         scores = generated(logits, temperature)
-        words = choose(scores)
-        scores = scores.gather(1, words[:, None])[:, 0].masked_fill(ended, 0)
+        inputs = choose(scores)
+        scores = scores.gather(1, inputs[:, None])[:, 0]
         log_probabilities.append(scores.new_zeros(len(tokens)).index_copy(0, rows, scores))
-        inputs = words.masked_fill(ended, PAD)
         tokens[rows, place] = inputs
-        ended = ended | (words == END)
-        images = (~ended).view(-1, captions).any(1).nonzero()[:, 0]
-        if len(images) == 0:
+        further = (inputs != END).nonzero()[:, 0]
+        if len(further) == 0:
             break
-        if len(images) * captions < len(rows):
-            kept = (images[:, None] * captions + torch.arange(captions, device=rows.device)).flatten()
-            state, rows, inputs, ended = state.select(kept, images), rows[kept], inputs[kept], ended[kept]
+        if len(further) < len(rows):
+            state, rows, inputs = state.select(further), rows[further], inputs[further]
     return tokens[:, : place + 1], torch.stack(log_probabilities, 1)
 
 
@@ -113,6 +109,6 @@ def beam_search(decoder: Decoder, features: Tensor, width: int, length: int) -> 
         if len(images) == 0:
             break
         kept = (torch.arange(len(rows), device=rows.device)[:, None] * count + parents)[images].flatten()
-        state = state.select(kept, images if len(images) < len(rows) else None)
+        state = state.select(kept)
         rows, tokens, sums, ended = rows[images], tokens[images], sums[images], ended[images]
     return result[:, : max(1, int((result != PAD).any(0).sum()))], best

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
@@ -142,17 +143,23 @@ class CaptioningStep(TrainingStep):
     def _cross_entropy(self, model: nn.Module, images: Tensor, rows: Tensor, sampling: float) -> tuple[Tensor, Tensor]:
         """The sum of the cross entropies of the words of each image, and the number of these words."""
         target = self._targets[rows.cpu()].long()  # [B,R,T]
-        target = target[:, :, : int((target != Vocabulary.PAD).sum(-1).max())].to(images.device)
-        tokens = torch.cat([torch.full_like(target[:, :, :1], Vocabulary.BEGIN), target[:, :, :-1]], dim=2)
-        logits = model(images, tokens, sampling=sampling)  # [B,R,T,V]
+        tokens = F.pad(target[:, :, :-1], (1, 0), value=Vocabulary.BEGIN)
+        words = (target != Vocabulary.PAD).sum(2)
+        lengths = words.flatten().clamp(min=1)  # an image with fewer captions than others: PAD, which is ignored
+        packed_target, packed_tokens = (
+            pack_padded_sequence(part.flatten(0, 1).to(images.device), lengths, batch_first=True, enforce_sorted=False)
+            for part in (target, tokens)
+        )
+        logits = model(images, packed_tokens, sampling=sampling)
         values = F.cross_entropy(
-            logits.flatten(0, 2).to(torch.promote_types(logits.dtype, torch.float32)),
-            target.flatten(),
+            logits.to(torch.promote_types(logits.dtype, torch.float32)),
+            packed_target.data,
             ignore_index=Vocabulary.PAD,
             label_smoothing=self.label_smoothing,
             reduction="none",
         )
-        return values.view(len(images), -1).sum(1), (target != Vocabulary.PAD).flatten(1).sum(1)
+        terms = pad_packed_sequence(packed_target._replace(data=values), batch_first=True)[0]
+        return terms.view(len(images), -1).sum(1), words.sum(1).to(images.device)
 
     def _self_critical(self, model: nn.Module, images: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The terms of each image, and the number of words that were drawn for it."""

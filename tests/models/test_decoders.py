@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from scipy.stats import binomtest, chisquare
-from support.decoders import BEGIN, END, FEATURE_DIM, PAD, PLACES, UNKNOWN, features_of, make
+from support.decoders import BEGIN, END, FEATURE_DIM, PAD, PLACES, UNKNOWN, features_of, forced, make
 from support.refusals import refuses
 from torch.nn import functional as F
 
@@ -82,7 +82,7 @@ SLOW = {"lstm": slow_lstm, "attention": slow_attention}
 def test_logits_equal_a_loop_over_places_and_gates(name, deep_output):
     decoder = make(name, deep_output=deep_output)
     features = features_of(decoder, 3)
-    logits = decoder(features, TOKENS)
+    logits = forced(decoder, features, TOKENS)
     assert logits.shape == (3, 5, 12)
     for image in range(3):
         slow, weights = SLOW[name](decoder, features[image], TOKENS[image])
@@ -99,7 +99,7 @@ def test_values_and_gradients_are_those_of_repeated_steps(name, deep_output):
     features = features_of(decoder, 3).requires_grad_()
     weights = torch.randn(3, 5, 12, dtype=torch.float64)
     parameters = [features, *decoder.parameters()]
-    logits = decoder(features, TOKENS)
+    logits = forced(decoder, features, TOKENS)
     state, steps = decoder.start(features), []
     for inputs in TOKENS.unbind(1):
         step, state = decoder.step(inputs, state)
@@ -117,7 +117,7 @@ def test_gradients_equal_finite_differences(name):
     decoder = make(name, vocabulary_size=6, hidden=3, words=2)
     features = features_of(decoder, 2).requires_grad_()
     tokens = torch.tensor([[BEGIN, 4], [BEGIN, 5]])
-    assert torch.autograd.gradcheck(lambda given: decoder(given, tokens), [features])
+    assert torch.autograd.gradcheck(lambda given: forced(decoder, given, tokens), [features])
 
 
 @pytest.mark.parametrize("deep_output", [False, True])
@@ -127,20 +127,38 @@ def test_several_captions_per_image(name, count, deep_output):
     decoder = make(name, deep_output=deep_output)
     features = features_of(decoder, 2)
     tokens = TOKENS[[0, 2, 1, 0]].view(4, -1)[: 2 * count]
-    repeated = decoder(features.repeat_interleave(count, 0), tokens)
-    torch.testing.assert_close(decoder(features, tokens), repeated, rtol=1e-12, atol=1e-12)
+    repeated = forced(decoder, features.repeat_interleave(count, 0), tokens)
+    torch.testing.assert_close(forced(decoder, features, tokens), repeated, rtol=1e-12, atol=1e-12)
     if name == "attention":
         weights = attention_of(decoder, features.repeat_interleave(count, 0), tokens)
         torch.testing.assert_close(attention_of(decoder, features, tokens), weights, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("sampling", [0.0, 1e-300])
+@pytest.mark.parametrize("deep_output", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_captions_of_different_lengths(name, deep_output, sampling):
+    decoder = make(name, deep_output=deep_output)
+    features = features_of(decoder, 3).requires_grad_()
+    tokens = torch.cat([TOKENS, TOKENS.roll(1, 0)])
+    lengths = [2, 4, 5, 3, 1, 4]
+    logits = forced(decoder, features, tokens, sampling, lengths)
+    written = torch.arange(5) < torch.tensor(lengths)[:, None]
+    whole = forced(decoder, features, tokens).where(written[..., None], 0)
+    torch.testing.assert_close(logits, whole, rtol=1e-12, atol=1e-12)
+    weights = torch.randn_like(whole)
+    parameters = [features, *decoder.parameters()]
+    found, expected = (torch.autograd.grad((values * weights).sum(), parameters) for values in (logits, whole))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_image_and_one_word(name):
     decoder = make(name)
     features = features_of(decoder, 3)
-    every = decoder(features, TOKENS)
-    torch.testing.assert_close(decoder(features[1:2], TOKENS[1:2, :1]), every[1:2, :1], rtol=1e-12, atol=1e-12)
-    assert decoder(features[:0], TOKENS[:0]).shape == (0, 5, 12)
+    every = forced(decoder, features, TOKENS)
+    torch.testing.assert_close(forced(decoder, features[1:2], TOKENS[1:2, :1]), every[1:2, :1], rtol=1e-12, atol=1e-12)
 
 
 def test_attention_weights():
@@ -161,21 +179,21 @@ def test_attention_weights():
 def test_the_order_of_places_does_not_matter():
     decoder = make("attention")
     features = features_of(decoder, 3)
-    moved = decoder(features[:, [2, 0, 1]], TOKENS)
-    torch.testing.assert_close(moved, decoder(features, TOKENS), rtol=1e-12, atol=1e-12)
+    moved = forced(decoder, features[:, [2, 0, 1]], TOKENS)
+    torch.testing.assert_close(moved, forced(decoder, features, TOKENS), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dropout_draws_from_the_global_generator(name):
     decoder = make(name, dropout=0.5)
     features = features_of(decoder, 3)
-    assert torch.equal(decoder(features, TOKENS), decoder(features, TOKENS))
+    assert torch.equal(forced(decoder, features, TOKENS), forced(decoder, features, TOKENS))
     decoder.train()
     torch.manual_seed(3)
-    first = decoder(features, TOKENS)
-    assert not torch.equal(decoder(features, TOKENS), first)
+    first = forced(decoder, features, TOKENS)
+    assert not torch.equal(forced(decoder, features, TOKENS), first)
     torch.manual_seed(3)
-    assert torch.equal(decoder(features, TOKENS), first)
+    assert torch.equal(forced(decoder, features, TOKENS), first)
 
 
 def test_the_lstm_stays_in_training_mode_for_gradients_without_dropout():
@@ -188,7 +206,9 @@ def test_the_lstm_stays_in_training_mode_for_gradients_without_dropout():
 def test_scheduled_sampling_of_no_word_is_teacher_forcing(name):
     decoder = make(name)
     features = features_of(decoder, 3)
-    torch.testing.assert_close(decoder(features, TOKENS, 1e-300), decoder(features, TOKENS), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        forced(decoder, features, TOKENS, 1e-300), forced(decoder, features, TOKENS), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -199,7 +219,7 @@ def test_scheduled_sampling_of_all_words_reads_what_the_model_draws(name):
     other[:, 1:] = 7
     for tokens in (TOKENS, other):
         torch.manual_seed(2)
-        logits.append(decoder(features, tokens, 1.0))
+        logits.append(forced(decoder, features, tokens, 1.0))
     assert torch.equal(*logits)
     torch.manual_seed(2)
     inputs, state = TOKENS[:, 0], decoder.start(features)
@@ -217,10 +237,10 @@ def test_scheduled_sampling_replaces_this_share_of_words():
         decoder.classifier.bias[8] += 1000  # the word that is always drawn
     tokens = torch.tensor([[BEGIN, 4, 5]]).expand(2000, -1)
     torch.manual_seed(0)
-    logits = decoder(features, tokens, 0.3)
-    forced, drawn = decoder(features[:2], torch.tensor([[BEGIN, 4, 5], [BEGIN, 8, 5]]))[:, 1]
+    logits = forced(decoder, features, tokens, 0.3)
+    given, drawn = forced(decoder, features[:2], torch.tensor([[BEGIN, 4, 5], [BEGIN, 8, 5]]))[:, 1]
     is_drawn = torch.isclose(logits[:, 1], drawn, rtol=1e-9).all(1)
-    assert torch.equal(~is_drawn, torch.isclose(logits[:, 1], forced, rtol=1e-9).all(1))
+    assert torch.equal(~is_drawn, torch.isclose(logits[:, 1], given, rtol=1e-9).all(1))
     assert binomtest(int(is_drawn.sum()), 2000, 0.3).pvalue > 0.001
     assert len(torch.unique(logits[:, 2].round(decimals=6), dim=0)) == 4  # each word by itself
 
@@ -232,8 +252,8 @@ def test_scheduled_sampling_never_reads_special_words(name):
         decoder.classifier.bias[[PAD, BEGIN, UNKNOWN]] += 20
         decoder.words.weight[[PAD, UNKNOWN]] = torch.nan
     tokens = torch.tensor([[BEGIN] + [UNKNOWN] * 4]).expand(50, -1)
-    assert decoder(features_of(decoder, 50), tokens, 1.0).isfinite().all()
-    assert decoder(features_of(decoder, 50), tokens, 0.5).isnan().any()
+    assert forced(decoder, features_of(decoder, 50), tokens, 1.0).isfinite().all()
+    assert forced(decoder, features_of(decoder, 50), tokens, 0.5).isnan().any()
 
 
 def test_log_probabilities_of_generated_words():
@@ -281,10 +301,10 @@ def test_half_precision(name, sampling):
             weight.mul_(0.3)
     features = features_of(decoder, 3).float()
     torch.manual_seed(0)
-    expected = decoder(features, TOKENS, sampling)
+    expected = forced(decoder, features, TOKENS, sampling)
     torch.manual_seed(0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = decoder(features, TOKENS, sampling)
+        logits = forced(decoder, features, TOKENS, sampling)
     assert logits.dtype == torch.bfloat16
     if sampling == 0:
         torch.testing.assert_close(logits.float(), expected, rtol=0.05, atol=0.05)
@@ -301,12 +321,12 @@ def test_a_decoder_learns_captions_by_heart(name):
     inputs, targets = TOKENS[:, :-1], TOKENS[:, 1:]
     optimizer = torch.optim.Adam(decoder.parameters(), lr=0.02)
     for _ in range(60):
-        loss = F.cross_entropy(decoder(features, inputs).transpose(1, 2), targets, ignore_index=PAD)
+        loss = F.cross_entropy(forced(decoder, features, inputs).transpose(1, 2), targets, ignore_index=PAD)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     assert loss < 0.05
-    assert torch.equal(decoder(features, inputs).argmax(2)[targets != PAD], targets[targets != PAD])
+    assert torch.equal(forced(decoder, features, inputs).argmax(2)[targets != PAD], targets[targets != PAD])
 
 
 @pytest.mark.parametrize("name", NAMES)

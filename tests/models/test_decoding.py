@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from scipy.stats import chisquare
-from support.decoders import BEGIN, END, PAD, UNKNOWN, features_of, make, next_words
+from support.decoders import BEGIN, END, PAD, UNKNOWN, features_of, forced, make, next_words
 from support.refusals import refuses
 
 from contml.models import DECODERS, beam_search, greedy, sample
@@ -138,7 +138,7 @@ def test_log_probabilities_and_gradients_of_samples_are_those_of_teacher_forcing
     assert not log_probabilities[~written].any()
 
     inputs = torch.cat([torch.full((3 * IMAGES, 1), BEGIN), tokens[:, :-1]], 1)
-    logits = decoder(features.repeat_interleave(3, 0), inputs)
+    logits = forced(decoder, features.repeat_interleave(3, 0), inputs)
     scores = generated(logits.flatten(0, 1), temperature).view(logits.shape)
     expected = scores.gather(2, tokens[..., None])[..., 0].masked_fill(~written, 0)
     torch.testing.assert_close(log_probabilities, expected, rtol=1e-10, atol=1e-12)
@@ -252,14 +252,14 @@ def test_images_whose_captions_have_ended_leave_the_batch(name, search):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_images_whose_samples_have_all_ended_leave_the_batch(name):
+def test_samples_that_have_ended_leave_the_batch(name):
     decoder = make(name)
     states = recorded(decoder)
     torch.manual_seed(0)
     tokens, _ = sample(decoder, features_of(decoder, IMAGES), 3, LENGTH)
-    longest = torch.tensor([len(words_of(row)) for row in tokens]).view(IMAGES, 3).amax(1)
-    assert [len(state.memory[0]) for state in states] == [3 * int((longest > n).sum()) for n in range(LENGTH)]
-    assert longest.min() < LENGTH
+    lengths = torch.tensor([len(words_of(row)) for row in tokens])
+    assert [len(state.memory[0]) for state in states] == [int((lengths > n).sum()) for n in range(LENGTH)]
+    assert lengths.min() < LENGTH
     with torch.no_grad():
         decoder.classifier.bias[END] += 20
     states.clear()

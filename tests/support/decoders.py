@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from contml.models import DECODERS, Decoder, Vocabulary
 
@@ -31,6 +32,15 @@ def make(name: str, vocabulary_size: int = 12, seed: int = 1, end: float | None 
 def features_of(decoder: Decoder, count: int, seed: int = 1) -> Tensor:
     shape = (count, PLACES, FEATURE_DIM) if decoder.needs_maps else (count, FEATURE_DIM)
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def forced(
+    decoder: Decoder, features: Tensor, tokens: Tensor, sampling: float = 0.0, lengths: list[int] | None = None
+) -> Tensor:
+    """Logits `[N, T, V]` of the word after each of tokens `[N, T]`, 0 after the length of a caption, by default T."""
+    counts = torch.tensor(lengths or [tokens.shape[1]] * len(tokens))
+    packed = pack_padded_sequence(tokens, counts, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(decoder(features, packed, sampling), batch_first=True, total_length=tokens.shape[1])[0]
 
 
 def next_words(decoder: Decoder, features: Tensor, words: list[int]) -> list[float]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.captioning import captioning_trainer, described_squares, small_captioner, small_step, words_of
+from support.decoders import forced
 from support.miniature import assert_equal, squares, weights
 from support.processes import run_two
 from support.refusals import refuses
@@ -72,7 +73,7 @@ def test_self_critical_training_equals_a_slow_loop():
         for number, caption in enumerate(drawn):
             baseline = sum(r for other, r in enumerate(rewards) if other != number) / 3
             inputs = torch.tensor([[Vocabulary.BEGIN, *caption[:-1]]])
-            logits = captioner.decoder(captioner.visual(images[position : position + 1]), inputs)[0]
+            logits = forced(captioner.decoder, captioner.visual(images[position : position + 1]), inputs)[0]
             logits[:, [Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.UNKNOWN]] = -math.inf  # never drawn
             logs = logits.log_softmax(1)[range(len(caption)), caption]
             total, words = total - (rewards[number] - baseline) * logs.sum(), words + len(caption)
