@@ -122,8 +122,8 @@ class Captioner(nn.Module):
         Args:
             images: `[B, 3, H, W]`.
             tokens: M tokens of captions that begin with BEGIN; each image has the same number of captions, in adjacent
-                rows: the logits `[M, V]` of the word after each are returned. None: captions are drawn, and (tokens,
-                log-probabilities) are returned, each `[B, samples, T]`.
+                rows: the logits `[M, V]` of the word after each are returned. None: captions are drawn without dropout,
+                and (tokens, log-probabilities) are returned, each `[B, samples, T]`.
             samples: how many captions are drawn for each image.
             sampling: the probability that a word of the model itself replaces a word of `tokens` as input.
             embed: the embeddings `[B, d]` of the visual network are returned, with gradients also if it is frozen.
@@ -133,7 +133,9 @@ class Captioner(nn.Module):
             return self.network.train(self.training)(images)
         features = self.visual(images)
         if tokens is None:
-            drawn = sample(self.decoder, features, samples, self.length + 1)
+            training = self.decoder.training
+            drawn = sample(self.decoder.eval(), features, samples, self.length + 1)
+            self.decoder.train(training)
             return tuple(part.view(len(images), samples, -1) for part in drawn)
         return self.decoder(features, tokens, sampling).data
 

@@ -33,8 +33,8 @@ class CaptioningStep(TrainingStep):
     """Trains a captioner: its visual network by a loss, then its words by cross entropy, then on CIDEr-D.
 
     A batch is images; each has all of its captions in cross entropy, and `samples` drawn ones in self-critical
-    training, whose reward counts the end of a caption as a word. A frozen visual network learns in the first phase
-    only.
+    training. These are drawn without dropout, so the captions that get a reward are those the captioner writes later;
+    the reward counts the end of a caption as a word. A frozen visual network learns in the first phase only.
 
     Args:
         embedding_epochs: number of epochs in which the section `loss` trains the visual network; with 0, there is no

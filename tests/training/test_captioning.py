@@ -55,13 +55,15 @@ def test_cross_entropy_equals_a_slow_loop(decoder, smoothing, length):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
 
 
-def test_self_critical_training_equals_a_slow_loop():
+def test_self_critical_training_equals_a_slow_loop_without_dropout():
     split = described_squares()
-    captioner = small_captioner(split).double()
+    captioner = small_captioner(split, dropout=0.5).double().train()
     step = small_step(split, captioner, cross_entropy_epochs=0, samples=4)
     images, labels = batch(split)
     torch.manual_seed(5)
     value = step(captioner, images, labels)
+    assert captioner.decoder.training
+    captioner.eval()
     torch.manual_seed(5)
     tokens, _ = captioner(images, samples=4)
     ids = [[[*captioner.vocabulary.encode(w), Vocabulary.END] for w in of_image] for of_image in words_of(split)]
