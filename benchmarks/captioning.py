@@ -135,7 +135,7 @@ def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials,
     """The trials of a captioner, and the seconds of one of its trainings."""
     chosen = SETUPS[name]
     first, second = chosen.epochs
-    epochs = (f"training.epochs={first + second}", f"step.cross_entropy_epochs={first}")
+    epochs = (f"training.epochs={first + second}", f"step.cross_entropy_epochs={first}", "schedule=constant")
     sizes = (*_SIZES, "decoder.attention=256") if chosen.maps else _SIZES
     tried = tuple(f"optimizer.lr={rate:g}" for rate in _RATES)
     methods = []
@@ -156,7 +156,7 @@ def train(job: Job) -> Metrics:
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "xe" / "checkpoints" / "best.safetensors"
         phases = {
-            "xe": (f"training.epochs={first}", "step.cross_entropy_epochs=null", "schedule=constant"),
+            "xe": (f"training.epochs={first}", "step.cross_entropy_epochs=null"),
             "scst": (
                 f"training.epochs={values['training']['epochs'] - first}",
                 "step.cross_entropy_epochs=0",
