@@ -204,10 +204,10 @@ def remark(trials: Trials, baselines: str) -> str:
             [
                 method.name,
                 mean_text(values),
-                mean_text(pairs, "+.3f"),
-                " ".join(f"{m['xe_low']:.3f} to {m['xe_high']:.3f}" for m in found),
-                " ".join(f"{m['scst_low']:.3f} to {m['scst_high']:.3f}" for m in found),
-                " ".join(f"{m['scst_val'] - m['xe_val']:+.3f}" for m in found),
+                "-" if method is trials.methods[0] else mean_text(pairs, "+.3f"),
+                ", ".join(f"{m['xe_low']:.3f} to {m['xe_high']:.3f}" for m in found),
+                ", ".join(f"{m['scst_low']:.3f} to {m['scst_high']:.3f}" for m in found),
+                ", ".join(f"{m['scst_val'] - m['xe_val']:+.3f}" for m in found),
             ]
         )
     head = ["before self-critical training", "CIDEr-D", f"less {trials.methods[0].name}"]
