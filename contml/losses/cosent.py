@@ -44,8 +44,8 @@ class CoSENTLoss(PairLoss):
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """The logarithm of each anchor, or that of all pairs `[1]`, and 1."""
-        parts = (self.scale * block.scores, block.label_distances, block.weights > 0)  # [A,B]
-        rows = parts if self.per_anchor else [part.reshape(1, -1) for part in parts]
+        matrices = (self.scale * block.scores, block.label_distances, block.weights > 0)  # [A,B]
+        rows = matrices if self.per_anchor else [matrix.reshape(1, -1) for matrix in matrices]
         value: Tensor = _CoSENT.apply(*rows)
         return value, torch.ones_like(value)
 

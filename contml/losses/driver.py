@@ -177,8 +177,8 @@ class PairLoss(nn.Module):
         penalty = self.penalty(comparison)
         total = total if penalty is None else total + penalty
         # A NaN in a pair that does not count would be lost.
-        checked = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
-        return total + nan_unless_finite(checked).to(total)
+        tensors = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
+        return total + nan_unless_finite(tensors).to(total)
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
         """Checks a batch and returns its comparison; starts a new batch of the miner."""
@@ -311,8 +311,8 @@ class _Blocked(torch.autograd.Function):
                 continue
             if not gradients:
                 gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
-            trained = [position for position in range(2, len(inputs)) if needed[position]]
-            leaves = [s] * scores_need_gradient + [inputs[position] for position in trained]
+            parameter_positions = [position for position in range(2, len(inputs)) if needed[position]]
+            leaves = [s] * scores_need_gradient + [inputs[position] for position in parameter_positions]
             for t, sum_gradients in enumerate(gradients):
                 is_last = t + 1 == len(gradients)
                 with torch.enable_grad():
@@ -321,7 +321,7 @@ class _Blocked(torch.autograd.Function):
                 score_gradient = block_gradients.pop(0) if scores_need_gradient else None
                 if score_gradient is not None:
                     add_gradient(score_gradient, block, x[part], y, sum_gradients[0][part], sum_gradients[1])
-                for position, gradient in zip(trained, block_gradients, strict=True):
+                for position, gradient in zip(parameter_positions, block_gradients, strict=True):
                     if gradient is not None:
                         sum_gradients[position].add_(gradient)
         ctx.gradients, ctx.needed = gradients, needed
@@ -337,8 +337,8 @@ class _Blocked(torch.autograd.Function):
         # Scaled out of place: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
         for position, need in enumerate(ctx.needed):
-            parts = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
-            gradients.append(sum(parts[1:], parts[0]) if parts else None)
+            terms = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
+            gradients.append(sum(terms[1:], terms[0]) if terms else None)
         return (None, None, None, None, *gradients)
 
 

@@ -45,8 +45,8 @@ def write_gallery(path: Path, title: str, note: str, queries: Sequence[Named], f
         found: what each found. A picture that cannot be read is a crossed square.
     """
     check_gallery(path)
-    make = _page if path.suffix.lower() == ".html" else _picture
-    content = make(title, note, queries, found)
+    render = _page if path.suffix.lower() == ".html" else _picture
+    content = render(title, note, queries, found)
     write(path, methodcaller("write_bytes", content))
 
 
@@ -56,7 +56,7 @@ def _page(title: str, note: str, queries: Sequence[Named], found: Sequence[Seque
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = [
+    entries = [
         {
             "name": _text(query.name),
             "picture": _jpeg(query.file),
@@ -72,14 +72,14 @@ def _page(title: str, note: str, queries: Sequence[Named], found: Sequence[Seque
         }
         for query, lines in zip(queries, found, strict=True)
     ]
-    page = environment.get_template("gallery.html").render(title=_text(title), note=_text(note), queries=shown)
+    page = environment.get_template("gallery.html").render(title=_text(title), note=_text(note), queries=entries)
     return page.encode()
 
 
 def _picture(title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> bytes:
-    columns = 1 + max(map(len, found), default=0)
-    texts = 1 + max((len(_meaning(line)) for lines in found for line in lines), default=0)
-    width, height = columns * (_SIDE + _GAP) + _GAP, _SIDE + texts * _TEXT + 2 * _GAP
+    num_columns = 1 + max(map(len, found), default=0)
+    num_lines = 1 + max((len(_meaning(line)) for lines in found for line in lines), default=0)
+    width, height = num_columns * (_SIDE + _GAP) + _GAP, _SIDE + num_lines * _TEXT + 2 * _GAP
     canvas = Image.new("RGB", (max(width, 600), len(found) * height + 4 * _TEXT), "white")
     pen = ImageDraw.Draw(canvas)
 
@@ -95,11 +95,11 @@ def _picture(title: str, note: str, queries: Sequence[Named], found: Sequence[Se
         top = q * height + 4 * _TEXT
         cells = [(query.file, [f"query: {query.name}"])]
         cells += [(line.file, [f"{line.rank}. {line.id}", *_meaning(line)]) for line in lines]
-        for column, (file, words) in enumerate(cells):
+        for column, (file, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
             canvas.paste(_tile(file), (left, top))
-            for place, text in enumerate(words):
-                say(text, left, top + _SIDE + 4 + place * _TEXT, _SIDE, _GREY if place else _INK, bold=not place)
+            for row, text in enumerate(cell_texts):
+                say(text, left, top + _SIDE + 4 + row * _TEXT, _SIDE, _GREY if row else _INK, bold=not row)
     buffer = io.BytesIO()
     canvas.save(buffer, "PNG")
     return buffer.getvalue()

@@ -83,32 +83,32 @@ def add_images(
     Raises:
         InputError: an image has the name of another file in the index.
     """
-    done, metadata = Added(), metadata or {}
-    present, removed = [image for image in images if image.name in index], index.removed_ids
-    for image, found in zip(present, index.metadata([image.name for image in present]), strict=True):
-        if (other := found.get(FILE)) != str(image.file.absolute()):
-            got = f"the name of {image.file.absolute()}, and of {other}, which is in {index.path}"
-            raise InputError(image.name, got, hint="remove that one first, or give a folder that holds both")
-    known = {image.name for image in present}
-    todo = [image for image in images if image.name not in known and image.name not in removed]
-    done.present, done.removed = len(present), len(images) - len(present) - len(todo)
-    for start in range(0, len(todo), CHUNK):
-        chunk = todo[start : start + CHUNK]
+    result, metadata = Added(), metadata or {}
+    present, removed_ids = [image for image in images if image.name in index], index.removed_ids
+    for image, stored in zip(present, index.metadata([image.name for image in present]), strict=True):
+        if (stored_path := stored.get(FILE)) != str(image.file.absolute()):
+            problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
+            raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
+    present_names = {image.name for image in present}
+    new_images = [image for image in images if image.name not in present_names and image.name not in removed_ids]
+    result.present, result.removed = len(present), len(images) - len(present) - len(new_images)
+    for start in range(0, len(new_images), CHUNK):
+        chunk = new_images[start : start + CHUNK]
         embeddings = model.embed([image.file for image in chunk], broken="skip")
-        rows, about = [], []
+        rows, new_metadata = [], []
         for row, (name, file) in enumerate(chunk):
             path = str(file.absolute())
             if not np.isfinite(embeddings[row]).all():
-                done.broken[name] = model.left_out.get(str(file), "its embedding is not finite")
+                result.broken[name] = model.left_out.get(str(file), "its embedding is not finite")
             elif path != path.encode(errors="replace").decode():
-                done.broken[name] = "its name is not valid Unicode: rename it"
+                result.broken[name] = "its name is not valid Unicode: rename it"
             else:
                 rows.append(row)
-                about.append({**metadata.get(name, {}), FILE: path})
-        index.add([chunk[row].name for row in rows], embeddings[rows], about)
-        done.added += len(rows)
-        progress(min(start + CHUNK, len(todo)))
-    return done
+                new_metadata.append({**metadata.get(name, {}), FILE: path})
+        index.add([chunk[row].name for row in rows], embeddings[rows], new_metadata)
+        result.added += len(rows)
+        progress(min(start + CHUNK, len(new_images)))
+    return result
 
 
 def read_metadata(table: Path, images: Sequence[Named], column: str = "image") -> dict[str, dict[str, str]]:
@@ -140,19 +140,19 @@ def read_metadata(table: Path, images: Sequence[Named], column: str = "image") -
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")
     names = {image.name: image.name for image in images}
     names |= {str(image.file.absolute()): image.name for image in images}
-    found: dict[str, dict[str, str]] = {}
+    metadata: dict[str, dict[str, str]] = {}
     for line, row in enumerate(rows, 2):
         path = row.pop(column) or ""
         name = names.get(str((table.parent / path).absolute()), names.get(path))
         if name is None:
             continue
-        if name in found:
+        if name in metadata:
             raise InputError(f"{table}:{line}", f"{path} has two rows", hint="remove one")
-        found[name] = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
-    if images and not found:
+        metadata[name] = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
+    if images and not metadata:
         example = f"such as {rows[0].get(column) or images[0].file}" if rows else ""
         raise InputError(str(table), "no row is of these images", f"must be their paths or names {example}".strip())
-    return found
+    return metadata
 
 
 # -- what a search found -----------------------------------------------------------------------------------------------
@@ -194,17 +194,17 @@ def lines_of(found: Found, model: Any) -> list[list[Line]]:
         interval = calibration.kind == "interval"
         values = model.label_distance(found.distances) if interval else [model.same_class(found.distances)]
         keys = ["label_distance", "low", "high"] if interval else ["same_class"]
-        for at in np.ndindex(found.distances.shape):
-            q, rank = at
-            each = [float(value[at]) for value in values]
-            numbers[q][rank] = dict(zip(keys, each, strict=True))
+        for index in np.ndindex(found.distances.shape):
+            q, rank = index
+            item_values = [float(value[index]) for value in values]
+            numbers[q][rank] = dict(zip(keys, item_values, strict=True))
             texts[q][rank] = (
                 {
-                    "label distance": number(each[0]),
-                    f"{percent(calibration.level)} interval": f"{number(each[1])} to {number(each[2])}",
+                    "label distance": number(item_values[0]),
+                    f"{percent(calibration.level)} interval": f"{number(item_values[1])} to {number(item_values[2])}",
                 }
                 if interval
-                else {"same class": percent(each[0])}
+                else {"same class": percent(item_values[0])}
             )
     metadata = found.metadata or [[{} for _ in row] for row in found.ids]
     return [

@@ -171,8 +171,8 @@ class Trainer:
             while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
-                last = self.epoch == self.options.epochs
-                if last or self.epoch % self.options.evaluate_every == 0:
+                is_last_epoch = self.epoch == self.options.epochs
+                if is_last_epoch or self.epoch % self.options.evaluate_every == 0:
                     self._evaluate(progress)
                 self._report_broken(progress)
                 self._save_together()
@@ -321,7 +321,7 @@ class Trainer:
                 self._save_together()
             if batch is None:
                 return
-            rate = float(self.schedule.get_last_lr()[0])
+            learning_rate = float(self.schedule.get_last_lr()[0])
             loss = self.train_step(batch)
             self.step += 1
             if self.done % log_interval == 0 or self.step == self.steps:
@@ -329,7 +329,7 @@ class Trainer:
                     self._check_finite()
                     value = loss.item()
                     logs = self.training_step.logs()
-                    self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
+                    self._log("train", loss=value, learning_rate=learning_rate, images_per_second=progress.rate, **logs)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
 
     @contextmanager
@@ -354,8 +354,8 @@ class Trainer:
         with self._together():
             self.save()
         if self._stopping:
-            where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
-            raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {where}")
+            moment = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
+            raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {moment}")
 
     def _check_finite(self) -> None:
         weights = [*self.bare_model.state_dict().values(), *self.training_step.parameters()]
@@ -374,11 +374,11 @@ class Trainer:
                 progress.line(f"{SPLIT_TITLES[name]} items excluded: {reasons}; {len(split):,} remain")
 
     def _report_broken(self, progress: TrainingProgress) -> None:
-        broken = len(self.images.left_out)
-        if broken > self._reported_broken:
-            self._reported_broken = broken
+        num_broken = len(self.images.left_out)
+        if num_broken > self._reported_broken:
+            self._reported_broken = num_broken
             name, cause = next(iter(self.images.left_out.items()))
-            progress.line(f"broken images skipped so far: {broken}; the first: {name} ({cause})")
+            progress.line(f"broken images skipped so far: {num_broken}; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         for name, split in self.watched.items():
@@ -388,12 +388,12 @@ class Trainer:
 
     def _record(self, split: str, evaluation: Evaluation, values: Tensor, progress: TrainingProgress) -> None:
         """Log an evaluation, and keep the weights if they are the best so far."""
-        main, title = evaluation.main, SPLIT_TITLES[split]
+        score, title = evaluation.main, SPLIT_TITLES[split]
         self._log("evaluation", split=split, metric=evaluation.headline, **evaluation.numbers())
         share = ""
-        if main.random and main.better == "lower":
-            share = f", {main.model / main.random:.1%} of a random ranking"
-        progress.line(f"after epoch {self.epoch}: {main.title} {main.model:.4g}{share} ({title} split)")
+        if score.random and score.better == "lower":
+            share = f", {score.model / score.random:.1%} of a random ranking"
+        progress.line(f"after epoch {self.epoch}: {score.title} {score.model:.4g}{share} ({title} split)")
         if self.best is None:
             return
         if self.best.update(evaluation, values, self.epoch, self.bare_model.state_dict()):

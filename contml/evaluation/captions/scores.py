@@ -145,15 +145,15 @@ class Tokenized:
             raise InputError("candidates", got, "must be one caption per image")
         _check_references(references)
         self.first = np.cumsum([0, *map(len, references)])  # the first reference of each image, and their number
-        flat = [*chain.from_iterable(references)]
-        checked: tuple[tuple[str, Sequence[Any]], ...] = (("candidates", candidates), ("references", flat))
+        flat_references = [*chain.from_iterable(references)]
+        checked: tuple[tuple[str, Sequence[Any]], ...] = (("candidates", candidates), ("references", flat_references))
         for name, texts in checked:
             for row, text in enumerate(texts):
                 if not isinstance(text, str):
                     image = row if texts is candidates else int(np.searchsorted(self.first, row, "right")) - 1
                     raise InputError(f"{name}[{image}]", f"{type(text).__name__} {text!r}", "must be strings")
         self.own, self.own_stops = tokenize_all(candidates)
-        self.others, self.other_stops = tokenize_all(flat)
+        self.others, self.other_stops = tokenize_all(flat_references)
 
     def images(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """The tokens of each caption, and of the references of its image."""
@@ -192,8 +192,8 @@ class _Vectors:
         """Returns CIDEr and CIDEr-D of captions of images `[N]`."""
         from contml.evaluation.captions import _ngrams  # here: it imports numba
 
-        own = self.references
-        return _ngrams.ciders(captions, rows, own.captions, self._norms, own.first, self._tree)
+        references = self.references
+        return _ngrams.ciders(captions, rows, references.captions, self._norms, references.first, self._tree)
 
 
 def _bleu(captions: Captions, references: _References) -> tuple[Doubles, Doubles]:
@@ -216,15 +216,15 @@ def _bleu_of_counts(correct: Longs, ngrams: Longs, length: Longs, closest: Longs
 def _rouge_l(texts: Tokenized) -> Doubles:
     from rapidfuzz.distance import LCSseq
 
-    found = np.zeros(len(texts.own_stops))
-    for image, (caption, others) in enumerate(texts.images()):
+    scores = np.zeros(len(texts.own_stops))
+    for image, (caption, references) in enumerate(texts.images()):
         caption = caption or [""]  # so that two captions without words are equal, as in pycocoevalcap
-        common = [(LCSseq.similarity(caption, other or [""]), len(other) or 1) for other in others]
+        common = [(LCSseq.similarity(caption, reference or [""]), len(reference) or 1) for reference in references]
         precision = max(length for length, _ in common) / len(caption)
         recall = max(length / size for length, size in common)
         if precision:
-            found[image] = (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
-    return found
+            scores[image] = (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+    return scores
 
 
 def _ciders(candidates: list[str], references: list[list[str]]) -> tuple[Doubles, Doubles]:
@@ -254,16 +254,16 @@ def _numbered(texts: Tokenized) -> tuple[Captions, _References]:
     rows = {token: row for row, token in enumerate(dict.fromkeys(chain(texts.own, texts.others)))}
     words_of = [token.split() for token in rows]
     widths = np.array([len(words) for words in words_of], np.int64)
-    known: dict[str, int] = {}
-    flat = np.array([known.setdefault(word, len(known)) for words in words_of for word in words], np.int64)
-    first = np.cumsum(widths) - widths  # of each token, in flat
+    word_ids: dict[str, int] = {}
+    flat_words = np.array([word_ids.setdefault(word, len(word_ids)) for words in words_of for word in words], np.int64)
+    word_starts = np.cumsum(widths) - widths  # of each token, in flat_words
 
     def packed(tokens: list[str], stops: list[int]) -> Captions:
-        of_text = np.fromiter(map(rows.__getitem__, tokens), np.int64, len(tokens))
-        sizes = widths[of_text]
+        token_rows = np.fromiter(map(rows.__getitem__, tokens), np.int64, len(tokens))
+        sizes = widths[token_rows]
         ends = np.cumsum(np.concatenate(([0], sizes)))
-        places = np.arange(ends[-1]) + np.repeat(first[of_text] - ends[:-1], sizes)
-        return _packed(flat[places], ends[stops])
+        positions = np.arange(ends[-1]) + np.repeat(word_starts[token_rows] - ends[:-1], sizes)
+        return _packed(flat_words[positions], ends[stops])
 
     return packed(texts.own, texts.own_stops), _References(packed(texts.others, texts.other_stops), texts.first)
 
