@@ -11,8 +11,8 @@ once; networks and features are kept in --folder.
 
 A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) has 256 units and
 words of 256 numbers. It is trained by cross entropy on all captions of 50 images a batch, and goes on from its best
-weights with self-critical training, five samples per image, whose rate falls from 0.001 to 0 along a cosine. Each
-network has two learning rates of cross entropy, chosen by the CIDEr-D of the validation images after it; weights are
+weights with self-critical training, five samples per image, whose rate falls to 0 along a cosine. Of two learning
+rates, all networks get the one with the better mean CIDEr-D on the validation images after cross entropy; weights are
 selected on the same images. Beside them: the first caption of the nearest training image, and one caption for all
 images, the best of 1,000 on the validation images.
 """
@@ -41,7 +41,6 @@ from contml.runs import Run, create
 
 _SIZES = ("decoder.hidden=256", "decoder.words=256")
 _RATES = (5e-4, 1e-3)
-_CRITICAL_RATE = 1e-3
 _CONFIG = "captioning/flickr8k"
 #: Initial networks: how MobileNetV2 is trained on caption distances; None: it is not.
 NETWORKS: dict[str, tuple[str, ...] | None] = {
@@ -144,7 +143,7 @@ def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials,
         own = (f"images.features={file}", "model.backbone=features", "model.weights=none")
         methods.append(Method(f"{name}, {each}", _CONFIG, tried, (f"decoder={name}", *sizes, *epochs, *own)))
     changes = tuple(places(given))
-    return Trials(methods, train, record, "higher", changes, changes, seeds=chosen.seeds), chosen.seconds
+    return Trials(methods, train, record, "higher", changes, changes, seeds=chosen.seeds, shared=True), chosen.seconds
 
 
 def train(job: Job) -> Metrics:
@@ -160,7 +159,6 @@ def train(job: Job) -> Metrics:
             "scst": (
                 f"training.epochs={values['training']['epochs'] - first}",
                 "step.cross_entropy_epochs=0",
-                f"optimizer.lr={_CRITICAL_RATE:g}",
                 "schedule=cosine",
                 f"captioner.weights={weights}",
             ),

@@ -125,6 +125,7 @@ class Trials:
         workers: trainings at a time; each has a process of its own if there are several.
         deadline: no training is started after this `time.monotonic()`.
         seeds: of the trainings that are measured on the test split.
+        shared: all methods get the same options, those with the best mean result.
     """
 
     methods: Sequence[Method]
@@ -136,6 +137,7 @@ class Trials:
     workers: int = 1
     deadline: float = math.inf
     seeds: tuple[int, ...] = SEEDS
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if len({len(method.tried) for method in self.methods}) != 1:
@@ -173,8 +175,9 @@ class Trials:
         """The options with the best validation result; of equal ones the first."""
         if not self.chooses:
             return method.tried[0]
-        sign, tried = 1 if self.better == "lower" else -1, self.tried(method)
-        return min(tried, key=lambda options: sign * tried[options])
+        sign = 1 if self.better == "lower" else -1
+        results = [self.tried(each) for each in (self.methods if self.shared else [method])]
+        return min(method.tried, key=lambda options: sign * sum(result[options] for result in results))
 
     def tried(self, method: Method) -> dict[str, float]:
         """The validation result of each of the options; the worst possible one where training failed."""
@@ -294,7 +297,8 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
         return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. ±: 95 % t interval."])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
     number = len(trials.methods[0].tried)
-    remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
+    chosen_text = "the one with the best mean over the methods" if trials.shared else "the chosen one"
+    remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; {chosen_text} was"
     remark += (
         f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split. ±: 95 % t interval."
     )
