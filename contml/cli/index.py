@@ -16,7 +16,7 @@ from contml.cli.printing import print_broken, print_table
 
 if TYPE_CHECKING:
     from contml.retrieval import Index
-    from contml.retrieval.index_images import Line, Named
+    from contml.retrieval.index_images import NamedImage, SearchHit
     from contml.retrieval.index_store import Kind
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
@@ -164,7 +164,7 @@ def search(
     """
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
-    from contml.retrieval.index_images import lines_of
+    from contml.retrieval.index_images import hits_of
 
     if gallery is not None:
         check_gallery(gallery)
@@ -175,7 +175,7 @@ def search(
         run_path = run or Path(opened_index.model["run"])
         model = _load(run_path, trust)
         _check(opened_index, _facts(model), run_path)
-        results = lines_of(opened_index.search(model.embed([query.file for query in query_images]), k), model)
+        results = hits_of(opened_index.search(model.embed([query.file for query in query_images]), k), model)
         num_items, num_unbuilt = len(opened_index), opened_index.unbuilt
     if gallery is not None:
         note = f"the nearest of {num_items:,} images; label distance: {model.unit}"
@@ -199,16 +199,16 @@ def search(
         echo(gallery, err=as_json)
 
 
-def _print(queries: list[Named], found: list[list[Line]]) -> None:
+def _print(queries: list[NamedImage], hits: list[list[SearchHit]]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
-    for query, lines in zip(queries, found, strict=True):
-        meanings = list(dict.fromkeys(name for line in lines for name in line.meaning))
-        columns = list(dict.fromkeys(name for line in lines for name in line.metadata if name != "file"))
+    for query, query_hits in zip(queries, hits, strict=True):
+        meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
+        columns = list(dict.fromkeys(name for hit in query_hits for name in hit.metadata if name != "file"))
         rows = [["rank", "id", "distance", *meanings, *columns]]
-        for line in lines:
-            metadata_values = [str(line.metadata.get(name, "")) for name in columns]
-            meaning = [line.meaning.get(name, "") for name in meanings]
-            rows.append([str(line.rank), line.id, number(line.distance), *meaning, *metadata_values])
+        for hit in query_hits:
+            metadata_values = [str(hit.metadata.get(name, "")) for name in columns]
+            meaning = [hit.meaning.get(name, "") for name in meanings]
+            rows.append([str(hit.rank), hit.id, number(hit.distance), *meaning, *metadata_values])
         echo(query.name)
         print_table(rows, text_columns=2)
         echo("")
@@ -235,9 +235,9 @@ def _load(run: Path, trust: bool) -> Any:
     return load(run, trust=trust)
 
 
-def _images(arguments: list[str]) -> list[Named]:
+def _images(arguments: list[str]) -> list[NamedImage]:
     from contml.data import ImageFile
     from contml.retrieval import named_images
-    from contml.retrieval.index_images import Named
+    from contml.retrieval.index_images import NamedImage
 
-    return [Named(name, source.file) for name, source in named_images(arguments) if isinstance(source, ImageFile)]
+    return [NamedImage(name, source.file) for name, source in named_images(arguments) if isinstance(source, ImageFile)]

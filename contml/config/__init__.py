@@ -54,14 +54,14 @@ class Section:
         parts: the table, or the constructor.
         default: the name where the config gives none.
         required: if False and there is no default, a config may omit the section (or set it to null).
-        others: finds a part whose name is not in the table; returns None for an unknown name.
+        find_part: finds a part whose name is not in the table; returns None for an unknown name.
         contract: what the user's own code must be or return, if a config may name it as `module:Name`.
     """
 
     parts: Mapping[str, Constructor] | Constructor
     default: str | None = None
     required: bool = True
-    others: Callable[[str], Constructor | None] | None = None
+    find_part: Callable[[str], Constructor | None] | None = None
     contract: type | None = None
 
 
@@ -172,9 +172,9 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
     for o in known_options.values():
         if o.required and o.name not in section_values:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
-    origins = {option: document.where((key, option)) for option in section_values}
+    origins = {option: document.origin((key, option)) for option in section_values}
     values = {o.name: o.default for o in known_options.values()} | section_values
-    return Part(key, name, constructor, values, document.where_section(key), origins)
+    return Part(key, name, constructor, values, document.section_origin(key), origins)
 
 
 def _choose(
@@ -189,9 +189,9 @@ def _choose(
     if name in table:
         return name, table[name]
     try:
-        constructor = section.others(name) if section.others else None
+        constructor = section.find_part(name) if section.find_part else None
     except InputError as error:
-        raise error.at(document.where(name_key)) from error
+        raise error.at(document.origin(name_key)) from error
     if constructor is not None:
         return name, constructor
     if section.contract is not None and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name):

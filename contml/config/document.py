@@ -88,16 +88,16 @@ class Document:
         """The line of a key, or of the nearest key above it; None where the document has neither."""
         return next((self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), None)
 
-    def where(self, key: Key = ()) -> str:
+    def origin(self, key: Key = ()) -> str:
         """The origin of a key, as errors report it: the user's file and line, the command line, or a bundled config."""
         line = self.line(key)
         if line == COMMAND_LINE:
             return COMMAND_LINE_NAME
         return self.name if line in (None, BUNDLED) else f"{self.name}:{line}"
 
-    def where_section(self, key: str) -> str:
+    def section_origin(self, key: str) -> str:
         """The origin of a section as a whole, which may be written in the file and on the command line."""
-        line, origin = self.line((key,)), self.where((key,))
+        line, origin = self.line((key,)), self.origin((key,))
         if not line or all(
             other_line != COMMAND_LINE for other_key, other_line in self.lines.items() if other_key[0] == key
         ):
@@ -106,7 +106,7 @@ class Document:
 
     def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
         """The error of a key, with its origin."""
-        return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.where(key))
+        return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.origin(key))
 
 
 def read(
@@ -155,22 +155,24 @@ def from_overrides(overrides: Sequence[str]) -> Document:
     return Document(COMMAND_LINE_NAME, _with_overrides({}, lines, overrides), lines)
 
 
-def _parse(text: str, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None) -> Any:
+def _parse(
+    text: str, origin_of_line: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None
+) -> Any:
     try:
         node = yaml.compose(text, Loader=_Loader)
-        return None if node is None else _value(node, where, key, lines, line, set())
+        return None if node is None else _value(node, origin_of_line, key, lines, line, set())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        origin = where(mark.line + 1 if mark else 1)
+        origin = origin_of_line(mark.line + 1 if mark else 1)
         if "'\\t'" in str(error.problem):
             raise InputError("indentation", "a tab", hint="indent with spaces", origin=origin) from None
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         raise InputError("YAML syntax", problem, origin=origin) from None
     except yaml.reader.ReaderError as error:
-        origin = where(text.count("\n", 0, error.position) + 1)
+        origin = origin_of_line(text.count("\n", 0, error.position) + 1)
         raise InputError("YAML syntax", str(error.reason), origin=origin) from None
     except RecursionError:
-        raise _too_deep(where(1)) from None
+        raise _too_deep(origin_of_line(1)) from None
 
 
 def _too_deep(origin: str) -> InputError:
@@ -178,10 +180,15 @@ def _too_deep(origin: str) -> InputError:
 
 
 def _value(
-    node: yaml.Node, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None, seen: set[int]
+    node: yaml.Node,
+    origin_of_line: Callable[[int], str],
+    key: Key,
+    lines: dict[Key, int],
+    line: int | None,
+    seen: set[int],
 ) -> Any:
     """The value of a node: built here, not by a YAML constructor, so that only plain values can result."""
-    subject, origin = ".".join(key), where(node.start_mark.line + 1)
+    subject, origin = ".".join(key), origin_of_line(node.start_mark.line + 1)
     if len(key) > _DEEPEST:
         raise _too_deep(origin)
     if id(node) in seen:
@@ -194,17 +201,17 @@ def _value(
         for name, value in node.value:
             key_line = name.start_mark.line + 1
             if not isinstance(name, yaml.ScalarNode):
-                raise InputError("key", f"a {name.id}", "must be text", origin=where(key_line))
+                raise InputError("key", f"a {name.id}", "must be text", origin=origin_of_line(key_line))
             inner_key = (*key, name.value)
             if name.value in mapping:
                 got = f"appears twice, first in line {first_lines[name.value]}"
-                raise InputError(".".join(inner_key), got, hint="remove one", origin=where(key_line))
+                raise InputError(".".join(inner_key), got, hint="remove one", origin=origin_of_line(key_line))
             first_lines[name.value] = key_line
             lines[inner_key] = key_line if line is None else line
-            mapping[name.value] = _value(value, where, inner_key, lines, line, seen)
+            mapping[name.value] = _value(value, origin_of_line, inner_key, lines, line, seen)
         return mapping
     if isinstance(node, yaml.SequenceNode) and kind == "seq":
-        return [_value(item, where, (*key, str(i)), lines, line, seen) for i, item in enumerate(node.value)]
+        return [_value(item, origin_of_line, (*key, str(i)), lines, line, seen) for i, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode) and kind in ("str", *SCALARS):
         text: str = node.value
         if kind == "str":

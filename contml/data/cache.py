@@ -45,7 +45,7 @@ class FileState(NamedTuple):
     """The file of an image, how the image is cut from it ("" for all of it), and the file's size and mtime in ns."""
 
     file: str
-    how: str
+    crop: str
     size: int
     changed: int
 
@@ -281,7 +281,7 @@ def _file_states(split: Split) -> States:
             raise InputError("cache", got, hint="omit the cache")
         try:
             stat = stamp.file.stat()
-            states.append(FileState(str(stamp.file.absolute()), stamp.how, stat.st_size, stat.st_mtime_ns))
+            states.append(FileState(str(stamp.file.absolute()), stamp.crop, stat.st_size, stat.st_mtime_ns))
         except OSError as error:
             states.append(error.strerror or str(error))
     return states

@@ -59,7 +59,7 @@ class Stamp(NamedTuple):
     """The file of an image, and how the image is cut from it: "" for the whole file."""
 
     file: Path
-    how: str
+    crop: str
 
 
 @runtime_checkable

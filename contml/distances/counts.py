@@ -55,7 +55,7 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
     full_gallery, unique = g, distinct(g)
     # A few copies count as separate items. With many, too many pairs would tie and have to be recomputed.
     copies = unique.counts if len(unique.counts) < _DISTINCT * len(g) else unique.counts[:0]  # [U] or [0]
-    g = g if not len(copies) else g[unique.at]
+    g = g if not len(copies) else g[unique.first_index]
     scores = _Scores(q, g, radii)
     rows, columns = (_CUDA_ROWS, _CUDA_COLUMNS) if g.is_cuda else (_ROWS, _COLUMNS)
     # If queries and gallery are the same, the product is symmetric: half of it is enough.
@@ -117,8 +117,8 @@ class _Scores:
 
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
         frame, d = Frame(queries, gallery), gallery.shape[1]
-        self.gallery = frame.place(gallery)  # [G,d]
-        self.queries = self.gallery if _same_tensor(queries, gallery) else frame.place(queries)  # [Q,d]
+        self.gallery = frame.transform(gallery)  # [G,d]
+        self.queries = self.gallery if _same_tensor(queries, gallery) else frame.transform(queries)  # [Q,d]
         half = squared_lengths(self.gallery) / 2
         # The median: one vector far away must not make the numbers of all others large.
         shift = float(half.median())

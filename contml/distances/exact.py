@@ -78,7 +78,7 @@ def squared_distances_to(x: Tensor, y: Tensor, cols: Tensor) -> Tensor:
 class Distinct(NamedTuple):
     """The distinct rows of a matrix, in an order that depends on their values alone."""
 
-    at: Tensor  # [U] the first row number of each
+    first_index: Tensor  # [U] the first row number of each
     inverse: Tensor  # [N] the number of the distinct row that each row equals
     counts: Tensor  # [U] how often each occurs
 
@@ -112,7 +112,7 @@ class ExactDistances:
     @cached_property
     def _distinct(self) -> tuple[Tensor, Tensor]:
         unique = distinct(self._gallery)
-        return self._gallery[unique.at].double(), unique.inverse
+        return self._gallery[unique.first_index].double(), unique.inverse
 
     def of(self, query: Tensor) -> Tensor:
         """Squared distances `[G]` in float64 of a query `[d]`."""

@@ -67,7 +67,7 @@ def nearest_vectors(
     if g.shape[1] == 1:
         return _nearest_numbers(q[:, 0].double(), g[:, 0].double(), k, own_index, order, memory, progress)
     frame = Frame(q, g)
-    scaled_gallery = frame.place(g)
+    scaled_gallery = frame.transform(g)
     rounding = _Rounding(frame, scaled_gallery)
     search = (_search_by_products if g.is_cuda else _search_on_cpu)(scaled_gallery)
     exact_distances = ExactDistances(g)
@@ -76,7 +76,7 @@ def nearest_vectors(
     out = _empty(len(q), k, q.device)
     for start in range(0, len(q), step):
         chunk = slice(start, min(start + step, len(q)))
-        q32 = frame.place(q[chunk])
+        q32 = frame.transform(q[chunk])
         approximate, candidates = search(q32, count)
         candidates = candidates.sort(dim=1).values
         d = order(squared_distances_to(q[chunk], g, candidates))
@@ -183,7 +183,7 @@ class Frame:
         #: The largest rounding error of centring a vector, in scaled units: relative to the original numbers.
         self.shift = 4 * torch.finfo(torch.float64).eps * largest / self.scale * gallery.shape[1] ** 0.5
 
-    def place(self, x: Tensor) -> Tensor:
+    def transform(self, x: Tensor) -> Tensor:
         """Vectors x `[N, d]` in the frame, in float32."""
         out = torch.empty(x.shape, device=x.device)
         for start in range(0, len(x), _CHUNK):

@@ -149,7 +149,7 @@ class ClassRetrieval:
     def __init__(self, data: QueryGallery, query_class: Tensor, gallery_class: Tensor, k: int) -> None:
         self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
         self.relevant = relevant_items(query_class, gallery_class, data.self_index)
-        self.others = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
+        self.irrelevant = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
         self._oracle = float((self.relevant > 0).double().mean())
         self.depth = max(k, int(self.relevant.max()))
         places = min(self.depth + 1, len(gallery_class))
@@ -185,13 +185,13 @@ class ClassRetrieval:
             counted = nearest_of_class(*vectors, data.self_index[unranked], query_class, self.gallery_class)
             for values, new_values in zip(first_hits, counted, strict=True):
                 values[unranked] = new_values
-        random = recall_by_chance(self.relevant, self.others, largest)
+        random = recall_by_chance(self.relevant, self.irrelevant, largest)
         return curve_of("recall", first_hits.recall(largest), random, torch.full_like(random, self._oracle))
 
     def scores(self) -> dict[str, Score]:
         """MAP@R and R-precision."""
-        average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.others)
-        precision = self._precision, self.relevant.double() / (self.relevant + self.others).clamp(min=1)
+        average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.irrelevant)
+        precision = self._precision, self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1)
         return {
             name: score_of(name, float(model.mean()), float(random.mean()), self._oracle)
             for name, (model, random) in {"map_at_r": average, "r_precision": precision}.items()
@@ -247,12 +247,12 @@ def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ti
     return (chance * within_r).sum(1) / r, (average * within_r).sum(1) / r
 
 
-def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor:
+def average_precision_at_r_by_chance(relevant: Tensor, irrelevant: Tensor) -> Tensor:
     """Average precision at R expected of a random ranking, `[Q]`.
 
     With n items to rank, the i-th is relevant with probability R/n; then each item before it with (R - 1)/(n - 1).
     """
-    r, n = relevant.double(), (relevant + others).double().clamp(min=1)
+    r, n = relevant.double(), (relevant + irrelevant).double().clamp(min=1)
     inverse = 1 / torch.arange(1, int(relevant.max()) + 1, dtype=torch.float64)
     harmonic = torch.nn.functional.pad(inverse.cumsum(0), (1, 0))[relevant]  # [Q] sum of 1/i for i = 1 ... R
     conditional_chance = (r - 1) / (n - 1).clamp(min=1)
@@ -302,15 +302,15 @@ def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> F
     )
 
 
-def recall_by_chance(relevant: Tensor, others: Tensor, k: int) -> Tensor:
+def recall_by_chance(relevant: Tensor, irrelevant: Tensor, k: int) -> Tensor:
     """Expected Recall@K `[K]` of a random ranking, K = 1 ... k: all items tie.
 
     Args:
         relevant: number of gallery items of each query's class, without the query itself, `[Q]`.
-        others: number of all other gallery items `[Q]`.
+        irrelevant: number of all other gallery items `[Q]`.
         k: the largest K.
     """
-    return FirstRelevant(torch.zeros_like(relevant), relevant + others, relevant).recall(k)
+    return FirstRelevant(torch.zeros_like(relevant), relevant + irrelevant, relevant).recall(k)
 
 
 def nearest_of_class(

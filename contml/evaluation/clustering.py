@@ -53,10 +53,10 @@ def cluster(embeddings: Numbers, k: int, *, seed: int = 0) -> Tensor:
     if not len(x) or not bool(x.isfinite().all()):
         raise InputError("embeddings", "some are not finite" if len(x) else "none", "must be finite numbers")
     unique = distinct(x)
-    if k >= len(unique.at):
+    if k >= len(unique.first_index):
         return unique.inverse
-    points = x[unique.at]
-    points = Frame(points, points).place(points)
+    points = x[unique.first_index]
+    points = Frame(points, points).transform(points)
     centres = _first_centres(points, unique.counts, k, np.random.default_rng(seed))
     run = _kmeans_torch if points.is_cuda else _kmeans_faiss
     return run(points, unique.counts, centres)[unique.inverse]

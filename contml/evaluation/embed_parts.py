@@ -86,7 +86,7 @@ def _fingerprint(split: Split, rows: range) -> str:
         if stamp is not None:
             with suppress(OSError):  # no such file: it is broken
                 file_stat = stamp.file.stat()
-                content.update(f"{stamp.how} {file_stat.st_size} {file_stat.st_mtime_ns}\n".encode())
+                content.update(f"{stamp.crop} {file_stat.st_size} {file_stat.st_mtime_ns}\n".encode())
     return content.hexdigest()
 
 

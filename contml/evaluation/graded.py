@@ -48,7 +48,7 @@ _LISTS = 64
 _ROUNDING = 2.0**-18
 
 
-class Found(NamedTuple):
+class NearestItems(NamedTuple):
     """The nearest items of some queries `[q, D]`: squared distances, positions, label distances."""
 
     distances: Tensor
@@ -86,16 +86,16 @@ class GradedMetrics:
         self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
         self._statistics: list[Tensor] = []  # each [4,n], of `order_statistics`
 
-    def add(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+    def add(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         """Add some queries: their label distances to the gallery `[q, G]`, their nearest items, and the oracle's."""
-        self._add_recall(part, d, found, oracle)
+        self._add_recall(part, d, nearest, oracle)
         if self._vectors is not None:
-            self._add_errors(part, d, found, oracle)
+            self._add_errors(part, d, nearest, oracle)
         queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
         if len(queries):
             self._statistics.append(self._order_statistics(queries, d[queries - part.start]))
 
-    def _add_recall(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+    def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded import add_misses, count_within  # here: it imports numba
 
         limits, num_queries = self._limits, len(d)
@@ -107,10 +107,10 @@ class GradedMetrics:
 
         rows_in_threads(work, num_queries, d.numel())
         num_tied, tied_hits = np.zeros(num_queries), np.zeros((num_queries, len(limits)))
-        for tied_rows, tied in found.tied:
+        for tied_rows, tied in nearest.tied:
             num_tied[tied_rows] = tied.sum(1)
             tied_hits[tied_rows] = torch.stack([(tied & (d[tied_rows] <= limit)).sum(1) for limit in limits], 1)
-        near, labels = found.distances.numpy(), found.label_distances.numpy()
+        near, labels = nearest.distances.numpy(), nearest.label_distances.numpy()
         add_misses(near, labels, num_tied, tied_hits, limits, self._misses[0].numpy())
         # In a random ranking all items tie: k of them at any label distance, and the others.
         num_tied[:], tied_hits[:] = counts[:, -1] - self.k, counts[:, :-1]
@@ -118,15 +118,15 @@ class GradedMetrics:
         add_misses(zeros, infinities, num_tied, tied_hits, limits, self._misses[1].numpy())
         self._misses[2] += (oracle.label_distances[:, :1] > torch.from_numpy(limits)).sum(0)[:, None]
 
-    def _add_errors(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+    def _add_errors(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded import add_errors, label_ties  # here: it imports numba
 
         assert self._vectors is not None
         query_vectors, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
         num_tied, tied_sums = np.zeros(len(d)), np.zeros(query_vectors.shape)
-        for tied_rows, tied in found.tied:
+        for tied_rows, tied in nearest.tied:
             num_tied[tied_rows], tied_sums[tied_rows] = tied.sum(1), tied.double() @ self._vectors[1]
-        near, positions = found.distances.numpy(), found.positions.numpy()
+        near, positions = nearest.distances.numpy(), nearest.positions.numpy()
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[0].numpy())
         near, positions = oracle.label_distances.numpy(), oracle.positions.numpy()
         groups = self.data.query_group[part].numpy(), self.data.gallery_group.numpy()

@@ -19,7 +19,7 @@ from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
-from contml.evaluation.graded import Found, GradedMetrics
+from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.inputs import (
     Numbers,
     as_class_ids,
@@ -193,7 +193,7 @@ class _Rankings(NamedTuple):
 def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rankings:
     """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
-    random = ranked.others / (ranked.relevant + ranked.others).double()
+    random = ranked.irrelevant / (ranked.relevant + ranked.irrelevant).double()
     return _Rankings(
         positions,
         (gallery_class[positions] != query_class[:, None]).float(),
@@ -227,7 +227,7 @@ def _rank_graded(
             beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
         ties = Ties(neighbours.values, beyond[0])
         retrieved = d.gather(1, neighbours.positions)
-        graded.add(part, d, Found(*neighbours, retrieved, tied_beyond), baselines)
+        graded.add(part, d, NearestItems(*neighbours, retrieved, tied_beyond), baselines)
         expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels[low:high] = d[pairs[0][low:high] - part.start, pairs[1][low:high]]

@@ -77,7 +77,7 @@ def check(
     loss = trainer.train_step(batch)
     start = time.monotonic()  # of the second step: the first compiles code and starts processes
     trainer.train_step(next(batches)).item()
-    seconds = (time.monotonic() - start) * trainer.total
+    seconds = (time.monotonic() - start) * trainer.total_steps
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
@@ -96,10 +96,10 @@ def check(
             f"{pairs.min():.4g} to {pairs.max():.4g}, mean {pairs.mean():.4g} ({trainer.labels.unit})",
         ),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
-        ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
+        ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
             "images per epoch",
-            _images_per_epoch(trainer.total * len(batch.rows), trainer.options.epochs, len(task.train)),
+            _images_per_epoch(trainer.total_steps * len(batch.rows), trainer.options.epochs, len(task.train)),
         ),
         ("time", f"about {duration(seconds)} of training, by one step" if seconds else "nothing to train"),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),

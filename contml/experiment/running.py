@@ -257,7 +257,7 @@ def _finish(
     result = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection)
     _save(experiment, trainer.run, task, result, predictions, missing, trainer.bare_model)
     accelerator = trainer.accelerator
-    trainer.log.add_result(name, evaluation, trainer.done)
+    trainer.log.add_result(name, evaluation, trainer.steps_done)
     training_of(trainer.bare_model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
     if isinstance(val_predictions, Ranking) and isinstance(predictions, Ranking):
         save_calibration(trainer.run.calibration, task, val_predictions, predictions)

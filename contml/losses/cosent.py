@@ -34,13 +34,13 @@ class CoSENTLoss(PairLoss):
     """
 
     requires: Requirement = "any"
-    whole = True
+    needs_whole_batch = True
 
     def __init__(self, scale: float = 20.0, per_anchor: bool = False) -> None:
         super().__init__()
         check_positive(scale=scale)
         self.scale, self.per_anchor = scale, per_anchor
-        self.whole = not per_anchor
+        self.needs_whole_batch = not per_anchor
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """The logarithm of each anchor, or that of all pairs `[1]`, and 1."""

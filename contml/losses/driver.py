@@ -122,7 +122,7 @@ class PairLoss(nn.Module):
     - `requires`: the kind of labels that it needs: "any", "graded", "binary" or "classes";
     - `distance`: what `Block.scores` are: "cosine", "dot", "squared_euclidean" or "euclidean";
     - `normalize`: whether embeddings are normalized first;
-    - `whole`: whether the formula needs all anchors in one block;
+    - `needs_whole_batch`: whether the formula needs all anchors in one block;
     - `takes_memory`: whether it compares a batch with itself, so that a memory can add items of earlier batches.
 
     `block_rows` is the number of anchors in a block (None: chosen for the device).
@@ -135,7 +135,7 @@ class PairLoss(nn.Module):
     requires: Requirement = "binary"
     distance: Distance = "cosine"
     normalize: ClassVar[bool] = False
-    whole: bool = False
+    needs_whole_batch: bool = False
     takes_memory: bool = True
     block_rows: int | None = None
 
@@ -225,7 +225,7 @@ class PairLoss(nn.Module):
 
     def rows_of_a_block(self, comparison: Comparison) -> int:
         """The number of anchors in a block."""
-        if self.whole:
+        if self.needs_whole_batch:
             return max(1, len(comparison.x))
         entries = _ENTRIES_CPU if comparison.y.device.type == "cpu" else _ENTRIES_GPU
         return self.block_rows or max(1, entries // max(len(comparison.y), 1))

@@ -54,7 +54,7 @@ class DROLoss(PairLoss):
         beta: scale of the negatives in the pair loss "binomial".
     """
 
-    whole = True
+    needs_whole_batch = True
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DROLoss(PairLoss):
         check_finite(base=base)
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
         self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
-        self.whole = uncertainty != "kl_grouped"  # its groups are rows
+        self.needs_whole_batch = uncertainty != "kl_grouped"  # its groups are rows
 
     def pair_losses(self, block: Block) -> Tensor:
         """The loss of each pair, `[A, B]`."""

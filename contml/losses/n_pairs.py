@@ -88,7 +88,7 @@ class AngularLoss(PairLoss):
 
     requires: Requirement = "classes"
     distance: Distance = "dot"
-    whole = True  # it reads the row of the anchor's partner too
+    needs_whole_batch = True  # it reads the row of the anchor's partner too
     takes_memory = False
 
     def __init__(self, alpha: float = 40.0) -> None:

@@ -14,7 +14,7 @@ from contml.models.bn_inception import BNInception
 from contml.models.pixel_format import PixelFormat
 from contml.models.weights import FILES
 
-Found = TypeVar("Found")
+Output = TypeVar("Output")
 
 
 class SmallCNN(nn.Module):
@@ -195,7 +195,7 @@ def width_of(module: nn.Module, *sizes: int) -> int:
     return dry_run(module, lambda features: flat_features(features).shape[1], *sizes)
 
 
-def dry_run(module: nn.Module, read: Callable[[Any], Found], *sizes: int) -> Found:
+def dry_run(module: nn.Module, read: Callable[[Any], Output], *sizes: int) -> Output:
     """Returns `read(output)` of a module for one image of the first size that it accepts.
 
     Raises:

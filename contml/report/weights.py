@@ -132,7 +132,7 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
     embeddings = torch.randn(len(classes), DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
         comparison = loss.compare(embeddings, ClassLabels(classes))
-        row_slice = slice(0, len(comparison.x) if loss.whole else 1)
+        row_slice = slice(0, len(comparison.x) if loss.needs_whole_batch else 1)
         fixed_scores = torch.zeros(len(comparison.x[row_slice]), len(comparison.y), dtype=torch.float64)
         block = loss.block(comparison, fixed_scores.clone(), row_slice)
         compared = comparison.weights(fixed_scores, row_slice) > 0

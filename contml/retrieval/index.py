@@ -41,7 +41,7 @@ class ImageEmbedder(Protocol):
         ...
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The nearest items of each query, nearest first."""
 
     ids: Ids  # [Q,k]
@@ -324,7 +324,7 @@ class Index:
 
     # -- searching -------------------------------------------------------------------------------------------------
 
-    def search(self, queries: Any, k: int = 10) -> Found:
+    def search(self, queries: Any, k: int = 10) -> SearchResult:
         """Finds the k nearest items of each query; all items if there are fewer.
 
         Args:
@@ -342,7 +342,7 @@ class Index:
             content, searcher = self._current()
             nearest = searcher.nearest(vectors, min(int(k), content.state.live))
             try:
-                return self._found(content, nearest.positions, np.sqrt(nearest.squared).astype(np.float32))
+                return self._search_result(content, nearest.positions, np.sqrt(nearest.squared).astype(np.float32))
             except ChangedError:
                 continue
 
@@ -382,12 +382,12 @@ class Index:
                 self._loaded = loaded = _Loaded(content, searcher)
             return loaded
 
-    def _found(self, content: Content, positions: Positions, distances: Floats) -> Found:
+    def _search_result(self, content: Content, positions: Positions, distances: Floats) -> SearchResult:
         result_metadata = None
         if content.state.described:
             metadata = self._store.metadata(content, np.unique(positions).tolist())
             result_metadata = [[metadata[position] for position in row] for row in positions.tolist()]
-        return Found(content.ids[positions], distances, result_metadata)
+        return SearchResult(content.ids[positions], distances, result_metadata)
 
     def _position_of(self, content: Content) -> dict[str, int]:
         """The positions of all items by id."""

@@ -14,7 +14,7 @@ import numpy as np
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import read_bytes
 from contml._support.text import number, percent
-from contml.retrieval.index import Found, ImageEmbedder, Index
+from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 
 #: Images that are embedded and added at a time: an interrupted build loses at most so many.
@@ -25,7 +25,7 @@ FILE = "file"
 _LIMIT = 1 << 30
 
 
-class Named(NamedTuple):
+class NamedImage(NamedTuple):
     """An image file and its name, which is its id in the index."""
 
     name: str
@@ -65,7 +65,7 @@ class Added:
 def add_images(
     index: Index,
     model: Model,
-    images: Sequence[Named],
+    images: Sequence[NamedImage],
     metadata: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Added:
@@ -111,7 +111,7 @@ def add_images(
     return result
 
 
-def read_metadata(table: Path, images: Sequence[Named], column: str = "image") -> dict[str, dict[str, str]]:
+def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "image") -> dict[str, dict[str, str]]:
     """Reads the metadata of images from a CSV table; the cells of a row are the metadata of its image.
 
     Args:
@@ -158,8 +158,8 @@ def read_metadata(table: Path, images: Sequence[Named], column: str = "image") -
 # -- what a search found -----------------------------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
-    """An item that a query found."""
+class SearchHit(NamedTuple):
+    """An item that was found for a query."""
 
     rank: int
     id: str
@@ -180,21 +180,21 @@ class Line(NamedTuple):
         return {"rank": self.rank, "id": self.id, "distance": self.distance, **self.numbers, "metadata": self.metadata}
 
 
-def lines_of(found: Found, model: Any) -> list[list[Line]]:
-    """What each query found, with the label distance where the model has a calibration.
+def hits_of(result: SearchResult, model: Any) -> list[list[SearchHit]]:
+    """What was found for each query, with the label distance where the model has a calibration.
 
     Args:
-        found: the result of a search.
+        result: the result of a search.
         model: what `contml.load` returns.
     """
-    texts: list[Any] = [[{} for _ in row] for row in found.ids]
-    numbers: list[Any] = [[{} for _ in row] for row in found.ids]
+    texts: list[Any] = [[{} for _ in row] for row in result.ids]
+    numbers: list[Any] = [[{} for _ in row] for row in result.ids]
     calibration = model.bundle.calibration
-    if calibration is not None and found.distances.size:
+    if calibration is not None and result.distances.size:
         interval = calibration.kind == "interval"
-        values = model.label_distance(found.distances) if interval else [model.same_class(found.distances)]
+        values = model.label_distance(result.distances) if interval else [model.same_class(result.distances)]
         keys = ["label_distance", "low", "high"] if interval else ["same_class"]
-        for index in np.ndindex(found.distances.shape):
+        for index in np.ndindex(result.distances.shape):
             q, rank = index
             item_values = [float(value[index]) for value in values]
             numbers[q][rank] = dict(zip(keys, item_values, strict=True))
@@ -206,11 +206,13 @@ def lines_of(found: Found, model: Any) -> list[list[Line]]:
                 if interval
                 else {"same class": percent(item_values[0])}
             )
-    metadata = found.metadata or [[{} for _ in row] for row in found.ids]
+    metadata = result.metadata or [[{} for _ in row] for row in result.ids]
     return [
         [
-            Line(rank + 1, name, float(found.distances[q, rank]), texts[q][rank], numbers[q][rank], metadata[q][rank])
+            SearchHit(
+                rank + 1, name, float(result.distances[q, rank]), texts[q][rank], numbers[q][rank], metadata[q][rank]
+            )
             for rank, name in enumerate(row)
         ]
-        for q, row in enumerate(found.ids)
+        for q, row in enumerate(result.ids)
     ]

@@ -61,7 +61,7 @@ class Sweep:
         return shlex.join(["contml", "train", *self.arguments, *overrides_of(self.params)])
 
     @property
-    def second(self) -> tuple[float, float | None] | None:
+    def gap_to_second(self) -> tuple[float, float | None] | None:
         """How much worse the second best trial is, and half the width of the 95 % interval of this difference.
 
         The interval is that of the mean difference over seeds and folds, by Student's t; None for a single training.
@@ -103,14 +103,14 @@ class Sweep:
             f"chosen: trial {best.number}, {' '.join(overrides_of(best.params))}: {name} {number(best.mean)} on "
             f"the validation split ({self.better} is better; {size} queries{mean_note})"
         ]
-        lines += [self._doubt()] if self.second is not None else []
+        lines += [self._doubt()] if self.gap_to_second is not None else []
         failed = [trial for trial in self.trials if trial.error]
         lines += [f"trial {trial.number} failed: {trial.error}" for trial in failed]
         return lines
 
     def _doubt(self) -> str:
-        assert self.second is not None
-        difference, interval = self.second
+        assert self.gap_to_second is not None
+        difference, interval = self.gap_to_second
         start = f"the second best, trial {self.trials[1].number}, is worse by {number(difference)}"
         if interval is None:
             return f"{start}; with --seeds 3 you see whether that is more than the difference between seeds"
@@ -120,7 +120,7 @@ class Sweep:
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        second = self.second
+        second = self.gap_to_second
         return {
             "metric": self.metric,
             "better": self.better,

@@ -82,7 +82,7 @@ def _distribution(part: Choice | Range) -> BaseDistribution:
 
     if isinstance(part, Choice):
         return CategoricalDistribution(range(len(part.values)))  # indices, since a value may be a list
-    if part.whole:
+    if part.is_integer:
         return IntDistribution(int(part.low), int(part.high), log=part.log)
     return FloatDistribution(part.low, part.high, log=part.log)
 

@@ -55,7 +55,7 @@ class Range:
     high: float
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether the values are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
@@ -72,7 +72,7 @@ class Range:
 
     def rounded(self, value: float) -> float:
         """A value with few digits: four significant ones on a logarithmic scale, else 1/10,000 of the range."""
-        if self.whole:
+        if self.is_integer:
             return round(value)
         digits = 4 - math.floor(math.log10(self.high - self.low))
         short = float(f"{value:.4g}") if self.log else round(value, digits)

@@ -78,7 +78,7 @@ class _Walk:
     """Goes over the elements of a variable in the order in which scipy reads them."""
 
     def __init__(self, content: bytes, order: str, memory: int) -> None:
-        self.content, self.order, self.place, self.memory = content, order, 0, memory
+        self.content, self.order, self.offset, self.memory = content, order, 0, memory
         self._number = struct.Struct(f"{order}14I")
 
     def is_supported(self) -> bool:
@@ -105,7 +105,7 @@ class _Walk:
 
     def _single_numbers(self, most: int) -> int:
         """Go over up to `most` matrices of one number, and return how many. Fast: MPII has two million of them."""
-        offset, last_offset, unpack = self.place, len(self.content) - self._number.size - 8, self._number.unpack_from
+        offset, last_offset, unpack = self.offset, len(self.content) - self._number.size - 8, self._number.unpack_from
         count = 0
         while count < most and offset <= last_offset:
             kind, size, _, _, flags, _, dims, dim_bytes, _, _, name, name_bytes, data, data_bytes = unpack(
@@ -119,20 +119,20 @@ class _Walk:
                 break
             offset += 56 if data >> 16 or not data_bytes else 64
             count += 1
-        self.place, self.memory = offset, self.memory + count * (_PER_MATRIX + 8)
+        self.offset, self.memory = offset, self.memory + count * (_PER_MATRIX + 8)
         return count
 
     def _matrix(self) -> int | None:
         """Go over a matrix up to its inner ones; their number, or None for a class that is not supported."""
-        kind, size = _words(self.content, self.place, self.order)
-        self.place += 8
+        kind, size = _words(self.content, self.offset, self.order)
+        self.offset += 8
         self.memory += _PER_MATRIX
         if kind != _MATRIX:
             raise ValueError(f"an element of kind {kind} in place of a matrix")
         if not size:
             return 0
-        flags, _ = _words(self.content, self.place + 8, self.order)
-        self.place += 16
+        flags, _ = _words(self.content, self.offset + 8, self.order)
+        self.offset += 16
         matrix_class = flags & 0xFF
         if matrix_class not in (_CELL, _STRUCT, _OBJECT, _CHARACTERS, *_NUMERIC):
             return None
@@ -170,13 +170,13 @@ class _Walk:
 
     def _element(self, kinds: tuple[int, ...]) -> tuple[int, int]:
         """Where the data of the next element are, and how many bytes they have."""
-        kind, size = _words(self.content, self.place, self.order)
-        start, end = self.place + 8, self.place + 8 + size + -size % 8
+        kind, size = _words(self.content, self.offset, self.order)
+        start, end = self.offset + 8, self.offset + 8 + size + -size % 8
         if kind >> 16:  # a small element
-            start, end, kind, size = self.place + 4, self.place + 8, kind & 0xFFFF, kind >> 16
+            start, end, kind, size = self.offset + 4, self.offset + 8, kind & 0xFFFF, kind >> 16
             if size > 4:
                 raise ValueError("a small element of more than 4 bytes")
         if kind not in kinds or start + size > len(self.content):
-            raise ValueError(f"an element of kind {kind} and {size} bytes at byte {self.place}")
-        self.place = end
+            raise ValueError(f"an element of kind {kind} and {size} bytes at byte {self.offset}")
+        self.offset = end
         return start, size

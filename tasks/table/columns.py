@@ -65,7 +65,7 @@ class Guess(NamedTuple):
     """A kind, or "" for a column that cannot be a label; and the reason."""
 
     kind: str
-    why: str
+    reason: str
 
 
 class Roles(NamedTuple):
@@ -82,7 +82,7 @@ class Spec(NamedTuple):
     columns: tuple[str, ...]
     kind: str
     weight: float
-    why: str
+    reason: str
 
 
 def choose_columns(
@@ -117,7 +117,7 @@ def choose_columns(
     specs = []
     for columns, (kind, weight) in label_kinds.items():
         guess = Guess(kind, "as given") if kind != "auto" else _guessed(table, columns, roles.guesses)
-        specs.append(Spec(columns, guess.kind, weight, guess.why))
+        specs.append(Spec(columns, guess.kind, weight, guess.reason))
     return roles, specs
 
 
@@ -158,7 +158,7 @@ def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) 
     if not guess.kind:
         name = ",".join(columns)
         hint = f"give it as {name}=KIND, with one of {', '.join(KINDS)}"
-        raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.why})", hint=hint)
+        raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.reason})", hint=hint)
     return guess
 
 
@@ -169,7 +169,7 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
         (name,) = candidates
         return (name,) if name in roles.guesses else tuple(name.split(","))
     if not candidates:
-        why = "; ".join(f"{name}: {guess.why}" for name, guess in roles.guesses.items())
+        why = "; ".join(f"{name}: {guess.reason}" for name, guess in roles.guesses.items())
         problem = f"no column can be the label ({why or f'its only column is {roles.image}'})"
         raise InputError(
             str(table.path), problem, hint="name one: --label NAME=KIND" if why else "add a column of labels"

@@ -34,7 +34,7 @@ class Parts(NamedTuple):
     val: Array
     test: Array
     query: Array  # the test rows that are queries; empty: all are
-    how: str
+    description: str
 
     @property
     def used(self) -> dict[str, Array]:
@@ -135,7 +135,7 @@ def read_items(
         label.present = label.present & ~unusable
     rows.drop_without_label(labels)
     train, val, test_rows, query = (part_rows[rows.usable[part_rows]] for part_rows in split[:4])
-    parts = Parts(train, val, test_rows, query, split.how)
+    parts = Parts(train, val, test_rows, query, split.description)
     rows.check_sizes(parts, split)
     for label in labels:
         label.fit(_known_rows(label, parts.train))
@@ -274,7 +274,7 @@ class _Rows:
             names = {"train": "training", "val": "validation"}
             sizes = " and ".join(f"{count} {names.get(part, part)}" for part, count in counts.items())
             omitted = f"omitted: {self.omitted}" if self.omitted else ""
-            problem = f"{sizes} rows, split {parts.how}"
+            problem = f"{sizes} rows, split {parts.description}"
             raise InputError(str(self.table.path), problem, "must be at least 3 each", omitted)
 
 

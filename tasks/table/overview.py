@@ -52,18 +52,18 @@ def describe_columns(
         if len(specs) > 1:
             kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
         values = label.describe() + scale + _missing(label, items.parts) + _classes_without_items(label, items.parts)
-        lines.append([label.name, kind, spec.why, values])
+        lines.append([label.name, kind, spec.reason, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
         if part in splits:
             queries = splits[part].queries
             count = "all" if queries is None else f"{len(queries):,}"
             sizes.append(f"{len(splits[part]):,} for {use}, {count} of them queries")
-    lines.append([roles.split or group or "", "split", items.parts.how, ", ".join(sizes)])
+    lines.append([roles.split or group or "", "split", items.parts.description, ", ".join(sizes)])
     used_columns = {group, *(column for spec in specs for column in spec.columns)}
     for name, guess in pair_up(roles.guesses).items():
         if not {name, *name.split(",")} & used_columns:
-            lines.append([name, "not used", guess.why, f"could be {guess.kind}" if guess.kind else ""])
+            lines.append([name, "not used", guess.reason, f"could be {guess.kind}" if guess.kind else ""])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
 
 
