@@ -123,23 +123,23 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)  # noqa: N806
         else:
             X, y = validate_data(self, X, y, dtype=np.float32, multi_output=True, ensure_min_samples=2)  # noqa: N806
-        given = self._given_loss()
-        compared = given.loss if isinstance(given, CrossBatchMemory) else given
-        is_pair_loss = isinstance(compared, PairLoss) or compared in LOSSES.values()
+        given_loss = self._given_loss()
+        inner_loss = given_loss.loss if isinstance(given_loss, CrossBatchMemory) else given_loss
+        is_pair_loss = isinstance(inner_loss, PairLoss) or inner_loss in LOSSES.values()
         # As the loss itself reads a tensor of numbers.
-        self._squared_labels = not (is_pair_loss and compared.distance == "euclidean")
+        self._squared_labels = not (is_pair_loss and inner_loss.distance == "euclidean")
         labels = _label_space(y, self.labels, self._squared_labels)
         if len(labels) != len(X):
             raise InputError("y", f"{len(labels)} labels for {len(X)} items", hint="give one label per item")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            loss = self._loss_for(labels, given)
+            loss = self._loss_for(labels, given_loss)
             layers: list[nn.Module] = []
-            for width, following in pairwise([X.shape[1], *self.hidden, self.dim]):
-                layers += [nn.Linear(width, following), nn.ReLU()]
-        compared = loss.loss if isinstance(loss, CrossBatchMemory) else loss
-        on_sphere = isinstance(compared, PairLoss) and compared.on_sphere
+            for width, next_width in pairwise([X.shape[1], *self.hidden, self.dim]):
+                layers += [nn.Linear(width, next_width), nn.ReLU()]
+        inner_loss = loss.loss if isinstance(loss, CrossBatchMemory) else loss
+        on_sphere = isinstance(inner_loss, PairLoss) and inner_loss.on_sphere
         network = nn.Sequential(*layers[:-1], *([_UnitLength()] if on_sphere else []))
         trainer = Trainer(
             network,
@@ -149,7 +149,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             Images(),
             Training(epochs=self.epochs, select="none", precision="float32"),
             optimizer=lambda groups: adamw(lr=self.learning_rate, groups=groups),
-            schedule=lambda optimizer, _, total: cosine(optimizer=optimizer, total_steps=total),
+            schedule=lambda optimizer, _, total_steps: cosine(optimizer=optimizer, total_steps=total_steps),
             quiet=not self.verbose,
             device=self.device,
         )
@@ -189,8 +189,8 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         check_is_fitted(self)
         queries = None if X is None else self.transform(X)
-        found: Array | tuple[Array, Array] = self._neighbors.kneighbors(queries, n_neighbors, return_distance)
-        return found
+        neighbours: Array | tuple[Array, Array] = self._neighbors.kneighbors(queries, n_neighbors, return_distance)
+        return neighbours
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """How well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.

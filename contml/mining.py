@@ -93,9 +93,9 @@ class VTHM(Miner):
         """1 for the pairs that are kept."""
         s, positive, negative = candidates.similarity, candidates.positive, candidates.negative
         # Over no pairs the minimum is +inf and the maximum -inf, so that no pair passes.
-        least = s.masked_fill(~positive, torch.inf).amin(1, keepdim=True)  # [A,1]
-        most = s.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
-        return ((s > least - self.epsilon) & negative) | ((s < most + self.epsilon) & positive)
+        min_positive = s.masked_fill(~positive, torch.inf).amin(1, keepdim=True)  # [A,1]
+        max_negative = s.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
+        return ((s > min_positive - self.epsilon) & negative) | ((s < max_negative + self.epsilon) & positive)
 
 
 class SemiHard(Miner):
@@ -113,12 +113,12 @@ class SemiHard(Miner):
         """1 for positives, the number of choices for negatives."""
         distance, positive = -candidates.similarity.contiguous(), candidates.positive
         # In stable order, so that the first entry above a distance is the first of its equals in the batch.
-        ordered, order = distance.masked_fill(~candidates.negative, torch.inf).sort(dim=1, stable=True)
-        position = torch.searchsorted(ordered, distance, right=True)  # [A,B]
+        sorted_distances, order = distance.masked_fill(~candidates.negative, torch.inf).sort(dim=1, stable=True)
+        position = torch.searchsorted(sorted_distances, distance, right=True)  # [A,B]
         has_choice = positive & (position < candidates.negative.sum(1, keepdim=True))
-        chosen = order.gather(1, position.clamp(max=position.shape[1] - 1))
+        chosen_negatives = order.gather(1, position.clamp(max=position.shape[1] - 1))
         weights = positive.to(distance.dtype)
-        return weights.scatter_add_(1, chosen, has_choice.to(distance.dtype))
+        return weights.scatter_add_(1, chosen_negatives, has_choice.to(distance.dtype))
 
 
 class Hardest(Miner):
@@ -175,13 +175,13 @@ class DistanceWeighted(Miner):
 
     def weights(self, candidates: Candidates) -> Tensor:
         """1 for positives, the number of draws for negatives."""
-        share = self._integer_probabilities(candidates).cumsum(1)  # [A,B]
-        total, draw_count = share[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
-        draws = torch.arange(int(draw_count.max()) if len(draw_count) else 0, device=share.device)
-        random = (self._random(candidates.anchors[:, None], draws) * total) >> _BITS  # [A,D] in [0, total)
-        drawn = torch.searchsorted(share, random, right=True).clamp(max=share.shape[1] - 1)
+        cumulative = self._integer_probabilities(candidates).cumsum(1)  # [A,B]
+        total, draw_count = cumulative[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
+        draws = torch.arange(int(draw_count.max()) if len(draw_count) else 0, device=cumulative.device)
+        thresholds = (self._random(candidates.anchors[:, None], draws) * total) >> _BITS  # [A,D] in [0, total)
+        drawn_negatives = torch.searchsorted(cumulative, thresholds, right=True).clamp(max=cumulative.shape[1] - 1)
         weights = candidates.positive.to(candidates.similarity.dtype)
-        return weights.scatter_add_(1, drawn, ((draws < draw_count) & (total > 0)).to(weights.dtype))
+        return weights.scatter_add_(1, drawn_negatives, ((draws < draw_count) & (total > 0)).to(weights.dtype))
 
     def _integer_probabilities(self, candidates: Candidates) -> Tensor:
         """Probabilities `[A, B]` as whole numbers, which sum to about 2^31 per anchor.
@@ -190,20 +190,20 @@ class DistanceWeighted(Miner):
         """
         n = candidates.dim
         squared = (2 - 2 * candidates.similarity.contiguous()).clamp_(min=0)
-        not_drawn = ~candidates.negative | (squared > self.upper**2)
+        excluded = ~candidates.negative | (squared > self.upper**2)
         squared.clamp_(self.cutoff**2, self.upper**2)
         # Avoids log 0 at antipodes, if upper is 2.
         rest = (1 - squared / 4).clamp_(min=torch.finfo(squared.dtype).tiny)
-        log_share = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(not_drawn, -torch.inf)
+        log_p = (-(n - 2) / 2 * squared.log() - (n - 3) / 2 * rest.log()).masked_fill_(excluded, -torch.inf)
         # The softmax of a row of -inf is NaN.
-        share = log_share.softmax(1).masked_fill_(not_drawn, 0)
-        return (share * (1 << _BITS)).round_().long()
+        p = log_p.softmax(1).masked_fill_(excluded, 0)
+        return (p * (1 << _BITS)).round_().long()
 
     def _random(self, anchors: Tensor, draws: Tensor) -> Tensor:
         """Whole numbers in [0, 2^31) for each anchor `[A, 1]` and draw `[D]`: `[A, D]`."""
         state = torch.full((), _as_int64(self.seed), device=anchors.device)
-        for part in (self.calls.to(anchors.device), anchors, draws):
-            state = _splitmix(state + (part + 1) * _as_int64(0x9E3779B97F4A7C15))
+        for value in (self.calls.to(anchors.device), anchors, draws):
+            state = _splitmix(state + (value + 1) * _as_int64(0x9E3779B97F4A7C15))
         return _unsigned_shift(state, 64 - _BITS)
 
 

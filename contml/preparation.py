@@ -85,13 +85,13 @@ def _build(name: str, root: Path, overrides: Sequence[str]) -> Task:
         raise InputError(name, "no such task", hint=did_you_mean(name, table, "see 'contml list tasks'"))
     if "root" not in {option.name for option in options(table[name])}:
         raise InputError(name, "reads no files, so there is nothing to prepare")
-    if other := next((text for text in overrides if not text.startswith("task.")), None):
-        raise InputError(f"'{other}'", allowed="must be an option of the task: task.KEY=VALUE")
+    if invalid_override := next((override for override in overrides if not override.startswith("task.")), None):
+        raise InputError(f"'{invalid_override}'", allowed="must be an option of the task: task.KEY=VALUE")
     # Quoted: the name of a folder is text, even if it looks like a number in YAML.
     document = from_overrides([f"task={name}", *overrides, f"task.root={json.dumps(str(root))}"])
     part = validate(document, {"task": Section(table)}).parts["task"]
-    built: Task = replace(part, origin="", origins={}).build()  # "command line" would not help
-    return built
+    task: Task = replace(part, origin="", origins={}).build()  # "command line" would not help
+    return task
 
 
 def _facts(split: Split) -> dict[str, str]:

@@ -55,14 +55,14 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the original config."""
-        first = self._head()[0]
-        return first.removeprefix(HEAD) if first.startswith(HEAD) else self.folder.resolve().parent.name
+        first_line = self._head()[0]
+        return first_line.removeprefix(HEAD) if first_line.startswith(HEAD) else self.folder.resolve().parent.name
 
     @property
     def command(self) -> str:
         """The command that the user typed; empty if the run was started from Python."""
-        second = self._head()[1]
-        return second.removeprefix(COMMAND) if second.startswith(COMMAND) else ""
+        second_line = self._head()[1]
+        return second_line.removeprefix(COMMAND) if second_line.startswith(COMMAND) else ""
 
     def _head(self) -> list[str]:
         """The first two lines of the config."""
@@ -122,10 +122,10 @@ class Run:
     def read_seconds(self) -> float | None:
         """The saved time; None if it is not known."""
         try:
-            found = json.loads(read_bytes(self._seconds, 100))
+            seconds = json.loads(read_bytes(self._seconds, 100))
         except (OSError, ValueError):
             return None
-        return float(found) if isinstance(found, int | float) and found >= 0 else None
+        return float(seconds) if isinstance(seconds, int | float) and seconds >= 0 else None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -166,8 +166,8 @@ class Run:
         if rows and rows[-1] is None and lines[-1]:
             rows.pop()
         if None in rows:
-            number = [_parse(line) for line in lines].index(None) + 1
-            raise InputError(f"{self.metrics}:{number}", "not a row of metrics", hint="remove this line")
+            line_number = [_parse(line) for line in lines].index(None) + 1
+            raise InputError(f"{self.metrics}:{line_number}", "not a row of metrics", hint="remove this line")
         return [row for row in rows if row is not None]
 
     def rewind(self, step: int, *, evaluated: bool = True) -> None:

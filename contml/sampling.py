@@ -54,12 +54,12 @@ class BatchSampler:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        last = False
-        while not last:
+        is_last = False
+        while not is_last:
             rows = self.batch(self.epoch, self.step)
-            last = self.step + 1 == len(self)
+            is_last = self.step + 1 == len(self)
             # Before the batch is given away: Lightning takes `len` batches, and does not ask whether there is another.
-            self.epoch, self.step = (self.epoch + 1, 0) if last else (self.epoch, self.step + 1)
+            self.epoch, self.step = (self.epoch + 1, 0) if is_last else (self.epoch, self.step + 1)
             yield rows
 
     @property
@@ -86,10 +86,10 @@ class BatchSampler:
     def _order(self, epoch: int, pass_number: int, count: int) -> _Integers:
         """The numbers below `count` in the random order of a pass. The last order is kept: most batches share it."""
         key = (self.seed, epoch, pass_number, count)
-        kept = self._permuted
-        if kept is None or kept[0] != key:
-            kept = self._permuted = key, self._random(_ORDER, epoch, pass_number).permutation(count)
-        return kept[1]
+        cached = self._permuted
+        if cached is None or cached[0] != key:
+            cached = self._permuted = key, self._random(_ORDER, epoch, pass_number).permutation(count)
+        return cached[1]
 
 
 class UniformSampler(BatchSampler):
@@ -110,9 +110,9 @@ class UniformSampler(BatchSampler):
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch."""
         # If `batches` exceeds one pass over the items, the next pass has a new order.
-        pass_number, part = divmod(step, self.items // self.batch_size)
+        pass_number, batch_number = divmod(step, self.items // self.batch_size)
         order = self._order(epoch, pass_number, self.items)
-        rows: list[int] = order[part * self.batch_size : (part + 1) * self.batch_size].tolist()
+        rows: list[int] = order[batch_number * self.batch_size : (batch_number + 1) * self.batch_size].tolist()
         return rows
 
 
@@ -147,9 +147,9 @@ class DenseSampler(BatchSampler):
     ) -> None:
         super().__init__(len(labels), batch_size, seed)
         check_whole(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
-        needed = anchors_per_batch * (1 + neighbours)
-        if needed > batch_size:
-            allowed = f"must be at least {needed}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
+        min_size = anchors_per_batch * (1 + neighbours)
+        if min_size > batch_size:
+            allowed = f"must be at least {min_size}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
             raise InputError("batch_size", str(batch_size), allowed)
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
@@ -164,19 +164,19 @@ class DenseSampler(BatchSampler):
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch: anchors first, then their neighbours, then the rest."""
         count = self.anchors_per_batch
-        pass_number, part = divmod(step, -(-self.items // count))
+        pass_number, batch_number = divmod(step, -(-self.items // count))
         order = self._order(epoch, pass_number, self.items)
-        anchors = order[part * count : (part + 1) * count]
+        anchors = order[batch_number * count : (batch_number + 1) * count]
         if len(anchors) < count:  # the last batch of a pass is filled from its start
             anchors = np.concatenate((anchors, order[: count - len(anchors)]))
         # A dict keeps each row once, in order: a neighbour may be an anchor, or a neighbour of two.
         rows = dict.fromkeys(anchors.tolist())
         rows.update(dict.fromkeys(self.neighbours[anchors].ravel().tolist()))
-        missing = self.batch_size - len(rows)
+        num_missing = self.batch_size - len(rows)
         # batch_size candidates are always enough, even if all rows of the batch are among them.
         candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
-        rest = [row for row in candidates.tolist() if row not in rows][:missing]
-        return [*rows, *rest]
+        fill_rows = [row for row in candidates.tolist() if row not in rows][:num_missing]
+        return [*rows, *fill_rows]
 
 
 class ClassSampler(BatchSampler):
@@ -208,11 +208,11 @@ class ClassSampler(BatchSampler):
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch, class by class."""
-        pass_number, part = divmod(step, len(self.members) // self.classes)
+        pass_number, batch_number = divmod(step, len(self.members) // self.classes)
         order = self._order(epoch, pass_number, len(self.members))
         generator = self._random(_FILL, epoch, step)
         rows: list[int] = []
-        for c in order[part * self.classes : (part + 1) * self.classes]:
+        for c in order[batch_number * self.classes : (batch_number + 1) * self.classes]:
             members = self.members[c]
             rows += generator.choice(members, self.instances, replace=len(members) < self.instances).tolist()
         return rows
@@ -251,8 +251,8 @@ class TripletSampler(BatchSampler):
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch: anchors, positives, negatives."""
-        pass_number, part = divmod(step, max(1, len(self.paired) // self.triplets))
-        order = self._order(epoch, pass_number, len(self.paired))[part * self.triplets :][: self.triplets]
+        pass_number, batch_number = divmod(step, max(1, len(self.paired) // self.triplets))
+        order = self._order(epoch, pass_number, len(self.paired))[batch_number * self.triplets :][: self.triplets]
         classes = self.paired[np.resize(order, self.triplets)].tolist()  # repeats them if there are fewer
         generator = self._random(_FILL, epoch, step)
         pairs = {c: iter(self._pairs(generator, c, count)) for c, count in Counter(classes).items()}
@@ -270,18 +270,18 @@ class TripletSampler(BatchSampler):
     def _negatives(self, generator: np.random.Generator, classes: list[int], used: set[int]) -> list[int]:
         """A random item of another class for each class; none of the used rows, no two of one class for a class."""
         rows: list[int] = []
-        seen: set[tuple[int, int]] = set()  # classes of anchor and negative
+        class_pairs: set[tuple[int, int]] = set()  # classes of anchor and negative
         for c in classes:
             # Numbers of the items of other classes, without a list of them. As many as the batch has items include an
             # unused one, if there is any.
             start, size = self.starts[c], self.starts[c + 1] - self.starts[c]
-            others = generator.choice(self.items - size, min(self.items - size, self.batch_size), replace=False)
-            candidates: list[int] = self.by_class[others + size * (others >= start)].tolist()
+            other_items = generator.choice(self.items - size, min(self.items - size, self.batch_size), replace=False)
+            candidates: list[int] = self.by_class[other_items + size * (other_items >= start)].tolist()
             unused = [row for row in candidates if row not in used] or candidates
-            row = next((row for row in unused if (c, self.class_of[row]) not in seen), unused[0])
+            row = next((row for row in unused if (c, self.class_of[row]) not in class_pairs), unused[0])
             rows.append(row)
             used.add(row)
-            seen.add((c, self.class_of[row]))
+            class_pairs.add((c, self.class_of[row]))
         return rows
 
 

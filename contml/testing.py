@@ -98,54 +98,54 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
     if space.kind not in kinds:
         yield "kind", f"{space.kind!r}; must be one of {', '.join(kinds)}"
     rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:_ITEMS].to(space.device)
-    whole = space.pairwise(rows, rows)
-    if whole.dtype != torch.float32 or whole.shape != (len(rows), len(rows)) or whole.device != space.device:
-        yield "float32", f"pairwise of {len(rows)} rows is {whole.dtype} {list(whole.shape)} on {whole.device}"
-    if len(bad := whole[~(whole.isfinite() & (whole >= 0))]):
-        yield "numbers", f"a label distance is {bad[0].item()}; must be finite and >= 0"
-    if len(bad := whole.diagonal().nonzero()):
-        yield "diagonal", f"the label distance of row {int(rows[bad[0, 0]])} to itself is not 0"
-    if not _close(whole, whole.T):
+    matrix = space.pairwise(rows, rows)
+    if matrix.dtype != torch.float32 or matrix.shape != (len(rows), len(rows)) or matrix.device != space.device:
+        yield "float32", f"pairwise of {len(rows)} rows is {matrix.dtype} {list(matrix.shape)} on {matrix.device}"
+    if len(invalid := matrix[~(matrix.isfinite() & (matrix >= 0))]):
+        yield "numbers", f"a label distance is {invalid[0].item()}; must be finite and >= 0"
+    if len(invalid := matrix.diagonal().nonzero()):
+        yield "diagonal", f"the label distance of row {int(rows[invalid[0, 0]])} to itself is not 0"
+    if not _close(matrix, matrix.T):
         yield "symmetric", "D(i, j) and D(j, i) differ; use symmetric=False if that is intended"
-    if space.kind != "graded" and len(bad := whole[(whole != 0) & (whole != 1)]):
-        yield "0 or 1", f"a label distance is {bad[0].item()}; must be 0 or 1 for kind {space.kind!r}"
+    if space.kind != "graded" and len(invalid := matrix[(matrix != 0) & (matrix != 1)]):
+        yield "0 or 1", f"a label distance is {invalid[0].item()}; must be 0 or 1 for kind {space.kind!r}"
 
-    some = torch.tensor([2, 0], device=space.device)
-    if not _close(space.pairwise(rows[:2], rows[1:]), whole[:2, 1:]):
+    two_rows = torch.tensor([2, 0], device=space.device)
+    if not _close(space.pairwise(rows[:2], rows[1:]), matrix[:2, 1:]):
         yield "blocks", "pairwise(rows, cols) differs from the same part of a larger block"
-    if not _close(space.pairwise([2, 0], rows), space.pairwise(some, rows)):
+    if not _close(space.pairwise([2, 0], rows), space.pairwise(two_rows, rows)):
         yield "blocks", "a list and a tensor of the same rows give different label distances"
     if not _close(space.pairwise(slice(1, 3), rows), space.pairwise(range(1, 3), rows)):
         yield "blocks", "a slice and a range of the same rows give different label distances"
-    if n <= _ITEMS and not _close(space.pairwise()[rows][:, rows], whole):
+    if n <= _ITEMS and not _close(space.pairwise()[rows][:, rows], matrix):
         yield "blocks", "pairwise() differs from pairwise(rows, cols) with all rows"
     if space.pairwise([], rows).shape != (0, len(rows)):
         yield "blocks", "pairwise([], cols) does not have the shape [0, cols]"
 
-    part, own = space[rows[1:]], whole[1:, 1:]
-    if not isinstance(part, type(space)) or len(part) != len(rows) - 1 or part.kind != space.kind:
+    subset, submatrix = space[rows[1:]], matrix[1:, 1:]
+    if not isinstance(subset, type(space)) or len(subset) != len(rows) - 1 or subset.kind != space.kind:
         expected = f"a {type(space).__name__} of {len(rows) - 1} items and kind {space.kind!r}"
         yield "index", f"labels[rows] of {len(rows) - 1} rows is not {expected}"
-    if not _close(part.pairwise(), own) or not _close(part[[1, 0]].pairwise(), own[[1, 0]][:, [1, 0]]):
+    if not _close(subset.pairwise(), submatrix) or not _close(subset[[1, 0]].pairwise(), submatrix[[1, 0]][:, [1, 0]]):
         yield "index", "label distances of labels[rows], or of labels[rows][rows], differ from pairwise(rows, rows)"
-    if part.rows is None or space.rows is None or not torch.equal(part.rows, space.rows[rows[1:]]):
+    if subset.rows is None or space.rows is None or not torch.equal(subset.rows, space.rows[rows[1:]]):
         yield "rows", "labels[rows].rows are not the row numbers in the root"
-    elif not torch.equal(part[[1, 0]].rows, part.rows[:2].flip(0)):  # type: ignore[arg-type]
+    elif not torch.equal(subset[[1, 0]].rows, subset.rows[:2].flip(0)):  # type: ignore[arg-type]
         yield "rows", "labels[rows][rows].rows are not the row numbers in the root"
-    if len(part.root) != len(space.root) or not _close(part.root[part.rows].pairwise(), own):
+    if len(subset.root) != len(space.root) or not _close(subset.root[subset.rows].pairwise(), submatrix):
         yield "rows", "labels[rows].root[labels[rows].rows] differs from labels[rows]"
-    if (new_rows := part.as_root().rows) is None or new_rows.tolist() != list(range(len(part))):
+    if (new_rows := subset.as_root().rows) is None or new_rows.tolist() != list(range(len(subset))):
         yield "rows", "as_root().rows do not start at 0"
 
-    twice = torch.cat((rows, rows[:2]))  # an item may appear twice in a batch
-    batch, block = space[twice], space.pairwise(twice, twice)
+    repeated_rows = torch.cat((rows, rows[:2]))  # an item may appear twice in a batch
+    batch, block = space[repeated_rows], space.pairwise(repeated_rows, repeated_rows)
     if not _close(batch.pairwise(), block):
         yield "batch", "labels[rows].pairwise() differs from pairwise(rows, rows)"
-    if not all(_close(batch.pairwise(anchors), block[anchors]) for anchors in (some, slice(1, 3))):
+    if not all(_close(batch.pairwise(anchors), block[anchors]) for anchors in (two_rows, slice(1, 3))):
         yield "batch", "labels[rows].pairwise(anchors) differs from labels[rows].pairwise()[anchors]"
 
     moved = space.to("cpu")
-    if moved.device != torch.device("cpu") or not _close(moved.pairwise(rows.cpu(), rows.cpu()), whole.cpu()):
+    if moved.device != torch.device("cpu") or not _close(moved.pairwise(rows.cpu(), rows.cpu()), matrix.cpu()):
         yield "device", 'to("cpu") is not on the CPU, or changes label distances'
 
     classes = space.class_ids
@@ -154,9 +154,9 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
             yield "classes", f"class_ids is set, but kind is {space.kind!r}"
     elif not isinstance(classes, Tensor) or classes.shape != (n,) or classes.is_floating_point():
         yield "classes", "class_ids is not a tensor with one integer per item, but kind is 'classes'"
-    elif batch.class_ids is None or not torch.equal(batch.class_ids, classes[twice]):
+    elif batch.class_ids is None or not torch.equal(batch.class_ids, classes[repeated_rows]):
         yield "classes", "labels[rows].class_ids differs from class_ids[rows]"
-    elif not torch.equal(whole, class_distance(classes[rows], classes[rows])):
+    elif not torch.equal(matrix, class_distance(classes[rows], classes[rows])):
         yield "classes", "label distances are not 0 within a class and 1 between classes"
 
 
@@ -173,26 +173,26 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
     def same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
         return _close(a[0], b[0]) and _close(a[1], b[1])
 
-    first = copy.deepcopy(loss)(x.clone().requires_grad_(), space)
-    if not isinstance(first, Tensor) or first.ndim != 0 or not first.requires_grad:
+    output = copy.deepcopy(loss)(x.clone().requires_grad_(), space)
+    if not isinstance(output, Tensor) or output.ndim != 0 or not output.requires_grad:
         yield "scalar", "the value is not a scalar tensor with a gradient for the embeddings"
     value, gradient = run(x, space)
 
     half = x.bfloat16()
     exact = run(half.double(), space)[0]
-    for given, dtype in ((x, torch.float64), (x.float(), torch.float32), (half, torch.float32)):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=given is half):
-            rounded, slope = run(given, space)
-        if rounded.dtype != dtype or slope.dtype != given.dtype:
-            yield "dtype", f"the value is {rounded.dtype} for embeddings in {given.dtype}; must be {dtype}"
+    for batch, dtype in ((x, torch.float64), (x.float(), torch.float32), (half, torch.float32)):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=batch is half):
+            rounded, slope = run(batch, space)
+        if rounded.dtype != dtype or slope.dtype != batch.dtype:
+            yield "dtype", f"the value is {rounded.dtype} for embeddings in {batch.dtype}; must be {dtype}"
     if not _close(rounded, exact, 1e-3):
         got = f"{rounded.item():g}, in float64 {exact.item():g}"
         yield "dtype", f"with bfloat16 embeddings under autocast the value is {got}"
 
-    different = [i for i in range(items) if bool((block[i, :i] > 0).all())]  # no two of them at label distance 0
+    distinct_rows = [i for i in range(items) if bool((block[i, :i] > 0).all())]  # no two of them at label distance 0
     copied, identical, zero = x.clone(), 30 * x[:1].expand_as(x), x.clone()
     copied[1:3], zero[0] = x[0], 0
-    for case, given, rows in (
+    for case, batch, rows in (
         ("a generic batch", x, range(items)),
         ("copies of an embedding", copied, range(items)),
         ("identical embeddings", identical, range(items)),
@@ -200,12 +200,12 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
         ("embeddings of norm 1e-3", 1e-3 * x, range(items)),
         ("embeddings of norm 100", 100 * x, range(items)),
         ("all label distances 0", x, [0] * items),
-        ("no label distance 0", x[: len(different)], different),
+        ("no label distance 0", x[: len(distinct_rows)], distinct_rows),
     ):
-        if len(given) >= 2 and not all(bool(t.isfinite().all()) for t in run(given.float(), space[list(rows)])):
+        if len(batch) >= 2 and not all(bool(t.isfinite().all()) for t in run(batch.float(), space[list(rows)])):
             yield "finite", f"the value or the gradient is not finite for {case}"
 
-    some, reverse = torch.tensor([2, 0]), torch.arange(items).flip(0)
+    some_anchors, reverse = torch.tensor([2, 0]), torch.arange(items).flip(0)
     if not same(run(x, space, reverse), (value, gradient)):
         yield "anchors", "all positions as anchors, in another order, give another result than the default"
     if classes is not None and not same(run(x, classes), (value, gradient)):
@@ -213,7 +213,7 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
     if loss.requires != "classes":
         if not same(run(x, block), (value, gradient)):
             yield "labels", "label distances [B, B] and the label space of the same labels give different results"
-        if not same(run(x, block[some], some), run(x, space, some)):
+        if not same(run(x, block[some_anchors], some_anchors), run(x, space, some_anchors)):
             yield "labels", "label distances [A, B] of some anchors and the label space give different results"
     numbers = torch.arange(items, dtype=torch.float64).sqrt()
     graded = [VectorLabels(numbers, squared=squared) for squared in (True, False)]
@@ -221,29 +221,29 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
         yield "labels", "numbers [B] and a VectorLabels of the same numbers give different results"
     if not same(run(x.flip(0), space[reverse]), (value, gradient.flip(0))):
         yield "permutation", "permuting the batch changes the value, or does more than permute the gradient"
-    empty_value, empty_gradient = run(x, space, some[:0])
+    empty_value, empty_gradient = run(x, space, some_anchors[:0])
     if empty_value.item() != 0 or bool(empty_gradient.any()):
         yield "empty", f"without anchors the value is {empty_value.item():g}, or the gradient not 0; both must be 0"
 
     binary = torch.ones(items, items).fill_diagonal_(0)
-    wrong: list[tuple[str, LabelSpace | Tensor]] = []
+    cases: list[tuple[str, LabelSpace | Tensor]] = []
     if loss.requires in ("binary", "classes"):
-        wrong += [("graded labels", graded[0]), ("label distances of 0.5", 0.5 * binary), ("numbers [B]", numbers)]
+        cases += [("graded labels", graded[0]), ("label distances of 0.5", 0.5 * binary), ("numbers [B]", numbers)]
     if loss.requires == "classes":
-        wrong += [("0 / 1 without class ids", binary)]
+        cases += [("0 / 1 without class ids", binary)]
     if loss.requires == "graded":
-        wrong += [("classes", ClassLabels(list(range(items))))]
-    for form, labels in wrong:
+        cases += [("classes", ClassLabels(list(range(items))))]
+    for description, labels in cases:
         try:
             run(x, labels)
         except InputError:
             continue
-        yield "kind", f"takes {form}, but requires {loss.requires!r}; must raise an InputError"
+        yield "kind", f"takes {description}, but requires {loss.requires!r}; must raise an InputError"
 
-    double = copy.deepcopy(loss)
-    parameters = list(double.double().parameters()) if isinstance(double, nn.Module) else []
+    double_loss = copy.deepcopy(loss)
+    parameters = list(double_loss.double().parameters()) if isinstance(double_loss, nn.Module) else []
     inputs = (x.clone().requires_grad_(), *(p for p in parameters if p.requires_grad))
-    if not torch.autograd.gradcheck(lambda x, *_: double(x, space), inputs, raise_exception=False):
+    if not torch.autograd.gradcheck(lambda x, *_: double_loss(x, space), inputs, raise_exception=False):
         yield "gradcheck", "the gradient differs from finite differences in float64"
 
 

@@ -24,7 +24,7 @@ def dials(count: int, seed: int) -> Split:
     images, readings = draw_dials(count, seed)
     pixels = (255 * images).byte().permute(0, 2, 3, 1).numpy()
     labels = contml.VectorLabels(readings, unit="squared units of the dial")
-    return Split([Pixels(each) for each in pixels], [f"dial {row}" for row in range(count)], labels)
+    return Split([Pixels(image) for image in pixels], [f"dial {row}" for row in range(count)], labels)
 
 
 def main() -> None:

@@ -38,10 +38,10 @@ def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
 def _read(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
     with packed.open(member) as stream:
         version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, kind = read(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(stream)
         # numpy allocates what the header declares.
-        if int(np.prod(shape, dtype=object)) * kind.itemsize > member.file_size:
-            raise ValueError(f"{member.filename} declares {kind} {list(shape)}, more than it holds")
+        if int(np.prod(shape, dtype=object)) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{member.filename} declares {dtype} {list(shape)}, more than it holds")
     with packed.open(member) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)

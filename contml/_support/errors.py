@@ -54,5 +54,5 @@ def closest(name: str, names: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
     """Returns a question that suggests the closest of `names`, or `otherwise` if none is close."""
-    found = closest(name, names)
-    return otherwise if found is None else f"did you mean '{found}'?"
+    suggestion = closest(name, names)
+    return otherwise if suggestion is None else f"did you mean '{suggestion}'?"

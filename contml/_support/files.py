@@ -126,11 +126,11 @@ def read_bytes(path: Path, limit: int) -> bytes:
         InputError: it is not a regular file (a pipe may never end), larger than `limit` bytes, or cannot be read.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        file_status = path.stat()
+        if not stat.S_ISREG(file_status.st_mode):
             raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
-        if found.st_size > limit:
-            raise InputError(str(path), f"{found.st_size:,} bytes", f"must be at most {limit:,} bytes")
+        if file_status.st_size > limit:
+            raise InputError(str(path), f"{file_status.st_size:,} bytes", f"must be at most {limit:,} bytes")
         return path.read_bytes()
     except FileNotFoundError:
         raise

@@ -14,10 +14,10 @@ from typing import Any
 def import_by_name(name: str) -> Any:
     """Returns the object named `module:Name` or `module:Name.attribute`; errors of the import are not caught."""
     module, _, attributes = name.partition(":")
-    found: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for attribute in attributes.split("."):
-        found = getattr(found, attribute)
-    return found
+        target = getattr(target, attribute)
+    return target
 
 
 def names_in_stub(file: str) -> dict[str, list[str]]:

@@ -9,5 +9,5 @@ def options_of(part: object) -> str:
     """Returns the constructor arguments that the object keeps as attributes: `margin=0.1, distance='cosine'`."""
     attributes = vars(part)
     names = inspect.signature(type(part)).parameters
-    shown = (name for name in names if isinstance(attributes.get(name), bool | int | float | str))
-    return ", ".join(f"{name}={attributes[name]!r}" for name in shown)
+    option_names = (name for name in names if isinstance(attributes.get(name), bool | int | float | str))
+    return ", ".join(f"{name}={attributes[name]!r}" for name in option_names)

@@ -42,9 +42,11 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
                 console.print(f"{text}: all {total:,} after {duration(now - start)}", soft_wrap=True, markup=False)
         elif now - last_time >= _LINE_INTERVAL and finished > last_finished:
             # Speed since the last line: items of a cache are finished at once.
-            left = (now - last_time) / (finished - last_finished) * (total - finished)
+            remaining = (now - last_time) / (finished - last_finished) * (total - finished)
             last_time, last_finished = now, finished
-            console.print(f"{text}: {finished:,} of {total:,}, {duration(left)} left", soft_wrap=True, markup=False)
+            console.print(
+                f"{text}: {finished:,} of {total:,}, {duration(remaining)} left", soft_wrap=True, markup=False
+            )
 
     try:
         yield report
@@ -87,8 +89,10 @@ class TrainingProgress(Progress):
         self.images += images
         self.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
         if self.disable and self.done % self.steps == 0:
-            left = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done)
-            self.line(f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {duration(left)} left")
+            remaining = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done)
+            self.line(
+                f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {duration(remaining)} left"
+            )
 
     def line(self, text: str) -> None:
         """Prints a line above the bar."""

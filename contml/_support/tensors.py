@@ -94,9 +94,9 @@ def _crc32_of_values(values: Mapping[str, Any]) -> int:
 
 def _crc32(tensors: Mapping[str, Tensor]) -> int:
     """The checksum of names, types, shapes and contents."""
-    found = 0
+    checksum = 0
     for name in sorted(tensors):
         tensor = tensors[name]
-        found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), found)
-        found = zlib.crc32(tensor.flatten().view(torch.uint8).numpy().data, found)
-    return found
+        checksum = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), checksum)
+        checksum = zlib.crc32(tensor.flatten().view(torch.uint8).numpy().data, checksum)
+    return checksum

@@ -29,10 +29,10 @@ def plain_text(text: str, *, lines: bool = False) -> str:
 
     `lines`: line breaks and tabs are kept.
     """
-    kept = "\n\t" if lines else ""
+    kept_characters = "\n\t" if lines else ""
     return "".join(
         c.encode("unicode_escape").decode("ascii")
-        if c not in kept and (ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff")
+        if c not in kept_characters and (ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff")
         else c
         for c in text
     )

@@ -11,10 +11,10 @@ _PACKAGES = ("contml", "torch", "torchvision", "timm", "pillow", "numpy")
 @cache
 def versions() -> dict[str, str]:
     """Returns the version of each package that is installed."""
-    found = {}
+    installed = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:  # timm is optional
             continue
-    return found
+    return installed

@@ -51,30 +51,30 @@ def audit(
     if out is not None:
         if out.suffix != ".csv":
             raise InputError("--out", str(out), "must end in .csv")
-        if taken := next((path for path in (out, out.with_suffix(".html")) if path.exists()), None):
-            raise InputError(str(taken), "exists already", hint="choose another file")
+        if existing_file := next((path for path in (out, out.with_suffix(".html")) if path.exists()), None):
+            raise InputError(str(existing_file), "exists already", hint="choose another file")
     from contml.experiment import audit_run
     from contml.report.label_errors import errors_csv
     from contml.report.page import write_errors_page
 
     try:
-        found = audit_run(run, split=split, folds=folds, k=k, trust=trust, on_line=lambda line: echo(line, err=True))
+        result = audit_run(run, split=split, folds=folds, k=k, trust=trust, on_line=lambda line: echo(line, err=True))
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues this audit", err=True)
         raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
-    write(file, methodcaller("write_bytes", errors_csv(found.split, found.errors, top)))
+    write(file, methodcaller("write_bytes", errors_csv(result.split, result.errors, top)))
     page = write_errors_page(
         file.with_suffix(".html"),
-        found.split,
-        found.errors,
-        title=found.run.name,
-        facts=found.facts,
+        result.split,
+        result.errors,
+        title=result.run.name,
+        facts=result.facts,
         count=min(top, _ON_PAGE),
     )
-    order = found.errors.order.tolist()
-    rows = [[f"{found.errors.scores[row]:.3f}", found.split.name(row)] for row in order[: min(top, _PRINTED)]]
+    order = result.errors.order.tolist()
+    rows = [[f"{result.errors.scores[row]:.3f}", result.split.name(row)] for row in order[: min(top, _PRINTED)]]
     print_table([["score", "item"], *rows])
-    if left := len(found.split) - len(order):
-        echo(f"{left:,} of {len(found.split):,} items have no score: unreadable, or without a label to compare")
+    if unscored := len(result.split) - len(order):
+        echo(f"{unscored:,} of {len(result.split):,} items have no score: unreadable, or without a label to compare")
     echo(f"{file}: the {min(top, len(order)):,} items with the highest scores of {len(order):,}; page: {page}")

@@ -113,14 +113,14 @@ def train(
     """
     check_run_name(name)
     # Mistyped names are reported before torch is imported.
-    own_folder = None
+    new_folder = None
     if resume is None:
-        chosen = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
-        own_folder = runs / chosen.name / name if name else None
-        if own_folder is not None and own_folder.exists():  # before the data are read
-            raise InputError("--name", f"{own_folder} exists already", hint="choose another name")
-    elif other := config or ("--data" if data is not None else "--name" if name else ""):
-        raise InputError("--resume", f"used with {other}", hint="omit one of them")
+        new_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+        new_folder = runs / new_experiment.name / name if name else None
+        if new_folder is not None and new_folder.exists():  # before the data are read
+            raise InputError("--name", f"{new_folder} exists already", hint="choose another name")
+    elif other_argument := config or ("--data" if data is not None else "--name" if name else ""):
+        raise InputError("--resume", f"used with {other_argument}", hint="omit one of them")
     else:
         open_run(resume)
     from contml.training import Interrupted
@@ -140,11 +140,11 @@ def train(
             run = experiment.resume(resume, trust=trust, on_finished=lambda text: echo(text, err=True))
         else:
             run = experiment.train(
-                chosen,
+                new_experiment,
                 runs,
                 on_start=on_start,
                 on_columns=on_columns,
-                folder=own_folder,
+                folder=new_folder,
                 command=shlex.join(["contml", *sys.argv[1:]]),
             )
     except Interrupted as stop:
@@ -226,12 +226,12 @@ def check(
     columns: list[Sequence[str]] = []
     if save_config is not None and save_config.exists():
         raise InputError(str(save_config), "exists already", hint="choose another file")
-    chosen = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
-    facts = experiment.check(chosen, images=images, on_columns=columns.extend, on_broken=print_broken)
-    if data is not None and chosen.values["model"]["backbone"] == "small_cnn":
+    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+    facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
+    if data is not None and loaded_experiment.values["model"]["backbone"] == "small_cnn":
         facts.append(("network", "a small CNN from scratch; for photographs add --preset photos"))
     if save_config is not None:
-        write(save_config, methodcaller("write_text", dump(chosen.values), encoding="utf-8"))
+        write(save_config, methodcaller("write_text", dump(loaded_experiment.values), encoding="utf-8"))
         facts.append(("config", f"written: contml train {save_config}"))
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
@@ -267,11 +267,11 @@ def features(
     """
     from contml._support.progress import progress_bar
 
-    chosen = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
-    task = chosen.read_task()
+    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+    task = loaded_experiment.read_task()
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
-        written = experiment.extract_features(replace(chosen, task=task), out, progress, maps=maps)
+        written = experiment.extract_features(replace(loaded_experiment, task=task), out, progress, maps=maps)
     resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""
     echo(f"{out}: {written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     echo(f"train a head on them with: images.features={out} model.backbone=features")
@@ -332,11 +332,11 @@ def list_(
         raise InputError(f"'{kind}'", "unknown kind", f"must be one of {', '.join(kinds)}", did_you_mean(kind, kinds))
     if kind is None and not as_json:
         kinds["backbones"] = listing.own_backbones
-    chosen = {name: kinds[name]() for name in ([kind] if kind else kinds)}
+    entries_by_kind = {name: kinds[name]() for name in ([kind] if kind else kinds)}
     if as_json:
-        echo(json.dumps({name: listing.as_data(entries) for name, entries in chosen.items()}))
+        echo(json.dumps({name: listing.as_data(entries) for name, entries in entries_by_kind.items()}))
         return
-    for name, entries in chosen.items():
+    for name, entries in entries_by_kind.items():
         echo(f"{name}:")
         for entry, part in entries.items():
             echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "))
@@ -385,9 +385,9 @@ def weights(
         output = output / "weights.png"
     if output.suffix.lower() != ".png":
         raise InputError("--output", str(output), "must be a .png file")
-    drawn = curves(losses)
+    weight_curves = curves(losses)
     if as_json:
-        echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in drawn]}))
+        echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in weight_curves]}))
         return
-    write(output, methodcaller("write_bytes", png(weights_plot(drawn))))
+    write(output, methodcaller("write_bytes", png(weights_plot(weight_curves))))
     echo(output)

@@ -86,31 +86,34 @@ def compare(
 
     if report is not None and report.suffix.lower() != ".html":
         raise InputError("--report", str(report), "must be a .html file")
-    found = compare_runs(runs, metric or (), by, group or ())
+    comparison = compare_runs(runs, metric or (), by, group or ())
     files: dict[Path, bytes] = {}
     if by is not None:
-        files[(save or Path()) / "plot.png"] = png(comparison_plot(found, metric or ()))
+        files[(save or Path()) / "plot.png"] = png(comparison_plot(comparison, metric or ()))
     if save is not None:
-        files[save / "curves.png"] = png(curves_plot(found, metric or ()))
-        files |= {save / "table.md": markdown(found).encode(), save / "table.csv": comma_separated(found).encode()}
+        files[save / "curves.png"] = png(curves_plot(comparison, metric or ()))
+        files |= {
+            save / "table.md": markdown(comparison).encode(),
+            save / "table.csv": comma_separated(comparison).encode(),
+        }
     notes: list[str] = []
     if query is not None:
-        picture, notes = experiment.query_picture(found, query, trust=trust)
+        picture, notes = experiment.query_picture(comparison, query, trust=trust)
         files[(save or Path()) / "query.png"] = encode(picture)
     if report is not None:
-        files[report] = experiment.comparison_report(found, metric or (), trust=trust)
+        files[report] = experiment.comparison_report(comparison, metric or (), trust=trust)
     for path, content in files.items():
         write(path, methodcaller("write_bytes", content))
     for note in notes:
         echo(note, err=True)
     if as_json:
-        echo(json.dumps(as_data(found)))
+        echo(json.dumps(as_data(comparison)))
     else:
-        for part in found.tables:
-            echo(part.title)
-            print_table([header(part), *body(part)], text_columns=len(part.keys))
-            echo("\n".join([*remarks(part), ""]))
-        for line in (*found.notes, *found.left_out):
+        for table in comparison.tables:
+            echo(table.title)
+            print_table([header(table), *body(table)], text_columns=len(table.keys))
+            echo("\n".join([*remarks(table), ""]))
+        for line in (*comparison.notes, *comparison.left_out):
             echo(line)
     for path in files:
         echo(path, err=as_json)

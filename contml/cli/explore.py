@@ -58,8 +58,8 @@ def explore(
         explored = explore_index(source, items=items, on_start=_announce)
     else:
         folders = [source] if other is None else [source, other]
-        changes = {"accept_changes": accept_changes, "trust": trust}
-        explored = explore_runs(folders, items=items, on_start=_announce, **changes)
+        load_options = {"accept_changes": accept_changes, "trust": trust}
+        explored = explore_runs(folders, items=items, on_start=_announce, **load_options)
     with progress_bar(len(explored.split), "pictures") as progress:
         if export is not None:
             parquet = find_spec("pyarrow") is not None

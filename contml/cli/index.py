@@ -16,7 +16,7 @@ from contml.cli.printing import print_broken, print_table
 
 if TYPE_CHECKING:
     from contml.retrieval import Index
-    from contml.retrieval.index_images import Line, Named
+    from contml.retrieval.index_images import NamedImage, SearchHit
     from contml.retrieval.index_store import Kind
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
@@ -55,10 +55,10 @@ def index(
     The id of an image is its path below the folder that you gave, or as you wrote it. Images that are in the index are
     not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
     """
-    changed = [name for name, given in (("--remove", remove), ("--compact", compact)) if given]
-    if changed and (run is not None or kind is not None or metadata is not None):
-        raise InputError(changed[0], "used with RUN, --kind or --metadata", hint="omit one of them")
-    if not changed and not (run is not None and images):
+    change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
+    if change_options and (run is not None or kind is not None or metadata is not None):
+        raise InputError(change_options[0], "used with RUN, --kind or --metadata", hint="omit one of them")
+    if not change_options and not (run is not None and images):
         raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
     if kind is not None and kind not in _KINDS:
         raise InputError("--kind", repr(kind), f"must be one of {', '.join(_KINDS)}")
@@ -95,13 +95,13 @@ def _add(
     from contml._support.progress import progress_bar
     from contml.retrieval.index_images import add_images, read_metadata
 
-    named = _images(images)
-    table = None if metadata is None else read_metadata(metadata, named)
+    image_files = _images(images)
+    table = None if metadata is None else read_metadata(metadata, image_files)
     model = _load(run, trust)
     with _opened(out, model, run, kind) as index, index.lock():
-        with progress_bar(len(named), "images") as progress:
-            done = add_images(index, model, named, table, progress)
-        for name, cause in done.broken.items():
+        with progress_bar(len(image_files), "images") as progress:
+            result = add_images(index, model, image_files, table, progress)
+        for name, cause in result.broken.items():
             print_broken(name, cause)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
@@ -109,18 +109,18 @@ def _add(
             index.build(progress)
         recall = index.recall() if index.structure != "flat" else 1.0
         if as_json:
-            counts = {"added": done.added, "present": done.present, "removed": done.removed, "items": len(index)}
-            broken = [{"image": name, "cause": cause} for name, cause in done.broken.items()]
+            counts = {"added": result.added, "present": result.present, "removed": result.removed, "items": len(index)}
+            broken = [{"image": name, "cause": cause} for name, cause in result.broken.items()]
             facts = {"structure": index.structure, "recall@10": recall}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
-        echo(f"{out}: {done.added:,} images added, {len(index):,} in all")
-        if done.present:
-            echo(f"{done.present:,} images were in the index already")
-        if done.removed:
-            echo(f"{done.removed:,} images were removed from the index earlier and stay out of it")
-        if done.broken:
-            echo(f"images that could not be read and were left out: {len(done.broken):,}")
+        echo(f"{out}: {result.added:,} images added, {len(index):,} in all")
+        if result.present:
+            echo(f"{result.present:,} images were in the index already")
+        if result.removed:
+            echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
+        if result.broken:
+            echo(f"images that could not be read and were left out: {len(result.broken):,}")
         if index.structure == "flat":
             echo("search: exact (flat)")
         else:
@@ -134,9 +134,9 @@ def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
 
     facts = _facts(model)
     if not (out / "index.sqlite").is_file():
-        chosen: Kind = kind or "auto"  # type: ignore[assignment]  # `index` has checked it
-        place = run if on_hub(run) else run.absolute()
-        return Index.create(out, model.embedding_dim, chosen, model={**facts, "run": str(place)})
+        index_kind: Kind = kind or "auto"  # type: ignore[assignment]  # `index` has checked it
+        run_path = run if on_hub(run) else run.absolute()
+        return Index.create(out, model.embedding_dim, index_kind, model={**facts, "run": str(run_path)})
     index = Index.open(out)
     _check(index, facts, run)
     if kind not in (None, index.kind):
@@ -164,45 +164,51 @@ def search(
     """
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
-    from contml.retrieval.index_images import lines_of
+    from contml.retrieval.index_images import hits_of
 
     if gallery is not None:
         check_gallery(gallery)
-    named = _images(queries)
-    with Index.open(index) as opened:
-        if run is None and "run" not in opened.model:
+    query_images = _images(queries)
+    with Index.open(index) as opened_index:
+        if run is None and "run" not in opened_index.model:
             raise InputError(str(index), "made without a run", hint="name the run of its model: --run RUN")
-        place = run or Path(opened.model["run"])
-        model = _load(place, trust)
-        _check(opened, _facts(model), place)
-        found = lines_of(opened.search(model.embed([query.file for query in named]), k), model)
-        items, waiting = len(opened), opened.unbuilt
+        run_path = run or Path(opened_index.model["run"])
+        model = _load(run_path, trust)
+        _check(opened_index, _facts(model), run_path)
+        results = hits_of(opened_index.search(model.embed([query.file for query in query_images]), k), model)
+        num_items, num_unbuilt = len(opened_index), opened_index.unbuilt
     if gallery is not None:
-        note = f"the nearest of {items:,} images; label distance: {model.unit}"
-        write_gallery(gallery, str(index), note, named, found)
+        note = f"the nearest of {num_items:,} images; label distance: {model.unit}"
+        write_gallery(gallery, str(index), note, query_images, results)
     if as_json:
-        data = [{"query": q.name, "found": [x.as_data() for x in lines]} for q, lines in zip(named, found, strict=True)]
+        data = [
+            {"query": q.name, "found": [line.as_data() for line in lines]}
+            for q, lines in zip(query_images, results, strict=True)
+        ]
         echo(json.dumps(data))
     else:
-        _print(named, found)
-        if any(line.meaning for lines in found for line in lines):
+        _print(query_images, results)
+        if any(line.meaning for lines in results for line in lines):
             echo(f"label distance: {model.unit}")
-    if waiting:
-        echo(f"{waiting:,} of {items:,} items are not in the search structure yet: 'contml index' adds them", err=True)
+    if num_unbuilt:
+        echo(
+            f"{num_unbuilt:,} of {num_items:,} items are not in the search structure yet: 'contml index' adds them",
+            err=True,
+        )
     if gallery is not None:
         echo(gallery, err=as_json)
 
 
-def _print(queries: list[Named], found: list[list[Line]]) -> None:
+def _print(queries: list[NamedImage], hits: list[list[SearchHit]]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
-    for query, lines in zip(queries, found, strict=True):
-        meanings = list(dict.fromkeys(name for line in lines for name in line.meaning))
-        columns = list(dict.fromkeys(name for line in lines for name in line.metadata if name != "file"))
+    for query, query_hits in zip(queries, hits, strict=True):
+        meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
+        columns = list(dict.fromkeys(name for hit in query_hits for name in hit.metadata if name != "file"))
         rows = [["rank", "id", "distance", *meanings, *columns]]
-        for line in lines:
-            about = [str(line.metadata.get(name, "")) for name in columns]
-            meaning = [line.meaning.get(name, "") for name in meanings]
-            rows.append([str(line.rank), line.id, number(line.distance), *meaning, *about])
+        for hit in query_hits:
+            metadata_values = [str(hit.metadata.get(name, "")) for name in columns]
+            meaning = [hit.meaning.get(name, "") for name in meanings]
+            rows.append([str(hit.rank), hit.id, number(hit.distance), *meaning, *metadata_values])
         echo(query.name)
         print_table(rows, text_columns=2)
         echo("")
@@ -215,8 +221,8 @@ def _facts(model: Any) -> dict[str, Any]:
 
 
 def _check(index: Index, facts: dict[str, Any], run: Path) -> None:
-    known = {name: value for name, value in index.model.items() if name != "run"}
-    different = [name for name in facts | known if facts.get(name) != known.get(name)]
+    index_facts = {name: value for name, value in index.model.items() if name != "run"}
+    different = [name for name in facts | index_facts if facts.get(name) != index_facts.get(name)]
     if different:
         got = f"not the model of {index.path} (other {different[0]})"
         hint = f"the index was made with {index.model.get('run', 'another model')}: use it, or make a new index"
@@ -229,9 +235,9 @@ def _load(run: Path, trust: bool) -> Any:
     return load(run, trust=trust)
 
 
-def _images(arguments: list[str]) -> list[Named]:
+def _images(arguments: list[str]) -> list[NamedImage]:
     from contml.data import ImageFile
     from contml.retrieval import named_images
-    from contml.retrieval.index_images import Named
+    from contml.retrieval.index_images import NamedImage
 
-    return [Named(name, source.file) for name, source in named_images(arguments) if isinstance(source, ImageFile)]
+    return [NamedImage(name, source.file) for name, source in named_images(arguments) if isinstance(source, ImageFile)]

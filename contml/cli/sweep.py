@@ -72,13 +72,13 @@ def sweep(
 
     Ctrl-C stops it; the same command goes on, also with more --trials.
     """
-    own = own_data(data, label, image, pattern, preset)
-    config, overrides = split_config(config, overrides, own)
+    user_data = own_data(data, label, image, pattern, preset)
+    config, overrides = split_config(config, overrides, user_data)
     check_run_name(name)
     from contml.sweep import sweep as run_sweep
 
     try:
-        found = run_sweep(
+        result = run_sweep(
             config,
             overrides,
             tries,
@@ -89,17 +89,17 @@ def sweep(
             processes=processes,
             runs=runs,
             name=name,
-            own=own,
+            own=user_data,
             on_line=lambda line: echo(line, err=True),
         )
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues this sweep", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        echo(json.dumps(found.as_data()))
+        echo(json.dumps(result.as_data()))
         return
-    print_table(found.table())
-    for line in [*found.sentences(), *found.notes]:
+    print_table(result.table())
+    for line in [*result.sentences(), *result.notes]:
         echo(line)
-    echo(f"train it with: {found.command}")
-    echo(f"plot: {found.folder / 'plot.png'}; table: contml compare {found.folder}")
+    echo(f"train it with: {result.command}")
+    echo(f"plot: {result.folder / 'plot.png'}; table: contml compare {result.folder}")

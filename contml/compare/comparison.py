@@ -73,9 +73,11 @@ class Table:
 
     def label(self, row: Row) -> str:
         """The name of a row's line in a plot: the name of its config where it is unique, else its other cells."""
-        config, words = self._label_parts(row)
-        same_config = {parts for other in self.rows if (parts := self._label_parts(other))[0] == config}
-        return (config if len(same_config) == 1 else "") or words or "ours"
+        config, other_cells = self._label_parts(row)
+        same_config = {
+            other_parts for other_row in self.rows if (other_parts := self._label_parts(other_row))[0] == config
+        }
+        return (config if len(same_config) == 1 else "") or other_cells or "ours"
 
     def _label_parts(self, row: Row) -> tuple[str, str]:
         """The name of the row's config, where it has a column, and its other cells except the axis."""
@@ -118,7 +120,7 @@ def compare(
         _check_axis(by, runs)
     for metric in metrics:
         _check_metric(metric, runs)
-    chosen = tuple(dict.fromkeys(_known_key(key, keys) for key in group))
+    group_keys = tuple(dict.fromkeys(_known_key(key, keys) for key in group))
     test_sets = by_test_set(runs)
     tables, notes = [], []
     if len(test_sets) > 1:
@@ -126,19 +128,19 @@ def compare(
             f"{len(test_sets)} different test sets or splits, one table each: their metrics cannot be compared"
         )
     for test_set in test_sets:
-        kept, repeats = drop_repeats(test_set)
-        rows, columns = _rows(kept, by, chosen)
+        distinct_runs, repeats = drop_repeats(test_set)
+        rows, columns = _rows(distinct_runs, by, group_keys)
         notes += [*repeats, *_notes_on_mixed_rows(rows)]
-        if chosen_on_split := sum(run.evaluated.chosen_on_split for run in kept):
+        if num_chosen := sum(run.evaluated.chosen_on_split for run in distinct_runs):
             words = "were chosen on the validation split whose metrics are shown: these metrics are too good"
-            notes.append(f"the weights of {chosen_on_split} of {len(kept)} runs {words}")
-        missing = sum(row.x is None for row in rows)
-        if missing and has_numeric_axis(rows):
-            notes.append(f"{missing} of {len(rows)} rows have no {by}, and are not in the plot")
-        usual_metrics = [name for run in kept for name in usual(run.evaluation)]
-        published = [name for run in kept for name in run.published]
-        shown = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
-        tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), shown, by))
+            notes.append(f"the weights of {num_chosen} of {len(distinct_runs)} runs {words}")
+        num_missing = sum(row.x is None for row in rows)
+        if num_missing and has_numeric_axis(rows):
+            notes.append(f"{num_missing} of {len(rows)} rows have no {by}, and are not in the plot")
+        usual_metrics = [name for run in distinct_runs for name in usual(run.evaluation)]
+        published = [name for run in distinct_runs for name in run.published]
+        table_metrics = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
+        tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), table_metrics, by))
     return Comparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
@@ -166,10 +168,11 @@ def _rows(runs: Sequence[EvaluatedRun], by: str | None, chosen: Collection[str])
         # Unless keys are chosen, only runs whose configs are equal but for the seed are averaged.
         grouped.setdefault(cells if chosen else (*cells, identity(run.config)), []).append(run)
     rows = [
-        Row(key[: len(columns)], same[0].config.get(by) if by else None, tuple(same)) for key, same in grouped.items()
+        Row(key[: len(columns)], row_runs[0].config.get(by) if by else None, tuple(row_runs))
+        for key, row_runs in grouped.items()
     ]
-    places = [{cell: n for n, cell in enumerate(dict.fromkeys(column))} for column in columns.values()]
-    rows.sort(key=lambda row: [_sort_key(cell, place) for cell, place in zip(row.cells, places, strict=True)])
+    orders = [{cell: n for n, cell in enumerate(dict.fromkeys(column))} for column in columns.values()]
+    rows.sort(key=lambda row: [_sort_key(cell, order) for cell, order in zip(row.cells, orders, strict=True)])
     return rows, tuple(columns)
 
 
@@ -196,16 +199,16 @@ def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:
     if any(measured(run.evaluation, metric) or metric in run.published for run in runs):
         return
     metric_of(base)  # refuses an unknown name, and suggests the closest
-    known = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
-    raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(known)}")
+    measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
+    raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")
 
 
 def _check_axis(by: str, runs: Sequence[EvaluatedRun]) -> None:
     values = {value_text(run.config.get(by)) for run in runs}
     if len(values) > 1:
         return
-    others = ", ".join(differing([run.config for run in runs]))
-    hint = f"choose a key that differs: {others}" if others else "these runs differ in no key, so omit --by"
+    keys = ", ".join(differing([run.config for run in runs]))
+    hint = f"choose a key that differs: {keys}" if keys else "these runs differ in no key, so omit --by"
     raise InputError(by, f"{values.pop()} in all of these runs", hint=hint)
 
 
@@ -216,12 +219,16 @@ def _known_key(key: str, keys: Sequence[str]) -> str:
     if f"{key}.name" in keys:
         return f"{key}.name"
     section, _, option = key.partition(".")
-    sections = list(dict.fromkeys(known.partition(".")[0] for known in keys))
-    options = {known.partition(".")[2]: known for known in keys if option and known.startswith(f"{section}.")}
+    sections = list(dict.fromkeys(full_key.partition(".")[0] for full_key in keys))
+    options = {
+        full_key.partition(".")[2]: full_key for full_key in keys if option and full_key.startswith(f"{section}.")
+    }
     if options:
         similar = options.get(closest(option, options) or "")
     else:
-        similar = next((known for known in keys if known.endswith(f".{key}")), closest(key, [*keys, *sections]))
+        similar = next(
+            (full_key for full_key in keys if full_key.endswith(f".{key}")), closest(key, [*keys, *sections])
+        )
     allowed = "" if similar else f"must be one of {', '.join(options.values() or sections)}"
     hint = f"did you mean '{similar}'?" if similar else ""
     raise InputError(key, "no such key in the configs of these runs", allowed, hint)

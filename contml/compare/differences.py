@@ -55,30 +55,30 @@ def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str
     keys = [key for key in differing(configs) if key not in apart]
     columns: dict[str, list[str]] = {}
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
-        inner = [key for key in keys if key.partition(".")[0] == section]
+        section_keys = [key for key in keys if key.partition(".")[0] == section]
         parts = [_part(config, section) for config in configs]
         # The options of each config that differ between the configs with the same part.
-        varying = [
+        varying_options = [
             [
                 key
-                for key in inner
-                if _varies(key, [c for c, other in zip(configs, parts, strict=True) if other == part])
+                for key in section_keys
+                if _varies(key, [c for c, other_part in zip(configs, parts, strict=True) if other_part == part])
             ]
             for part in parts
         ]
         if len(set(parts)) == 1 or f"{section}.name" in apart:
-            shown = [key for key in inner if any(key in options for options in varying)]
-            columns |= {key: [value_text(config.get(key)) for config in configs] for key in shown}
+            varying_keys = [key for key in section_keys if any(key in options for options in varying_options)]
+            columns |= {key: [value_text(config.get(key)) for config in configs] for key in varying_keys}
         else:
             columns[section] = [
                 ", ".join([part, *(f"{key.partition('.')[2]} {value_text(config.get(key))}" for key in options)])
-                for part, config, options in zip(parts, configs, varying, strict=True)
+                for part, config, options in zip(parts, configs, varying_options, strict=True)
             ]
     names = [value_text(config.get(CONFIG)) for config in configs]
     if CONFIG not in apart and (not (columns or apart) or (len(set(names)) > 1 and len(columns) > _FEW_COLUMNS)):
         columns = {CONFIG: names, **columns}
-    words = {key: texts for key, texts in columns.items() if not all(map(_numeric, texts))}
-    return {key: _shortened(texts) for key, texts in (words | columns).items()}
+    word_columns = {key: texts for key, texts in columns.items() if not all(map(_numeric, texts))}
+    return {key: _shortened(texts) for key, texts in (word_columns | columns).items()}
 
 
 def _part(config: Values, section: str) -> str:
@@ -107,7 +107,7 @@ def short(key: str, keys: Collection[str] = ()) -> str:
         section, _, option = key.partition(".")
         return section if option in ("", "name") else option
 
-    return shortened(key) if [shortened(other) for other in keys].count(shortened(key)) <= 1 else key
+    return shortened(key) if [shortened(other_key) for other_key in keys].count(shortened(key)) <= 1 else key
 
 
 def is_name(key: str) -> bool:

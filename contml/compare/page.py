@@ -40,30 +40,30 @@ def comparison_page(
     score = table.score(metric)
     assert score is not None  # every evaluation has its main metric
     ranked = sorted(table.rows, key=lambda row: _order(row, metric, score))
-    best, evaluation = ranked[0], ranked[0].runs[0].evaluation
+    best_row, evaluation = ranked[0], ranked[0].runs[0].evaluation
     figure = curves_plot(comparison, metrics)
-    whole = picture_of(figure)
-    panels = panel_pictures(figure) or [whole]
+    full_picture = picture_of(figure)
+    panels = panel_pictures(figure) or [full_picture]
     broken: dict[int, str] = {}
     album = Album(split, broken)
     album.prepare(queries)
-    classes = "recall" in evaluation.curves
+    has_classes = "recall" in evaluation.curves
 
     def pictures(quality: int) -> Mapping[str, Any]:
         album.quality = quality
         return {"curves": [embedded(panel, quality) for panel in panels]}
 
-    measured_in = "" if measure is None or classes else measure.unit
+    metric_unit = "" if measure is None or has_classes else measure.unit
     return render(
         "comparison.html",
         pictures,
         title=text(f"{table.title.partition(',')[0]}: {sum(len(row.runs) for row in table.rows)} runs compared"),
-        headline=text(f"{table.label(best)} is best. {headline_words(evaluation, measure, best.mean(metric))}"),
+        headline=text(f"{table.label(best_row)} is best. {headline_words(evaluation, measure, best_row.mean(metric))}"),
         about=text(table.title),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        metric=text(score.title + (f", {measured_in}" if measured_in else "")),
+        metric=text(score.title + (f", {metric_unit}" if metric_unit else "")),
         several=any(len(row.runs) > 1 for row in ranked),
-        ranked=texts(_ranked(table, ranked, metric, score, None if classes else measure)),
+        ranked=texts(_ranked(table, ranked, metric, score, None if has_classes else measure)),
         header=[text(cell) for cell in header(table)],
         table=[[(text(cell), is_best) for cell, is_best in line] for line in body(table)],
         words=len(table.keys),
@@ -71,7 +71,7 @@ def comparison_page(
         lines=[(colour, dash, text(name)) for colour, dash, name in legend_of(figure)],
         queries=queries,
         album=album,
-        classes=classes,
+        classes=has_classes,
         legend=[(colour, text(name)) for colour, name in split.legend],
         unit=text(unit_words(evaluation)),
         unit_of_numbers=text(unit_of_numbers(evaluation, measure)),
@@ -98,8 +98,8 @@ def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score, measur
         values = row.values(metric)
         spread = f"{shown(min(values))} to {shown(max(values))}" if len(values) > 1 else MISSING
         normalized = [Score("", "", value, score.random, score.oracle).normalized() for value in values]
-        share = percent(statistics.fmean(normalized)) if normalized else MISSING
-        lines.append([table.label(row), shown(row.mean(metric)), share, str(len(row.runs)), spread])
+        normalized_mean = percent(statistics.fmean(normalized)) if normalized else MISSING
+        lines.append([table.label(row), shown(row.mean(metric)), normalized_mean, str(len(row.runs)), spread])
     lines.append(["random", shown(score.random), percent(0), MISSING, MISSING])
     lines.append(["best possible", shown(score.oracle), percent(1), MISSING, MISSING])
     return lines

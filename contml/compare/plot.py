@@ -69,8 +69,8 @@ def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figu
 
         return draw
 
-    chosen = [panel(table, metric) for table in comparison.tables for metric in metrics or [_headline(table)]]
-    return _plot(comparison.tables, chosen)
+    metric_panels = [panel(table, metric) for table in comparison.tables for metric in metrics or [_headline(table)]]
+    return _plot(comparison.tables, metric_panels)
 
 
 def curves_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
@@ -85,11 +85,11 @@ _Panel: TypeAlias = Callable[[Axes, Mapping[str, dict[str, Any]]], None]
 
 def legend_of(figure: Figure) -> list[tuple[str, str, str]]:
     """The lines of the legend of a plot, for a page: colour, the name of a dash in CSS, text."""
-    shown = [each for legend in figure.legends for each in legend.legend_handles]
-    lines = [each for each in shown if isinstance(each, Line2D)]
+    handles = [handle for legend in figure.legends for handle in legend.legend_handles]
+    lines = [handle for handle in handles if isinstance(handle, Line2D)]
     names = {"-": "solid", ":": "dotted"}
-    looks = [(to_hex(line.get_color()), names.get(str(line.get_linestyle()), "dashed")) for line in lines]
-    return [(*look, str(line.get_label()).replace(r"\$", "$")) for look, line in zip(looks, lines, strict=True)]
+    line_styles = [(to_hex(line.get_color()), names.get(str(line.get_linestyle()), "dashed")) for line in lines]
+    return [(*style, str(line.get_label()).replace(r"\$", "$")) for style, line in zip(line_styles, lines, strict=True)]
 
 
 def _headline(table: Table) -> str:
@@ -111,9 +111,9 @@ def _plot(tables: Sequence[Table], chosen: Sequence[_Panel]) -> Figure:
     labels = dict.fromkeys(table.label(row) for table in tables for row in table.rows)
     styles = {label: _style(n) for n, label in enumerate(labels)}
     width = WIDTH if columns > 1 or max(map(len, labels)) > 24 else 0.78 * WIDTH
-    below = max(map(len, labels)) > _BESIDE
-    rows, lines = -(-len(chosen) // columns), sum(-(-len(label) // _BELOW) for label in labels)
-    height = 4.2 * rows + 0.27 * (lines + 2) if below else max(4.2 * rows, 0.27 * len(labels) + 1)
+    legend_below = max(map(len, labels)) > _BESIDE
+    rows, legend_lines = -(-len(chosen) // columns), sum(-(-len(label) // _BELOW) for label in labels)
+    height = 4.2 * rows + 0.27 * (legend_lines + 2) if legend_below else max(4.2 * rows, 0.27 * len(labels) + 1)
     figure = Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     handles: dict[str, Any] = {}
     for axes, draw in zip(panels(figure, len(chosen), columns), chosen, strict=True):
@@ -121,10 +121,12 @@ def _plot(tables: Sequence[Table], chosen: Sequence[_Panel]) -> Figure:
         artists, texts = axes.get_legend_handles_labels()
         handles |= zip(texts, artists, strict=True)
     order = [*(plain(label) for label in labels), "published", "random", "oracle"]
-    shown = [handles[text] for text in order if text in handles]
-    if len(shown) > 1:
-        texts = [textwrap.fill(str(each.get_label()), _BELOW) for each in shown]
-        figure.legend(shown, texts, loc="outside lower left" if below else "outside right upper", handlelength=2.6)
+    legend_handles = [handles[text] for text in order if text in handles]
+    if len(legend_handles) > 1:
+        texts = [textwrap.fill(str(handle.get_label()), _BELOW) for handle in legend_handles]
+        figure.legend(
+            legend_handles, texts, loc="outside lower left" if legend_below else "outside right upper", handlelength=2.6
+        )
     return figure
 
 
@@ -140,8 +142,8 @@ def _over_epochs(table: Table) -> list[_Panel]:
     """A panel for each split and metric that runs of the table watched during the training."""
     watched = dict.fromkeys(
         (str(row["split"]), str(row["metric"]))
-        for of_row in table.rows
-        for run in of_row.runs
+        for table_row in table.rows
+        for run in table_row.runs
         for row in run.during
         if _is_metric(str(row.get("metric")))
     )
@@ -153,9 +155,11 @@ def _over_epochs(table: Table) -> list[_Panel]:
             axes.set_xlabel("epoch")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             for row in table.rows:
-                rows = [[each for each in run.during if each["split"] == split] for run in row.runs]
-                found = [series(each, metric, over="epoch") for each in rows]
-                _draw_curves(axes, found, table.label(row), styles)
+                run_evaluations = [
+                    [evaluation for evaluation in run.during if evaluation["split"] == split] for run in row.runs
+                ]
+                curves = [series(evaluations, metric, over="epoch") for evaluations in run_evaluations]
+                _draw_curves(axes, curves, table.label(row), styles)
 
         return draw
 
@@ -178,10 +182,13 @@ def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
         def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
             scores: list[Score] = []
             for row in table.rows:
-                found = [_scores_over_k(run.evaluation, name, form) for run in row.runs]
-                scores = max(scores, *found, key=len)
-                of_runs = [(np.arange(1.0, 1 + len(of_run)), np.array([s.model for s in of_run])) for of_run in found]
-                _draw_curves(axes, of_runs, table.label(row), styles)
+                scores_of_runs = [_scores_over_k(run.evaluation, name, form) for run in row.runs]
+                scores = max(scores, *scores_of_runs, key=len)
+                curves = [
+                    (np.arange(1.0, 1 + len(run_scores)), np.array([score.model for score in run_scores]))
+                    for run_scores in scores_of_runs
+                ]
+                _draw_curves(axes, curves, table.label(row), styles)
             if not scores:
                 _set_titles(axes, table.title.partition(": ")[0], f"{name}@K{form}", "")
                 draw_note(axes, NOT_MEASURED)
@@ -201,25 +208,27 @@ def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
 def _scores_over_k(evaluation: Evaluation, name: str, form: str) -> list[Score]:
     """The metric at K = 1, 2, ..."""
     curve = evaluation.curves.get(name)
-    found = (measured(evaluation, f"{name}@{k}{form}") for k in range(1, 1 + len(curve.model) if curve else 1))
-    return [score for score in found if score is not None]
+    scores = (measured(evaluation, f"{name}@{k}{form}") for k in range(1, 1 + len(curve.model) if curve else 1))
+    return [score for score in scores if score is not None]
 
 
 def _draw_curves(
     axes: Axes, found: Sequence[tuple[Array, Array]], label: str, styles: Mapping[str, dict[str, Any]]
 ) -> None:
     """The mean of the curves of the seeds, where all have a value, and their range as a band."""
-    places = sorted(set.intersection(*(set(x.tolist()) for x, _ in found)))
-    if not places:
+    x_values = sorted(set.intersection(*(set(x.tolist()) for x, _ in found)))
+    if not x_values:
         return
-    values = np.array([[dict(zip(x.tolist(), y.tolist(), strict=True))[place] for place in places] for x, y in found])
-    every = -(-len(places) // _MAX_TICKS)  # few markers, at other places on each line
-    start = list(styles).index(label) * every // len(styles)
-    marks: dict[str, Any] = {"markersize": 5.5, "markevery": (start, every)}
-    axes.plot(places, values.mean(0), label=plain(label), linewidth=2, **marks, **styles[label])
+    values = np.array(
+        [[dict(zip(x.tolist(), y.tolist(), strict=True))[x_value] for x_value in x_values] for x, y in found]
+    )
+    marker_step = -(-len(x_values) // _MAX_TICKS)  # few markers, at other places on each line
+    start = list(styles).index(label) * marker_step // len(styles)
+    marker_style: dict[str, Any] = {"markersize": 5.5, "markevery": (start, marker_step)}
+    axes.plot(x_values, values.mean(0), label=plain(label), linewidth=2, **marker_style, **styles[label])
     if len(values) > 1:
         band: dict[str, Any] = {"color": styles[label]["color"], "alpha": 0.18, "linewidth": 0}
-        axes.fill_between(places, values.min(0), values.max(0), **band)
+        axes.fill_between(x_values, values.min(0), values.max(0), **band)
 
 
 def _set_titles(axes: Axes, about: str, words: str, better: str) -> None:
@@ -236,12 +245,12 @@ def _draw_panel(axes: Axes, table: Table, metric: str, styles: Mapping[str, dict
     numeric = has_numeric_axis(table.rows)
     rows = [row for row in table.rows if row.values(metric) or metric in row.published]
     rows = [row for row in rows if row.x is not None or not numeric]
-    places = _numeric_axis(axes, rows) if numeric else _word_axis(axes, rows)
+    positions = _numeric_axis(axes, rows) if numeric else _word_axis(axes, rows)
     labels = list(dict.fromkeys(table.label(row) for row in rows))
     for n, label in enumerate(labels):
         # Words have no order, so there is no line; their points are side by side.
         offset = 0.0 if numeric else 0.6 * ((n + 0.5) / len(labels) - 0.5)
-        points = [(places[value_text(row.x)] + offset, row) for row in rows if table.label(row) == label]
+        points = [(positions[value_text(row.x)] + offset, row) for row in rows if table.label(row) == label]
         _draw_series(axes, points, metric, label, styles[label], line=numeric)
     if score is not None and metric.startswith("label_distance"):
         draw_baselines(axes, score.random, score.oracle)
@@ -256,26 +265,33 @@ def _draw_series(
     axes: Axes, points: list[tuple[float, Row]], metric: str, label: str, style: dict[str, Any], *, line: bool
 ) -> None:
     """One group of rows: the means, the runs as points, and their range as a band or a bar."""
-    measured = sorted(((x, row) for x, row in points if row.values(metric)), key=lambda point: point[0])
-    x = [place for place, _ in measured]
-    low, high = ([bound(row.values(metric)) for _, row in measured] for bound in (min, max))
-    if measured:
-        means, shape = [row.mean(metric) for _, row in measured], style if line else {**style, "linestyle": "none"}
+    measured_points = sorted(((x, row) for x, row in points if row.values(metric)), key=lambda point: point[0])
+    x = [position for position, _ in measured_points]
+    low, high = ([bound(row.values(metric)) for _, row in measured_points] for bound in (min, max))
+    if measured_points:
+        means, shape = (
+            [row.mean(metric) for _, row in measured_points],
+            style if line else {**style, "linestyle": "none"},
+        )
         axes.plot(x, means, linewidth=2, markersize=6.5, label=plain(label), **shape)
     if any(a < b for a, b in zip(low, high, strict=True)):
         if line and len(x) > 1:
             axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
         else:
             axes.vlines(x, low, high, color=style["color"], linewidth=1.4)
-        several = [(place, row.values(metric)) for place, row in measured if len(row.values(metric)) > 1]
-        places, values = zip(*((place, value) for place, of_row in several for value in of_row), strict=True)
-        axes.scatter(places, values, s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
-    published = sorted((place, row.published[metric]) for place, row in points if metric in row.published)
+        run_values = [
+            (position, row.values(metric)) for position, row in measured_points if len(row.values(metric)) > 1
+        ]
+        positions, values = zip(
+            *((position, value) for position, row_values in run_values for value in row_values), strict=True
+        )
+        axes.scatter(positions, values, s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
+    published = sorted((position, row.published[metric]) for position, row in points if metric in row.published)
     if published:
-        hollow: dict[str, Any] = {"markerfacecolor": "white", "markersize": 7.5, "linewidth": 1.2}
-        hollow["linestyle"] = (0, (1, 1)) if line else "none"
-        axes.plot(*zip(*published, strict=True), color=style["color"], marker=style["marker"], zorder=4, **hollow)
-        axes.plot([], [], color=GREY, marker="o", label="published", **hollow)
+        hollow_style: dict[str, Any] = {"markerfacecolor": "white", "markersize": 7.5, "linewidth": 1.2}
+        hollow_style["linestyle"] = (0, (1, 1)) if line else "none"
+        axes.plot(*zip(*published, strict=True), color=style["color"], marker=style["marker"], zorder=4, **hollow_style)
+        axes.plot([], [], color=GREY, marker="o", label="published", **hollow_style)
 
 
 def _numeric_axis(axes: Axes, rows: Sequence[Row]) -> dict[str, float]:
@@ -308,9 +324,9 @@ def _is_geometric(values: Sequence[float]) -> bool:
 def _word_axis(axes: Axes, rows: Sequence[Row]) -> dict[str, float]:
     """An axis of words, in order; returns the place of each."""
     words = list(dict.fromkeys(value_text(row.x) for row in rows))
-    shown = ["absent" if word == ABSENT else plain(word) for word in words]
+    tick_labels = ["absent" if word == ABSENT else plain(word) for word in words]
     axes.set_xlim(-0.5, len(words) - 0.5)
-    crowded = sum(map(len, shown)) > 50
-    axes.set_xticks(range(len(words)), shown, rotation=30 if crowded else 0, ha="right" if crowded else "center")
+    crowded = sum(map(len, tick_labels)) > 50
+    axes.set_xticks(range(len(words)), tick_labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
     axes.grid(visible=False, axis="x")
     return {word: float(n) for n, word in enumerate(words)}

@@ -53,19 +53,19 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
         InputError: a path does not exist, or no run is in any of them.
     """
     folders: dict[Path, Path] = {}
-    without: dict[Path, str] = {}
+    reasons: dict[Path, str] = {}
     for path in paths:
         if not path.exists():
             raise InputError(str(path), "no such folder", hint="give run folders, or a folder that holds some")
-        found = find_runs(path) if path.is_dir() else []
-        if not found:
-            without[path] = "holds no run" if path.is_dir() else "not a folder"
-        for folder in found:
+        run_folders = find_runs(path) if path.is_dir() else []
+        if not run_folders:
+            reasons[path] = "holds no run" if path.is_dir() else "not a folder"
+        for folder in run_folders:
             folders.setdefault(folder.resolve(), folder)
     if not folders:
         hint = "give folders that 'contml train' made, or a folder that holds some"
-        raise InputError(str(paths[0]), without[paths[0]], hint=hint)
-    runs, left_out = [], [f"{path}: {reason}" for path, reason in without.items()]
+        raise InputError(str(paths[0]), reasons[paths[0]], hint=hint)
+    runs, left_out = [], [f"{path}: {reason}" for path, reason in reasons.items()]
     for folder in folders.values():
         for result in _read(open_run(folder)):
             if isinstance(result, str):
@@ -103,26 +103,26 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
         yield f"finished, but not evaluated; run: contml evaluate {run.folder}"
     for path in files:
         try:
-            found = Evaluated.read(path)
+            evaluated = Evaluated.read(path)
         except InputError:
             checkpoint = path.stem.partition("-")[2]
             command = f"contml evaluate {run.folder}{f' --checkpoint {checkpoint}' if checkpoint else ''}"
             reason = "cannot be read, or does not name split and checkpoint; write it again with"
             yield f"its {path.name} {reason}: {command}"
         else:
-            keys = {**config, "checkpoint": found.checkpoint, "split": found.split}
+            run_config = {**config, "checkpoint": evaluated.checkpoint, "split": evaluated.split}
             during = [row for row in rows if row.get("event") == "evaluation"]
-            yield EvaluatedRun(run.folder, keys, source, metrics, found, during)
+            yield EvaluatedRun(run.folder, run_config, source, metrics, evaluated, during)
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
     """Runs by the data that they were tested on."""
     test_sets: list[list[EvaluatedRun]] = []
     for run in runs:
-        same = next((test_set for test_set in test_sets if _same_test_set(test_set[0], run)), None)
-        if same is None:
-            test_sets.append(same := [])
-        same.append(run)
+        matching = next((test_set for test_set in test_sets if _same_test_set(test_set[0], run)), None)
+        if matching is None:
+            test_sets.append(matching := [])
+        matching.append(run)
     return test_sets
 
 
@@ -136,11 +136,15 @@ def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
     if (x.unit, x.queries, x.gallery) != (y.unit, y.queries, y.gallery):
         return False
     curves = [(x.curves[name], y.curves[name]) for name in x.curves.keys() & y.curves.keys()]
-    baselines = [pair for one, other in curves for pair in ((one.random, other.random), (one.oracle, other.oracle))]
+    baselines = [
+        pair
+        for curve_a, curve_b in curves
+        for pair in ((curve_a.random, curve_b.random), (curve_a.oracle, curve_b.oracle))
+    ]
     return all(
         math.isclose(p, q, rel_tol=_ROUNDING, abs_tol=1e-9)
-        for one, other in baselines
-        for p, q in zip(one, other, strict=False)
+        for values_a, values_b in baselines
+        for p, q in zip(values_a, values_b, strict=False)
     )
 
 
@@ -148,9 +152,9 @@ def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun
     """The task, with the options that distinguish it from the task of all other runs; split, weights, sizes, unit."""
     evaluation, config = test_set[0].evaluation, test_set[0].config
     task = config.get("task.name")
-    within = differing([run.config for run in test_set])
-    between = differing([run.config for run in runs if run.config.get("task.name") == task])
-    keys = [key for key in between if key.startswith("task.") and key not in within and key in config]
+    keys_within = differing([run.config for run in test_set])
+    keys_between = differing([run.config for run in runs if run.config.get("task.name") == task])
+    keys = [key for key in keys_between if key.startswith("task.") and key not in keys_within and key in config]
     names = [str(task or "task"), *(f"{short(key)} {value_text(config[key])}" for key in keys)]
     names.append(test_set[0].evaluated.split_words)
     if len(checkpoints := {run.evaluated.checkpoint for run in test_set}) == 1:
@@ -167,5 +171,5 @@ def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list
         latest.setdefault(key, run)
     pairs = [(run, latest[key]) for key, run in zip(keys, runs, strict=True)]
     reason = "has the same config and seed"
-    lines = [f"{run.folder}: left out, as {last.folder} {reason}" for run, last in pairs if run is not last]
-    return [run for run, last in pairs if run is last], list(dict.fromkeys(lines))
+    lines = [f"{run.folder}: left out, as {newest.folder} {reason}" for run, newest in pairs if run is not newest]
+    return [run for run, newest in pairs if run is newest], list(dict.fromkeys(lines))

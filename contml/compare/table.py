@@ -112,20 +112,20 @@ def _best(table: Table, metric: str) -> str | None:
 
 def markdown(comparison: Comparison) -> str:
     """All tables with their remarks and the notes, as a Markdown document."""
-    parts = []
+    blocks = []
     for table in comparison.tables:
         scores = [score for metric in table.metrics if (score := table.score(metric))]
         arrows = {score.title: " ↓" if score.better == "lower" else " ↑" for score in scores}
         titles = [text + arrows.get(text, "") for text in header(table)]
         lines = [titles, ["---"] * len(titles)]
         lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in body(table)]
-        parts.append(_escaped(table.title))
-        parts.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
-        parts += _markdown_list(remarks(table))
+        blocks.append(_escaped(table.title))
+        blocks.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
+        blocks += _markdown_list(remarks(table))
     for name, entries in (("Notes:", comparison.notes), ("Not in the table:", comparison.left_out)):
         if entries:
-            parts += [name, *_markdown_list(entries)]
-    return "\n\n".join(parts) + "\n"
+            blocks += [name, *_markdown_list(entries)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _markdown_list(entries: list[str] | tuple[str, ...]) -> list[str]:
@@ -189,13 +189,13 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
 
 def _statistics(row: Row, metric: str) -> dict[str, Any]:
     values = row.values(metric)
-    found: dict[str, Any] = {"mean": row.mean(metric) if values else None, "values": values}
+    summary: dict[str, Any] = {"mean": row.mean(metric) if values else None, "values": values}
     if len(values) > 1:
-        found |= {"least": min(values), "largest": max(values), "deviation": statistics.stdev(values)}
+        summary |= {"least": min(values), "largest": max(values), "deviation": statistics.stdev(values)}
     if metric in row.published:
         published = row.published[metric]
-        found |= {"published": published, "difference": row.mean(metric) - published if values else None}
-    return found
+        summary |= {"published": published, "difference": row.mean(metric) - published if values else None}
+    return summary
 
 
 def _baselines(table: Table, metric: str) -> dict[str, Any] | None:

@@ -54,14 +54,14 @@ class Section:
         parts: the table, or the constructor.
         default: the name where the config gives none.
         required: if False and there is no default, a config may omit the section (or set it to null).
-        others: finds a part whose name is not in the table; returns None for an unknown name.
+        find_part: finds a part whose name is not in the table; returns None for an unknown name.
         contract: what the user's own code must be or return, if a config may name it as `module:Name`.
     """
 
     parts: Mapping[str, Constructor] | Constructor
     default: str | None = None
     required: bool = True
-    others: Callable[[str], Constructor | None] | None = None
+    find_part: Callable[[str], Constructor | None] | None = None
     contract: type | None = None
 
 
@@ -100,8 +100,8 @@ class Part:
         except InputError as error:
             subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
             origin = self.origins.get(error.subject, self.origin)
-            named = InputError(subject, error.got, error.allowed, self._with_section(error.hint), error.origin)
-            raise (named.at(origin) if origin else named) from error
+            full_error = InputError(subject, error.got, error.allowed, self._with_section(error.hint), error.origin)
+            raise (full_error.at(origin) if origin else full_error) from error
 
 
 @dataclass(frozen=True)
@@ -134,67 +134,69 @@ def validate(document: Document, schema: Mapping[str, Section | Option]) -> Conf
 
 
 def _part(document: Document, key: str, section: Section) -> Part | None:
-    given = document.values.get(key)
+    section_values = document.values.get(key)
     table = section.parts if isinstance(section.parts, Mapping) else None
-    if given is None and section.default is None and not section.required:
+    if section_values is None and section.default is None and not section.required:
         return None
-    if isinstance(given, str) and table is not None:
-        given = {"name": given}
-    if not isinstance(given, dict | None):
-        form = "a mapping of its options" if table is None else f"the name of a {key}, or a mapping with 'name'"
-        raise document.error((key,), show(given), f"must be {form}")
-    given, name, constructor = dict(given or {}), "", section.parts
+    if isinstance(section_values, str) and table is not None:
+        section_values = {"name": section_values}
+    if not isinstance(section_values, dict | None):
+        expected = "a mapping of its options" if table is None else f"the name of a {key}, or a mapping with 'name'"
+        raise document.error((key,), show(section_values), f"must be {expected}")
+    section_values, name, constructor = dict(section_values or {}), "", section.parts
     if table is not None:
-        name, constructor = _choose(document, key, section, table, given.pop("name", None))
-        written = document.file.get(key)
-        before = (written.get("name") if isinstance(written, dict) else written) or section.default
-        if document.lines.get((key, "name")) == COMMAND_LINE and name != before:  # its options in the file do not fit
-            given = {option: v for option, v in given.items() if document.lines.get((key, option)) == COMMAND_LINE}
+        name, constructor = _choose(document, key, section, table, section_values.pop("name", None))
+        file_section = document.file.get(key)
+        old_name = (file_section.get("name") if isinstance(file_section, dict) else file_section) or section.default
+        if document.lines.get((key, "name")) == COMMAND_LINE and name != old_name:  # its options in the file do not fit
+            section_values = {
+                option: v for option, v in section_values.items() if document.lines.get((key, option)) == COMMAND_LINE
+            }
     assert callable(constructor)
     try:
         known_options = {option.name: option for option in options(constructor)}
-        data, further = data_arguments(constructor), further_option(constructor)
+        data_names, extra_option = data_arguments(constructor), further_option(constructor)
     except (NameError, TypeError, ValueError) as error:
         raise document.error((key, "name"), f"the signature of {name} cannot be read ({error})") from None
     if table is not None and "name" in known_options:
         raise document.error(
             (key, "name"), f"{name} has an argument 'name', which a config cannot set", "", "rename it"
         )
-    for option, value in given.items():
-        if option in data:
+    for option, value in section_values.items():
+        if option in data_names:
             raise document.error((key, option), "filled from the data", hint="remove it")
-        kind = known_options.get(option, further)
-        if kind is None:
+        declared_option = known_options.get(option, extra_option)
+        if declared_option is None:
             raise _unknown(document, (key, option), known_options)
-        given[option] = _checked(document, (key, option), kind, value)
+        section_values[option] = _checked(document, (key, option), declared_option, value)
     for o in known_options.values():
-        if o.required and o.name not in given:
+        if o.required and o.name not in section_values:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
-    origins = {option: document.where((key, option)) for option in given}
-    values = {o.name: o.default for o in known_options.values()} | given
-    return Part(key, name, constructor, values, document.where_section(key), origins)
+    origins = {option: document.origin((key, option)) for option in section_values}
+    values = {o.name: o.default for o in known_options.values()} | section_values
+    return Part(key, name, constructor, values, document.section_origin(key), origins)
 
 
 def _choose(
     document: Document, key: str, section: Section, table: Mapping[str, Constructor], name: Any
 ) -> tuple[str, Constructor]:
-    written = _name_key(document, key)
+    name_key = _name_key(document, key)
     name = section.default if name is None else name
     if name is None:
-        raise document.error(written, "missing", _one_of(table))
+        raise document.error(name_key, "missing", _one_of(table))
     if not isinstance(name, str):
-        raise document.error(written, show(name), _one_of(table))
+        raise document.error(name_key, show(name), _one_of(table))
     if name in table:
         return name, table[name]
     try:
-        found = section.others(name) if section.others else None
+        constructor = section.find_part(name) if section.find_part else None
     except InputError as error:
-        raise error.at(document.where(written)) from error
-    if found is not None:
-        return name, found
+        raise error.at(document.origin(name_key)) from error
+    if constructor is not None:
+        return name, constructor
     if section.contract is not None and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name):
-        return name, import_user_code(document, written, name, section.contract)
-    raise _unknown(document, written, table, name)
+        return name, import_user_code(document, name_key, name, section.contract)
+    raise _unknown(document, name_key, table, name)
 
 
 def _name_key(document: Document, key: str) -> Key:
@@ -208,26 +210,28 @@ def _one_of(names: Collection[str]) -> str:
 
 def _options_of_sections(document: Document, schema: Mapping[str, Section | Option]) -> list[tuple[str, str]]:
     """The options of the parts that a config has: (section, option)."""
-    found = []
+    section_options = []
     for key, section in schema.items():
         if not isinstance(section, Section):
             continue
         constructor: Constructor | None = section.parts if not isinstance(section.parts, Mapping) else None
         if isinstance(section.parts, Mapping):
-            given = document.values.get(key)
-            name = given.get("name", section.default) if isinstance(given, dict) else given or section.default
+            value = document.values.get(key)
+            name = value.get("name", section.default) if isinstance(value, dict) else value or section.default
             constructor = section.parts.get(name) if isinstance(name, str) else None
         if constructor is not None:
-            found += [(key, known.name) for known in options(constructor)]
-    return found
+            section_options += [(key, option.name) for option in options(constructor)]
+    return section_options
 
 
 def _unknown_key(document: Document, key: str, schema: Mapping[str, Section | Option]) -> InputError:
     """An unknown key at the top level, which may be an option without its section: `epochs` for `training.epochs`."""
-    known = _options_of_sections(document, schema)
-    if closest(key, schema) is None and (near := closest(key, {option for _, option in known})):
-        meant = " or ".join(f"{section}.{option}" for section, option in known if option == near)
-        return document.error((key,), "unknown key", hint=f"did you mean '{meant}'?")
+    section_options = _options_of_sections(document, schema)
+    if closest(key, schema) is None and (closest_option := closest(key, {option for _, option in section_options})):
+        suggestions = " or ".join(
+            f"{section}.{option}" for section, option in section_options if option == closest_option
+        )
+        return document.error((key,), "unknown key", hint=f"did you mean '{suggestions}'?")
     return _unknown(document, (key,), schema)
 
 
@@ -243,11 +247,11 @@ def check_name(document: Document, key: str, table: Collection[str]) -> None:
     Raises:
         InputError: the name is neither in the table nor code to import.
     """
-    written = _name_key(document, key)
-    given = document.values.get(key)
-    name = given.get("name") if isinstance(given, dict) else given
+    name_key = _name_key(document, key)
+    value = document.values.get(key)
+    name = value.get("name") if isinstance(value, dict) else value
     if isinstance(name, str) and name not in table and ":" not in name:
-        raise _unknown(document, written, table, name)
+        raise _unknown(document, name_key, table, name)
 
 
 def import_user_code(document: Document, key: Key, name: str, contract: type) -> Constructor:
@@ -265,15 +269,15 @@ def import_user_code(document: Document, key: Key, name: str, contract: type) ->
     if folder not in sys.path:
         sys.path.append(folder)
     try:
-        found: Constructor = import_by_name(name)
-        fits = _fits(found, contract)
+        constructor: Constructor = import_by_name(name)
+        fits = _fits(constructor, contract)
     except (Exception, SystemExit) as error:  # whatever the user's module raises when it is imported
         raise document.error(key, f"{name} cannot be imported ({type(error).__name__}: {error})") from None
     if not fits:
-        kind = contract.__name__
-        allowed = f"must be a {kind} class, or a function annotated '-> {kind}'"
-        raise document.error(key, f"{name} is of type {type(found).__name__}", allowed)
-    return found
+        contract_name = contract.__name__
+        allowed = f"must be a {contract_name} class, or a function annotated '-> {contract_name}'"
+        raise document.error(key, f"{name} is of type {type(constructor).__name__}", allowed)
+    return constructor
 
 
 def _fits(found: object, contract: type) -> bool:

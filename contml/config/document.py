@@ -88,23 +88,25 @@ class Document:
         """The line of a key, or of the nearest key above it; None where the document has neither."""
         return next((self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), None)
 
-    def where(self, key: Key = ()) -> str:
+    def origin(self, key: Key = ()) -> str:
         """The origin of a key, as errors report it: the user's file and line, the command line, or a bundled config."""
         line = self.line(key)
         if line == COMMAND_LINE:
             return COMMAND_LINE_NAME
         return self.name if line in (None, BUNDLED) else f"{self.name}:{line}"
 
-    def where_section(self, key: str) -> str:
+    def section_origin(self, key: str) -> str:
         """The origin of a section as a whole, which may be written in the file and on the command line."""
-        line, where = self.line((key,)), self.where((key,))
-        if not line or all(place != COMMAND_LINE for other, place in self.lines.items() if other[0] == key):
-            return where
-        return COMMAND_LINE_NAME if line == BUNDLED else f"{where} and {COMMAND_LINE_NAME}"
+        line, origin = self.line((key,)), self.origin((key,))
+        if not line or all(
+            other_line != COMMAND_LINE for other_key, other_line in self.lines.items() if other_key[0] == key
+        ):
+            return origin
+        return COMMAND_LINE_NAME if line == BUNDLED else f"{origin} and {COMMAND_LINE_NAME}"
 
     def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
         """The error of a key, with its origin."""
-        return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.where(key))
+        return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.origin(key))
 
 
 def read(
@@ -153,22 +155,24 @@ def from_overrides(overrides: Sequence[str]) -> Document:
     return Document(COMMAND_LINE_NAME, _with_overrides({}, lines, overrides), lines)
 
 
-def _parse(text: str, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None) -> Any:
+def _parse(
+    text: str, origin_of_line: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None
+) -> Any:
     try:
         node = yaml.compose(text, Loader=_Loader)
-        return None if node is None else _value(node, where, key, lines, line, set())
+        return None if node is None else _value(node, origin_of_line, key, lines, line, set())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = where(mark.line + 1 if mark else 1)
+        origin = origin_of_line(mark.line + 1 if mark else 1)
         if "'\\t'" in str(error.problem):
-            raise InputError("indentation", "a tab", hint="indent with spaces", origin=at) from None
+            raise InputError("indentation", "a tab", hint="indent with spaces", origin=origin) from None
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        raise InputError("YAML syntax", problem, origin=at) from None
+        raise InputError("YAML syntax", problem, origin=origin) from None
     except yaml.reader.ReaderError as error:
-        at = where(text.count("\n", 0, error.position) + 1)
-        raise InputError("YAML syntax", str(error.reason), origin=at) from None
+        origin = origin_of_line(text.count("\n", 0, error.position) + 1)
+        raise InputError("YAML syntax", str(error.reason), origin=origin) from None
     except RecursionError:
-        raise _too_deep(where(1)) from None
+        raise _too_deep(origin_of_line(1)) from None
 
 
 def _too_deep(origin: str) -> InputError:
@@ -176,46 +180,51 @@ def _too_deep(origin: str) -> InputError:
 
 
 def _value(
-    node: yaml.Node, where: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None, seen: set[int]
+    node: yaml.Node,
+    origin_of_line: Callable[[int], str],
+    key: Key,
+    lines: dict[Key, int],
+    line: int | None,
+    seen: set[int],
 ) -> Any:
     """The value of a node: built here, not by a YAML constructor, so that only plain values can result."""
-    subject, at = ".".join(key), where(node.start_mark.line + 1)
+    subject, origin = ".".join(key), origin_of_line(node.start_mark.line + 1)
     if len(key) > _DEEPEST:
-        raise _too_deep(at)
+        raise _too_deep(origin)
     if id(node) in seen:
-        raise InputError(subject, "an alias (*)", hint="write the value out", origin=at)
+        raise InputError(subject, "an alias (*)", hint="write the value out", origin=origin)
     seen.add(id(node))
     kind = node.tag.removeprefix(TAG)
     if isinstance(node, yaml.MappingNode) and kind == "map":
         mapping: dict[str, Any] = {}
-        first: dict[str, int] = {}
+        first_lines: dict[str, int] = {}
         for name, value in node.value:
             key_line = name.start_mark.line + 1
             if not isinstance(name, yaml.ScalarNode):
-                raise InputError("key", f"a {name.id}", "must be text", origin=where(key_line))
-            inner = (*key, name.value)
+                raise InputError("key", f"a {name.id}", "must be text", origin=origin_of_line(key_line))
+            inner_key = (*key, name.value)
             if name.value in mapping:
-                got = f"appears twice, first in line {first[name.value]}"
-                raise InputError(".".join(inner), got, hint="remove one", origin=where(key_line))
-            first[name.value] = key_line
-            lines[inner] = key_line if line is None else line
-            mapping[name.value] = _value(value, where, inner, lines, line, seen)
+                got = f"appears twice, first in line {first_lines[name.value]}"
+                raise InputError(".".join(inner_key), got, hint="remove one", origin=origin_of_line(key_line))
+            first_lines[name.value] = key_line
+            lines[inner_key] = key_line if line is None else line
+            mapping[name.value] = _value(value, origin_of_line, inner_key, lines, line, seen)
         return mapping
     if isinstance(node, yaml.SequenceNode) and kind == "seq":
-        return [_value(item, where, (*key, str(i)), lines, line, seen) for i, item in enumerate(node.value)]
+        return [_value(item, origin_of_line, (*key, str(i)), lines, line, seen) for i, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode) and kind in ("str", *SCALARS):
         text: str = node.value
         if kind == "str":
             return text
         if not re.fullmatch(SCALARS[kind][0], text):  # an explicit tag, such as !!int many
-            raise InputError(subject, repr(text), f"must be of type {kind}, as its tag says", origin=at)
+            raise InputError(subject, repr(text), f"must be of type {kind}, as its tag says", origin=origin)
         if kind == "float":
             return float(re.sub(r"\.(?=[a-z])", "", text.lower()))
         if kind == "int":
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
         return None if kind == "null" else text.lower() == "true"
     allowed = "must be a number, text, true, false, null, a list or a mapping"
-    raise InputError(subject, f"tag {node.tag!r}", allowed, origin=at)
+    raise InputError(subject, f"tag {node.tag!r}", allowed, origin=origin)
 
 
 def _with_overrides(
@@ -236,26 +245,26 @@ def _split(override: str) -> tuple[Key, str]:
 
 
 def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str, line: int) -> None:
-    new = {key: line}
-    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {'.'.join(key)}={text}", key, new, line)
-    place = values
+    new_lines = {key: line}
+    value = _parse(text, lambda _: f"{COMMAND_LINE_NAME}: {'.'.join(key)}={text}", key, new_lines, line)
+    section = values
     for n, step in enumerate(key[:-1], start=1):
-        inner = place.get(step)
-        if isinstance(inner, str) and n == 1:  # the short form `loss: log_ratio`
-            inner = {"name": inner}
+        subsection = section.get(step)
+        if isinstance(subsection, str) and n == 1:  # the short form `loss: log_ratio`
+            subsection = {"name": subsection}
             lines[(step, "name")] = lines[(step,)]
-        if inner is None:
-            inner = {}
+        if subsection is None:
+            subsection = {}
             lines.setdefault(key[:n], line)
-        if not isinstance(inner, dict):
-            got = f"{'.'.join(key[:n])} is {show(inner)}, which has no options"
+        if not isinstance(subsection, dict):
+            got = f"{'.'.join(key[:n])} is {show(subsection)}, which has no options"
             raise InputError(".".join(key), got, origin=COMMAND_LINE_NAME)
-        place[step] = inner
-        place = inner
-    for old in [old for old in lines if old[: len(key)] == key]:
-        del lines[old]
-    place[key[-1]] = value
-    lines.update(new)
+        section[step] = subsection
+        section = subsection
+    for old_key in [old_key for old_key in lines if old_key[: len(key)] == key]:
+        del lines[old_key]
+    section[key[-1]] = value
+    lines.update(new_lines)
 
 
 def show(value: Any) -> str:
@@ -281,8 +290,8 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested sections as flat keys: `{"loss.margin": 0.1}`."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, Mapping) and value
-        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return found
+        flattened |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flattened

@@ -51,8 +51,8 @@ def options(part: Constructor) -> list[Option]:
 def further_option(part: Constructor) -> Option | None:
     """The type of options with arbitrary names, as in `**metrics: float`; None if the constructor takes none."""
     parameters = inspect.signature(part, eval_str=True).parameters.values()
-    further = [p for p in parameters if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any)]
-    return Option(further[0].name, further[0].annotation) if further else None
+    keyword_parameters = [p for p in parameters if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any)]
+    return Option(keyword_parameters[0].name, keyword_parameters[0].annotation) if keyword_parameters else None
 
 
 def data_arguments(part: Constructor) -> dict[str, bool]:
@@ -95,8 +95,8 @@ def check(option: Option, value: Any) -> Any:
     if not option.required and plain(option.default) == json.dumps(value):
         return option.default  # the default itself is accepted, even if it does not fit the annotation
     # Strict JSON fits YAML: a list may be a tuple and text a path, but "0.1" and true are not numbers.
-    kind = ConfigDict(strict=True, arbitrary_types_allowed=True)
-    model = create_model("Value", __config__=kind, value=(option.type, ...))
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    model = create_model("Value", __config__=model_config, value=(option.type, ...))
     return model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
 
 
@@ -104,22 +104,24 @@ def words(kind: Any, many: bool = False) -> str:
     """A type in words, for errors."""
     nouns = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
     plurals = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, type_args = get_origin(kind), get_args(kind)
     if kind in (None, type(None)):
         return "null"
     if isinstance(kind, type) and kind in nouns:
         return plurals.get(kind, nouns[kind]) if many else nouns[kind]
     if origin is Literal:
-        return ("one of " if len(inner) > 1 else "") + ", ".join(str(choice) for choice in inner)
+        return ("one of " if len(type_args) > 1 else "") + ", ".join(str(choice) for choice in type_args)
     if origin in (Union, types.UnionType):
-        return " or ".join(words(choice) for choice in inner)
-    if origin is tuple and inner and inner[-1] is not Ellipsis:
-        same = len(set(inner)) == 1
-        return f"a list of {len(inner)} " + (words(inner[0], True) if same else f"({', '.join(map(words, inner))})")
+        return " or ".join(words(choice) for choice in type_args)
+    if origin is tuple and type_args and type_args[-1] is not Ellipsis:
+        same = len(set(type_args)) == 1
+        return f"a list of {len(type_args)} " + (
+            words(type_args[0], True) if same else f"({', '.join(map(words, type_args))})"
+        )
     if isinstance(origin or kind, type) and issubclass(origin or kind, Mapping):
         return "a mapping"
     if isinstance(origin or kind, type) and issubclass(origin or kind, Collection):
-        return f"a list of {words(inner[0], True)}" if inner else "a list"
+        return f"a list of {words(type_args[0], True)}" if type_args else "a list"
     return f"of type {getattr(kind, '__name__', kind)}"
 
 

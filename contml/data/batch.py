@@ -50,10 +50,10 @@ class Request(NamedTuple):
 
     def batch(self, images: np.ndarray[Any, Any], positions: list[int]) -> Batch:
         """Returns the batch of the images that could be read; `positions`: their positions in `rows`."""
-        kept = torch.tensor(positions, dtype=torch.int64)
-        rows = torch.tensor(self.rows, dtype=torch.int64)[kept]
+        valid_positions = torch.tensor(positions, dtype=torch.int64)
+        rows = torch.tensor(self.rows, dtype=torch.int64)[valid_positions]
         skipped = len(self.rows) - len(positions)
-        return Batch(torch.from_numpy(images), rows, self.step, skipped, kept + self.offset)
+        return Batch(torch.from_numpy(images), rows, self.step, skipped, valid_positions + self.offset)
 
 
 class Result(NamedTuple):

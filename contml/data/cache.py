@@ -45,7 +45,7 @@ class FileState(NamedTuple):
     """The file of an image, how the image is cut from it ("" for all of it), and the file's size and mtime in ns."""
 
     file: str
-    how: str
+    crop: str
     size: int
     changed: int
 
@@ -169,11 +169,11 @@ class Cache:
             raise InputError(
                 str(self.index), f"cannot be read ({error.strerror})", hint="name another folder"
             ) from None
-        images = (self.pixels.stat().st_size if self.pixels.is_file() else 0) // self._bytes
-        found = [_parse(line) for line in lines]
-        index = {state: entry for state, entry in filter(None, found) if entry.position < images}
-        if None in found:  # which pixels belong to a damaged line is not known
-            return index, images
+        num_images = (self.pixels.stat().st_size if self.pixels.is_file() else 0) // self._bytes
+        parsed_lines = [_parse(line) for line in lines]
+        index = {state: entry for state, entry in filter(None, parsed_lines) if entry.position < num_images}
+        if None in parsed_lines:  # which pixels belong to a damaged line is not known
+            return index, num_images
         return index, 1 + max((entry.position for entry in index.values()), default=_NO_POSITION)
 
     @contextmanager
@@ -219,16 +219,16 @@ class Cache:
                 for start, batch in zip(range(0, len(rows), CHUNK), batches, strict=True):
                     content = batch.images.permute(0, 2, 3, 1).flatten().numpy().data
                     _write(pixels, content)
-                    number_of = {int(row): number for number, row in enumerate(batch.rows)}
+                    batch_indices = {int(row): batch_index for batch_index, row in enumerate(batch.rows)}
                     chunk = rows[start : start + CHUNK]
                     for row in chunk:
-                        number = number_of.get(row)
-                        if number is None:
+                        batch_index = batch_indices.get(row)
+                        if batch_index is None:
                             lines.append(_line(states[row], _NO_POSITION, causes[split.name(row)], b""))
                         else:
-                            image = content[number * self._bytes : (number + 1) * self._bytes]
-                            lines.append(_line(states[row], end + number, "", image))
-                    end += len(number_of)
+                            image = content[batch_index * self._bytes : (batch_index + 1) * self._bytes]
+                            lines.append(_line(states[row], end + batch_index, "", image))
+                    end += len(batch_indices)
                     progress(start + len(chunk))
                     if time.monotonic() - saved > _INDEX_INTERVAL:
                         self._save_lines(pixels, lines)
@@ -240,11 +240,11 @@ class Cache:
         """Appends lines to the index, after their pixels are on disk."""
         os.fsync(pixels.fileno())
         with self.index.open("ab", buffering=0) as index:
-            before = index.tell()
+            old_size = index.tell()
             try:
                 _write(index, "".join(lines).encode())
             except OSError:
-                index.truncate(before)
+                index.truncate(old_size)
                 raise
         lines.clear()
 
@@ -280,8 +280,8 @@ def _file_states(split: Split) -> States:
             got = f"{split.name(row)} comes from no file, so that a change would not be noticed"
             raise InputError("cache", got, hint="omit the cache")
         try:
-            found = stamp.file.stat()
-            states.append(FileState(str(stamp.file.absolute()), stamp.how, found.st_size, found.st_mtime_ns))
+            stat = stamp.file.stat()
+            states.append(FileState(str(stamp.file.absolute()), stamp.crop, stat.st_size, stat.st_mtime_ns))
         except OSError as error:
             states.append(error.strerror or str(error))
     return states

@@ -39,22 +39,22 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     groups = task.val_groups if task.val_groups is not None else classes if classes is not None else names
     least, hint = 2 if groups is classes else 1, "set training.select=none to train on all items, without this split"
     try:
-        drawn = draw(groups, share, seed, "validation", fold=fold, least=least)
-        while min(drawn.sum(), (~drawn).sum()) < _LEAST_ITEMS:
+        val_mask = draw(groups, share, seed, "validation", fold=fold, least=least)
+        while min(val_mask.sum(), (~val_mask).sum()) < _LEAST_ITEMS:
             least += 1
-            drawn = draw(groups, share, seed, "validation", fold=fold, least=least)
+            val_mask = draw(groups, share, seed, "validation", fold=fold, least=least)
     except InputError as error:
         got = f"{len(set(groups))} groups of {len(groups)} training items"
         raise InputError("validation split", got, error.allowed, hint) from None
-    rows, val_rows = (np.flatnonzero(part).tolist() for part in (~drawn, drawn))
+    rows, val_rows = (np.flatnonzero(mask).tolist() for mask in (~val_mask, val_mask))
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
         queries = draw_queries(_QUERIES, [names[row] for row in val_rows], seed)
         query_rows, gallery = query_split(queries, len(val))
         val = replace(val, queries=query_rows, gallery=gallery)
     val = replace(val, recall_at=task.evaluated.recall_at, excluded={})
-    kept_groups = None if task.val_groups is None else [task.val_groups[row] for row in rows]
-    return replace(task, train=train, val=val, val_groups=kept_groups)
+    train_groups = None if task.val_groups is None else [task.val_groups[row] for row in rows]
+    return replace(task, train=train, val=val, val_groups=train_groups)
 
 
 def _unseen_classes(task: Task) -> list[str] | None:

@@ -27,9 +27,9 @@ def positions(keys: Sequence[str], seed: int, purpose: str) -> Array:
         seed: another seed draws other numbers.
         purpose: what is drawn: "test", "validation", "queries".
     """
-    start = f"{seed}/{purpose}/"
-    of_key = {key: _position(start + key) for key in dict.fromkeys(keys)}
-    return np.array([of_key[key] for key in keys], dtype=np.float64)
+    prefix = f"{seed}/{purpose}/"
+    key_positions = {key: _position(prefix + key) for key in dict.fromkeys(keys)}
+    return np.array([key_positions[key] for key in keys], dtype=np.float64)
 
 
 def folds(share: float) -> int:
@@ -58,15 +58,15 @@ def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, fold: in
         raise InputError("share", str(share), "must be between 0 and 1")
     if not 0 <= fold < folds(share):
         raise InputError("fold", str(fold), f"must be 0 to {folds(share) - 1}")
-    distinct = list(dict.fromkeys(keys))
-    if len(distinct) < 2 * least:
-        raise InputError(purpose, f"{len(distinct)} different items to draw from", f"needs at least {2 * least}")
+    unique_keys = list(dict.fromkeys(keys))
+    if len(unique_keys) < 2 * least:
+        raise InputError(purpose, f"{len(unique_keys)} different items to draw from", f"needs at least {2 * least}")
     # Turned, so that the part begins at 0.
-    turned = (positions(distinct, seed, purpose) - fold * share) % 1
+    turned = (positions(unique_keys, seed, purpose) - fold * share) % 1
     order = np.argsort(turned, kind="stable")
-    count = min(max(int((turned < share).sum()), least), len(distinct) - least)
-    drawn = {distinct[row] for row in order[:count]}
-    return np.array([key in drawn for key in keys])
+    count = min(max(int((turned < share).sum()), least), len(unique_keys) - least)
+    drawn_keys = {unique_keys[row] for row in order[:count]}
+    return np.array([key in drawn_keys for key in keys])
 
 
 def draw_queries(count: int, names: Sequence[str], seed: int) -> Rows:
@@ -82,9 +82,9 @@ def draw_queries(count: int, names: Sequence[str], seed: int) -> Rows:
 
 def check_queries(count: int, items: int) -> None:
     """Refuse a number of queries that leaves fewer than two of the items to find."""
-    most = max(items - 2, 0)
-    if not 0 <= count <= most:
-        allowed = f"must be 0 to {most}, so that two of {items} test images are left to find"
+    max_queries = max(items - 2, 0)
+    if not 0 <= count <= max_queries:
+        allowed = f"must be 0 to {max_queries}, so that two of {items} test images are left to find"
         raise InputError("queries", str(count), allowed, "0 uses every image as a query against all others")
 
 

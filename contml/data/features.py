@@ -109,8 +109,8 @@ def _read(path: Path) -> tuple[list[str] | None, np.ndarray[Any, Any]]:
     if path.suffix == ".npy":
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
-        found = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
-        return [str(name) for name in found["names"]], found["features"]
+        arrays = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
+        return [str(name) for name in arrays["names"]], arrays["features"]
     from pyarrow import parquet
 
     table = parquet.read_table(path)
@@ -125,26 +125,26 @@ def with_features(task: Task, path: Path) -> Task:
     Raises:
         InputError: the file cannot be read, lacks an item of the task, or two of its vectors have the same name.
     """
-    found = read_features(path)
+    features = read_features(path)
     splits = list(task.splits.values())
     item_names = [name for split in splits for name in split.names]
-    values = found.values
-    if found.names is not None:
-        values = values[_rows_of(item_names, found.names, path)]
+    values = features.values
+    if features.names is not None:
+        values = values[_rows_of(item_names, features.names, path)]
     elif len(values) != len(item_names):
         got = f"{len(values):,} vectors for {len(item_names):,} items"
         raise InputError(str(path), got, hint="give one vector per item")
     ends = np.cumsum([len(split) for split in splits])
-    parts = zip(splits, np.split(values, ends[:-1]), strict=True)
-    replaced = [replace(split, images=[*map(Vector, part, split.images)]) for split, part in parts]
-    return task.with_splits(dict(zip(task.splits, replaced, strict=True)))
+    split_vectors = zip(splits, np.split(values, ends[:-1]), strict=True)
+    new_splits = [replace(split, images=[*map(Vector, vectors, split.images)]) for split, vectors in split_vectors]
+    return task.with_splits(dict(zip(task.splits, new_splits, strict=True)))
 
 
 def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
     """Returns the row of each item among the names of a file."""
     # The root folder may have moved: names are compared below the folder that all of them share.
-    wanted, keys = _below_shared_folder(item_names), _below_shared_folder(names)
-    if wanted == keys:
+    item_keys, keys = _below_shared_folder(item_names), _below_shared_folder(names)
+    if item_keys == keys:
         return [*range(len(names))]
     rows: dict[str, int] = {}
     for row, key in enumerate(keys):
@@ -152,11 +152,11 @@ def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
             got = f"features[{rows[key]}] and features[{row}] have the same name, {names[row]}"
             hint = "write the file again with 'contml features' for the items of this task"
             raise InputError(str(path), got, "names must differ, or equal the task's names in order", hint)
-    missing = [name for key, name in zip(wanted, item_names, strict=True) if key not in rows]
+    missing = [name for key, name in zip(item_keys, item_names, strict=True) if key not in rows]
     if missing:
         got = f"no features of {missing[0]} ({len(missing):,} of {len(item_names):,} items are missing)"
         raise InputError(str(path), got, hint="write the file again with 'contml features'")
-    return [rows[key] for key in wanted]
+    return [rows[key] for key in item_keys]
 
 
 def _below_shared_folder(names: Sequence[str]) -> list[str]:

@@ -75,7 +75,7 @@ class DataRecord:
     def _consistent(self) -> DataRecord:
         if "train" not in self.names or self.names.keys() - SPLIT_TITLES.keys():
             raise ValueError("its splits are not train, val and test")
-        counts = [{split: len(items) for split, items in part.items()} for part in (self.names, self.labels)]
+        counts = [{split: len(items) for split, items in lists.items()} for lists in (self.names, self.labels)]
         if counts[0] != counts[1] or self.queries.keys() - self.names.keys():
             raise ValueError("its splits differ")
         if any(not 0 <= row < counts[0][split] for split, rows in self.queries.items() for row in rows):
@@ -89,26 +89,28 @@ class DataRecord:
             names = record.names.get(split, ())
             return {names[row] for row in record.queries.get(split, ())}
 
-        found = []
-        places, places_now = ({(s, name) for s in each.names for name in each.names[s]} for each in (self, now))
-        came, left = ({name for _, name in each} for each in (places_now - places, places - places_now))
+        changes = []
+        old_items, new_items = ({(s, name) for s in record.names for name in record.names[s]} for record in (self, now))
+        entered_names, left_names = (
+            {name for _, name in changed_items} for changed_items in (new_items - old_items, old_items - new_items)
+        )
         for split in dict.fromkeys([*self.names, *now.names]):
             before = dict(zip(self.names.get(split, ()), self.labels.get(split, ()), strict=True))
             after = dict(zip(now.names.get(split, ()), now.labels.get(split, ()), strict=True))
-            new, gone = ([n for n in a if n not in b] for a, b in ((after, before), (before, after)))
-            turned = queries(self, split) ^ queries(now, split)
+            added, removed = ([n for n in a if n not in b] for a, b in ((after, before), (before, after)))
+            switched = queries(self, split) ^ queries(now, split)
             counts = {
-                "added": [name for name in new if name not in left],
-                "removed": [name for name in gone if name not in came],
-                "moved to another split": [name for name in gone if name in came],
-                "moved from another split": [name for name in new if name in left],
+                "added": [name for name in added if name not in left_names],
+                "removed": [name for name in removed if name not in entered_names],
+                "moved to another split": [name for name in removed if name in entered_names],
+                "moved from another split": [name for name in added if name in left_names],
                 "with another label": [name for name in after if before.get(name, after[name]) != after[name]],
-                "moved between queries and gallery": [name for name in after if name in turned and name in before],
+                "moved between queries and gallery": [name for name in after if name in switched and name in before],
             }
-            words = [f"{len(names):,} {what} ({names[0]})" for what, names in counts.items() if names]
+            words = [f"{len(names):,} {change} ({names[0]})" for change, names in counts.items() if names]
             if words:
-                found.append(f"{SPLIT_TITLES.get(split, split)} items: {', '.join(words)}")
-        return found
+                changes.append(f"{SPLIT_TITLES.get(split, split)} items: {', '.join(words)}")
+        return changes
 
     def rows(self, split: str, now: DataRecord) -> list[int]:
         """The rows of the current split that hold the saved items, in the saved order, without items that are gone."""
@@ -140,11 +142,11 @@ def _unpacked(packed: bytes) -> bytes:
 
 def item_names(split: Split, root: str = "") -> list[str]:
     """The name of each item below the root folder; items that share a name are numbered."""
-    start = os.path.join(os.path.normpath(root), "")  # noqa: PTH118
+    prefix = os.path.join(os.path.normpath(root), "")  # noqa: PTH118
     counts: Counter[str] = Counter()
     names = []
     for name in split.names:
-        short = os.path.normpath(name).removeprefix(start) if root and name else name  # "./own/a.png" is "own/a.png"
+        short = os.path.normpath(name).removeprefix(prefix) if root and name else name  # "./own/a.png" is "own/a.png"
         counts[short] += 1
         names.append(short if counts[short] == 1 else f"{short} ({counts[short]})")
     return names
@@ -160,8 +162,10 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
     rows = {name: record.rows(name, now) for name in record.names}
     if "test" in rows and not rows.get("val"):
         rows.pop("val", None)
-    if gone := next((name for name in rows if not rows[name]), None):
-        raise InputError(f"{SPLIT_TITLES[gone]} items", "none of the run's items is left", hint="restore the data")
+    if empty_split := next((name for name in rows if not rows[name]), None):
+        raise InputError(
+            f"{SPLIT_TITLES[empty_split]} items", "none of the run's items is left", hint="restore the data"
+        )
     groups = None if task.val_groups is None else [task.val_groups[row] for row in rows["train"]]
     splits = {name: task.splits[name].subset(rows[name]) for name in rows}
     return Task(splits["train"], splits.get("test"), splits.get("val"), groups)

@@ -90,17 +90,17 @@ class Images:
             if len(rows) % world:
                 got = f"a batch of {len(rows)} images"
                 raise InputError("batch_size", got, f"must be a multiple of the {world} processes")
-            share = len(rows) // world
-            own_rows = [int(row) for row in rows[rank * share : (rank + 1) * share]]
-            return Request(step, own_rows, rank * share, (sampler.seed, epoch, step))
+            rows_per_process = len(rows) // world
+            process_rows = [int(row) for row in rows[rank * rows_per_process : (rank + 1) * rows_per_process]]
+            return Request(step, process_rows, rank * rows_per_process, (sampler.seed, epoch, step))
 
         return self._run(split, (request(step) for step in range(start, len(sampler))), training=True)
 
     def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
         """Yields centre crops of these rows of a split, in order; `step` is the number of the batch."""
         check_whole(1, batch_size=batch_size)
-        wanted: list[int] = as_rows(rows, len(split)).tolist()
-        chunks = (wanted[first : first + batch_size] for first in range(0, len(wanted), batch_size))
+        row_list: list[int] = as_rows(rows, len(split)).tolist()
+        chunks = (row_list[start : start + batch_size] for start in range(0, len(row_list), batch_size))
         requests = (Request(step, chunk, 0, None) for step, chunk in enumerate(chunks))
         return self._run(split, requests, training=False)
 
@@ -112,18 +112,18 @@ class Images:
         Raises:
             InputError: the folder cannot be written or is damaged, or the images of this split come from no files.
         """
-        whole = Images(self.resize, self.resize, broken="skip", workers=self.workers)
+        uncropped = Images(self.resize, self.resize, broken="skip", workers=self.workers)
         try:
             if self.cache is None:
                 with progress_bar(len(split), "decoding images") as progress:
-                    for batch in whole.test_batches(split, None, CHUNK):
+                    for batch in uncropped.test_batches(split, None, CHUNK):
                         progress(min(len(split), (batch.step + 1) * CHUNK))
-                return CacheReport(len(split), len(split), [*whole.left_out.items()])
+                return CacheReport(len(split), len(split), [*uncropped.left_out.items()])
             cached, report = Cache(self.cache, self.resize).fill(
-                split, lambda rows: whole.test_batches(split, rows, CHUNK), whole.left_out
+                split, lambda rows: uncropped.test_batches(split, rows, CHUNK), uncropped.left_out
             )
         finally:
-            whole.close()
+            uncropped.close()
         self._cached[id(split)] = split, cached
         return report
 

@@ -39,13 +39,13 @@ def images_below(folder: Path) -> list[Path]:
     Raises:
         InputError: there are none.
     """
-    found = []
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not is_skipped(Path(place), name)]
-        found += [Path(place, name) for name in files if name.lower().endswith(IMAGE_SUFFIXES) and name[0] != "."]
-    if not found:
+    paths = []
+    for directory, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not is_skipped(Path(directory), name)]
+        paths += [Path(directory, name) for name in files if name.lower().endswith(IMAGE_SUFFIXES) and name[0] != "."]
+    if not paths:
         raise InputError(str(folder), "a folder without images", f"must hold some ({', '.join(IMAGE_SUFFIXES)})")
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+    return sorted(paths, key=lambda file: file.relative_to(folder).as_posix())
 
 
 def is_skipped(place: Path, name: str) -> bool:
@@ -59,7 +59,7 @@ class Stamp(NamedTuple):
     """The file of an image, and how the image is cut from it: "" for the whole file."""
 
     file: Path
-    how: str
+    crop: str
 
 
 @runtime_checkable
@@ -216,12 +216,12 @@ class SquareCrop:
             if self.image_size not in (None, picture.size):
                 picture = ImageOps.exif_transpose(picture)
             width, height = picture.size
-            found = f"{width} x {height} pixels"
+            size_text = f"{width} x {height} pixels"
             if self.image_size not in (None, picture.size):
                 annotated = "{} x {}".format(*self.image_size)
                 raise InputError(
                     str(self.file),
-                    found,
+                    size_text,
                     f"must be {annotated}, the size that its annotation gives",
                     "were the images resized without the annotations?",
                 )
@@ -229,15 +229,15 @@ class SquareCrop:
             if not (0 <= x <= width and 0 <= y <= height) or size > _MAX_RELATIVE_SIDE * max(width, height):
                 raise InputError(
                     str(self.file),
-                    f"{found}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
+                    f"{size_text}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
                     hint="check that the annotations belong to these images",
                 )
             x0, y0 = max(0, int(left)), max(0, int(top))
             x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
-            part = np.asarray(picture.convert("RGB").crop((x0, y0, x1, y1)))
+            crop = np.asarray(picture.convert("RGB").crop((x0, y0, x1, y1)))
         padding = [int(np.ceil(max(0.0, d))) for d in (x0 - left, y0 - top, left + size - x1, top + size - y1)]
         padded = Image.fromarray(
-            np.pad(part, ((padding[1], padding[3]), (padding[0], padding[2]), (0, 0)), mode="edge")
+            np.pad(crop, ((padding[1], padding[3]), (padding[0], padding[2]), (0, 0)), mode="edge")
         )
         corner = (left - x0 + padding[0], top - y0 + padding[1])
         box = (*corner, min(corner[0] + size, padded.width), min(corner[1] + size, padded.height))

@@ -110,8 +110,8 @@ class Split:
     @property
     def feature_dim(self) -> int | None:
         """The length of the feature vectors, or of those of the feature maps; None if the items are images."""
-        first = self.images[0] if self.images else None
-        return first.values.shape[-1] if isinstance(first, Vector) else None
+        source = self.images[0] if self.images else None
+        return source.values.shape[-1] if isinstance(source, Vector) else None
 
     def image(self, row: int) -> ImageItem:
         """Returns the image of a row: a file to decode, a picture, pixels, or features."""
@@ -141,29 +141,29 @@ class Split:
     def subset(self, rows: Rows) -> Split:
         """Returns a split of some rows, in this order. Queries and gallery are those of their rows, ascending."""
         index = as_rows(rows, len(self))
-        kept = index.tolist()
-        if kept == list(range(len(self))):
+        kept_rows = index.tolist()
+        if kept_rows == list(range(len(self))):
             return self
-        place = torch.full((len(self),), -1)
-        place[index] = torch.arange(len(kept))
+        new_rows = torch.full((len(self),), -1)
+        new_rows[index] = torch.arange(len(kept_rows))
 
         def moved(old: Tensor | None) -> Tensor | None:
-            return None if old is None else place[old][place[old] >= 0].sort().values
+            return None if old is None else new_rows[old][new_rows[old] >= 0].sort().values
 
         return replace(
             self,
-            images=[self.images[row] for row in kept],
-            names=[self.names[row] for row in kept],
+            images=[self.images[row] for row in kept_rows],
+            names=[self.names[row] for row in kept_rows],
             labels=self.labels[index].as_root(),
             queries=moved(self.queries),
             gallery=moved(self.gallery),
             groups=None if self.groups is None else self.groups[index],
-            label_texts=None if self.label_texts is None else [self.label_texts[row] for row in kept],
-            renderer=None if self.renderer is None else _SubsetRenderer(self.renderer, kept),
-            describer=None if self.describer is None else _SubsetDescriber(self.describer, kept),
-            explainer=None if self.explainer is None else _SubsetExplainer(self.explainer, kept),
-            captions=None if self.captions is None else [self.captions[row] for row in kept],
-            facts=None if self.facts is None else _SubsetFacts(self.facts, kept),
+            label_texts=None if self.label_texts is None else [self.label_texts[row] for row in kept_rows],
+            renderer=None if self.renderer is None else _SubsetRenderer(self.renderer, kept_rows),
+            describer=None if self.describer is None else _SubsetDescriber(self.describer, kept_rows),
+            explainer=None if self.explainer is None else _SubsetExplainer(self.explainer, kept_rows),
+            captions=None if self.captions is None else [self.captions[row] for row in kept_rows],
+            facts=None if self.facts is None else _SubsetFacts(self.facts, kept_rows),
         )
 
     def draw(self, row: int, size: int) -> Image.Image:
@@ -257,8 +257,8 @@ class Task:
     @property
     def splits(self) -> dict[str, Split]:
         """The splits by name: "train", "val", "test"."""
-        found = {"train": self.train, "val": self.val, "test": self.test}
-        return {name: split for name, split in found.items() if split is not None}
+        splits = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in splits.items() if split is not None}
 
     def with_splits(self, splits: Mapping[str, Split], **changes: Any) -> Task:
         """The task with other splits in place of those of the same names."""

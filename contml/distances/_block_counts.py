@@ -47,9 +47,9 @@ def count_columns(products: Singles, offset: Singles, low: Singles, high: Single
     `offset` belongs to the rows, `low` and `high` to the columns.
     """
     for i in range(products.shape[0]):
-        own = offset[i]
+        row_offset = offset[i]
         for j in range(products.shape[1]):
-            score = products[i, j] + own
+            score = products[i, j] + row_offset
             sure[j] += np.int32(score > high[j])
             maybe[j] += np.int32(score >= low[j])
 
@@ -59,13 +59,13 @@ def unsure_entries(
     products: Singles, offset: Singles, low: Singles, high: Singles, unsure: Ints, rows: Ints, cols: Ints
 ) -> None:
     """Write the positions of the undecided entries, `unsure[i]` in row i, to `rows` and `cols`."""
-    found = 0
+    num_found = 0
     for i in range(products.shape[0]):
-        left = unsure[i]
+        remaining = unsure[i]
         j = 0
-        while left > 0:
+        while remaining > 0:
             if low[i] <= products[i, j] + offset[j] <= high[i]:
-                rows[found], cols[found] = i, j
-                found += 1
-                left -= 1
+                rows[num_found], cols[num_found] = i, j
+                num_found += 1
+                remaining -= 1
             j += 1

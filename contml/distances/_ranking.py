@@ -42,37 +42,37 @@ def keep_nearest(
     """
     columns, room = products.shape[1], near.shape[1]
     for i in range(len(products)):
-        n, most = used[i], limit[i]
+        n, threshold = used[i], limit[i]
         for start in range(0, columns, _TOGETHER):
             row, squared = products[i, start : start + _TOGETHER], size[start : start + _TOGETHER]
             hits = np.int32(0)
             for j in range(len(row)):
-                hits += np.int32(squared[j] - np.float32(2) * row[j] < most)
+                hits += np.int32(squared[j] - np.float32(2) * row[j] < threshold)
             if not hits:
                 continue
             for j in range(len(row)):
                 value = squared[j] - np.float32(2) * row[j]
-                if value < most:
+                if value < threshold:
                     near[i, n], ids[i, n] = value, first + start + j
                     n += 1
                     if n == room:
-                        most = keep_smallest(near[i], ids[i], count)
+                        threshold = keep_smallest(near[i], ids[i], count)
                         n = count
-        used[i], limit[i] = n, most
+        used[i], limit[i] = n, threshold
 
 
 @compiled
 def keep_smallest(values: Floats, ids: Ints, count: int) -> Any:
     """Move the `count` smallest values to the front, with their ids; returns the largest of them."""
-    last = np.partition(values, count - 1)[count - 1]
-    kept, equal = 0, count - int((values < last).sum())
-    for place in range(len(values)):
-        value = values[place]
-        if value < last or (value == last and equal > 0):
-            equal -= value == last
-            values[kept], ids[kept] = value, ids[place]
-            kept += 1
-    return last
+    largest = np.partition(values, count - 1)[count - 1]
+    num_kept, num_ties = 0, count - int((values < largest).sum())
+    for index in range(len(values)):
+        value = values[index]
+        if value < largest or (value == largest and num_ties > 0):
+            num_ties -= value == largest
+            values[num_kept], ids[num_kept] = value, ids[index]
+            num_kept += 1
+    return largest
 
 
 @compiled
@@ -85,29 +85,29 @@ def summarize_rows(
     number of columns that count, and the sums of D and 1 / (1 + D) over them; room_near, room_ids `[at least 2 k]`.
     """
     columns, count, room = distances.shape[1], near.shape[1], len(room_near)
-    number, total, gain = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.zeros(_TOGETHER)
+    item_counts, total, gain = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.zeros(_TOGETHER)
     for i in range(len(distances)):
-        n, most, group = 0, distances.dtype.type(np.inf), own[i]
-        number[:], total[:], gain[:] = 0, 0, 0
+        n, threshold, group = 0, distances.dtype.type(np.inf), own[i]
+        item_counts[:], total[:], gain[:] = 0, 0, 0
         for start in range(0, columns, _TOGETHER):
             row, members = distances[i, start : start + _TOGETHER], groups[start : start + _TOGETHER]
             hits = np.int32(0)
             for j in range(len(row)):
                 value, counts = np.float64(row[j]), np.float64(members[j] != group)
-                number[j] += counts
+                item_counts[j] += counts
                 total[j] += counts * value
                 gain[j] += counts / (1 + value)
-                hits += np.int32(row[j] < most)
+                hits += np.int32(row[j] < threshold)
             if not hits:
                 continue
             for j in range(len(row)):
-                if row[j] < most and members[j] != group:
+                if row[j] < threshold and members[j] != group:
                     room_near[n], room_ids[n] = row[j], start + j
                     n += 1
                     if n == room:
-                        most = keep_smallest(room_near, room_ids, count)
+                        threshold = keep_smallest(room_near, room_ids, count)
                         n = count
         keep_smallest(room_near[:n], room_ids[:n], count)
         order = np.argsort(room_near[:count], kind="mergesort")
         near[i], ids[i] = room_near[order], room_ids[order]
-        sums[0, i], sums[1, i], sums[2, i] = number.sum(), total.sum(), gain.sum()
+        sums[0, i], sums[1, i], sums[2, i] = item_counts.sum(), total.sum(), gain.sum()

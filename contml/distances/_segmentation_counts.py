@@ -63,13 +63,13 @@ def distances(
     `same_pixels`: all maps have labels at the same pixels, so no area depends on the other map. `same`: y is x, and the
     upper half is enough. A part takes rows of blocks of `width` columns, which stay in a cache.
     """
-    part = 0
-    for left in range(0, len(y.labelled), width):
+    task = 0
+    for first_column in range(0, len(y.labelled), width):
         for i in range(len(x.labelled)):
-            part += 1
-            if part % step != start:
+            task += 1
+            if task % step != start:
                 continue
-            for j in range(max(left, i) if same else left, min(left + width, len(y.labelled))):
+            for j in range(max(first_column, i) if same else first_column, min(first_column + width, len(y.labelled))):
                 total, classes = 0.0, 0
                 for c in range(x.masks.shape[1]):
                     in_x, in_y = x.areas[i, c] > 0, y.areas[j, c] > 0

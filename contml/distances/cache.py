@@ -49,34 +49,36 @@ class Cache:
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
         """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts and saved."""
-        path, parts = self.folder / f"{self.key}.safetensors", self.folder / f"{self.key}.parts"
+        path, parts_folder = self.folder / f"{self.key}.safetensors", self.folder / f"{self.key}.parts"
 
         def search_all() -> _Found:
             try:
-                parts.mkdir(parents=True, exist_ok=True)  # before the search: it may take long
+                parts_folder.mkdir(parents=True, exist_ok=True)  # before the search: it may take long
             except OSError as error:
                 raise unwritable(self.folder, error) from None
-            found = [get_part(start) for start in range(0, max(1, len(self.rows)), _ROWS)]
-            return torch.cat([distances for distances, _ in found]), torch.cat([rows for _, rows in found])
+            results = [get_part(start) for start in range(0, max(1, len(self.rows)), _ROWS)]
+            return torch.cat([distances for distances, _ in results]), torch.cat([rows for _, rows in results])
 
         def get_part(start: int) -> _Found:
             rows = self.rows[start : start + _ROWS]
             report = None if progress is None else lambda finished: progress(start + finished)
-            return self._load_or(lambda: search(rows, report), parts / f"{start:09d}.safetensors", len(rows), report)
+            return self._load_or(
+                lambda: search(rows, report), parts_folder / f"{start:09d}.safetensors", len(rows), report
+            )
 
-        found = self._load_or(search_all, path, len(self.rows), progress)
-        shutil.rmtree(parts, ignore_errors=True)
-        return found
+        result = self._load_or(search_all, path, len(self.rows), progress)
+        shutil.rmtree(parts_folder, ignore_errors=True)
+        return result
 
     def _load_or(self, compute: Callable[[], _Found], path: Path, count: int, progress: _Progress) -> _Found:
-        found = self._load(path, count)
-        if found is None:
-            found = compute()
+        result = self._load(path, count)
+        if result is None:
+            result = compute()
             # This makes the folder: another process with the same search may have removed the folder of parts.
-            save_tensors(path, {"distances": found[0], "rows": found[1]}, search=[self.key, path.name])
+            save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
         elif progress is not None:
             progress(count)
-        return found
+        return result
 
     def _load(self, path: Path, count: int) -> _Found | None:
         """What a file holds; None if there is no such file, it is damaged, or not the result of this search."""
@@ -84,14 +86,14 @@ class Cache:
             tensors, values = load_tensors(path)
         except (FileNotFoundError, InputError):
             return None
-        kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        layout = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         shape = (count, self.k)
         expected = {"distances": (torch.float32, shape), "rows": (torch.int64, shape)}
-        if kinds != expected or values.get("search") != [self.key, path.name]:
+        if layout != expected or values.get("search") != [self.key, path.name]:
             return None
         distances, rows = tensors["distances"].to(self.rows.device), tensors["rows"].to(self.rows.device)
-        possible = (distances >= 0).all() and ((rows >= self.among.min()) & (rows <= self.among.max())).all()
-        return (distances, rows) if possible else None
+        is_valid = (distances >= 0).all() and ((rows >= self.among.min()) & (rows <= self.among.max())).all()
+        return (distances, rows) if is_valid else None
 
 
 def fingerprint(*parts: object) -> str:

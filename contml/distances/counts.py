@@ -52,10 +52,10 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
     counts = Counts(nearer, torch.zeros_like(nearer))
     if not len(q) or not len(g):
         return counts
-    everything, found = g, distinct(g)
+    full_gallery, unique = g, distinct(g)
     # A few copies count as separate items. With many, too many pairs would tie and have to be recomputed.
-    copies = found.counts if len(found.counts) < _DISTINCT * len(g) else found.counts[:0]  # [U] or [0]
-    g = g if not len(copies) else g[found.at]
+    copies = unique.counts if len(unique.counts) < _DISTINCT * len(g) else unique.counts[:0]  # [U] or [0]
+    g = g if not len(copies) else g[unique.first_index]
     scores = _Scores(q, g, radii)
     rows, columns = (_CUDA_ROWS, _CUDA_COLUMNS) if g.is_cuda else (_ROWS, _COLUMNS)
     # If queries and gallery are the same, the product is symmetric: half of it is enough.
@@ -71,17 +71,17 @@ def count_nearer(queries: Tensor, gallery: Tensor, radii: Tensor, *, self_index:
             query_rows, gallery_rows = _count_rows(
                 block, scores, part, block_columns, copies[block_columns], counts.nearer
             )
-            found_pairs = [(query_rows + start, gallery_rows + block_columns.start)]
+            undecided = [(query_rows + start, gallery_rows + block_columns.start)]
             if mutual and block_columns.start > start:
                 gallery_rows, query_rows = _count_columns(block, scores, part, block_columns, counts.nearer)
-                found_pairs.append((query_rows + block_columns.start, gallery_rows + start))
-            for query_rows, gallery_rows in found_pairs:
+                undecided.append((query_rows + block_columns.start, gallery_rows + start))
+            for query_rows, gallery_rows in undecided:
                 _decide(counts, q, g, radii, query_rows, gallery_rows, copies)
     if self_index is not None:
-        own = (self_index >= 0).nonzero()[:, 0]
-        d = squared_distances_of(q, everything, own, self_index[own])
-        counts.nearer[own] -= (d < radii[own]).long()
-        counts.tied[own] -= (d == radii[own]).long()
+        self_rows = (self_index >= 0).nonzero()[:, 0]
+        d = squared_distances_of(q, full_gallery, self_rows, self_index[self_rows])
+        counts.nearer[self_rows] -= (d < radii[self_rows]).long()
+        counts.tied[self_rows] -= (d == radii[self_rows]).long()
     return counts
 
 
@@ -93,8 +93,8 @@ def _column_parts(part: slice, items: int, columns: int, mutual: bool) -> Iterat
     """Parts of the gallery for a part of the queries; if `mutual`, that part and the rows after it."""
     if mutual:
         yield part
-    for first in range(part.stop if mutual else 0, items, columns):
-        yield slice(first, min(first + columns, items))
+    for start in range(part.stop if mutual else 0, items, columns):
+        yield slice(start, min(start + columns, items))
 
 
 def _decide(
@@ -117,8 +117,8 @@ class _Scores:
 
     def __init__(self, queries: Tensor, gallery: Tensor, radii: Tensor) -> None:
         frame, d = Frame(queries, gallery), gallery.shape[1]
-        self.gallery = frame.place(gallery)  # [G,d]
-        self.queries = self.gallery if _same_tensor(queries, gallery) else frame.place(queries)  # [Q,d]
+        self.gallery = frame.transform(gallery)  # [G,d]
+        self.queries = self.gallery if _same_tensor(queries, gallery) else frame.transform(queries)  # [Q,d]
         half = squared_lengths(self.gallery) / 2
         # The median: one vector far away must not make the numbers of all others large.
         shift = float(half.median())
@@ -155,17 +155,17 @@ def _count_rows(
         return rows, cols
     from contml.distances._block_counts import count_above, unsure_entries  # here: it imports numba
 
-    products, own, lowest, highest, weight, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
+    products, offsets, lowest, highest, weight, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
     unsure = np.zeros(len(products), dtype=np.int64)
 
     def work(share: slice) -> None:
-        count_above(products[share], own, lowest[share], highest[share], weight, sums[share], unsure[share])
+        count_above(products[share], offsets, lowest[share], highest[share], weight, sums[share], unsure[share])
 
     rows_in_threads(work, len(products), products.size)
-    found = np.empty((2, int(unsure.sum())), dtype=np.int64)
-    if found.size:
-        unsure_entries(products, own, lowest, highest, unsure, found[0], found[1])
-    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    entries = np.empty((2, int(unsure.sum())), dtype=np.int64)
+    if entries.size:
+        unsure_entries(products, offsets, lowest, highest, unsure, entries[0], entries[1])
+    return torch.from_numpy(entries[0]), torch.from_numpy(entries[1])
 
 
 def _count_columns(
@@ -175,19 +175,19 @@ def _count_columns(
     from contml.distances._block_counts import count_columns, unsure_entries
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]
-    products, own, lowest, highest = (x.numpy() for x in (block, *levels))
+    products, offsets, lowest, highest = (x.numpy() for x in (block, *levels))
     counted: list[np.ndarray[Any, np.dtype[np.int32]]] = []
 
     def work(share: slice) -> None:
         sums = np.zeros((2, products.shape[1]), dtype=np.int32)
-        count_columns(products[share], own[share], lowest, highest, sums[0], sums[1])
+        count_columns(products[share], offsets[share], lowest, highest, sums[0], sums[1])
         counted.append(sums)
 
     rows_in_threads(work, len(products), products.size)
     sure, maybe = sum(counted[1:], counted[0])
     nearer[block_columns] += torch.from_numpy(sure)
     unsure = (maybe - sure).astype(np.int64)
-    found = np.empty((2, int(unsure.sum())), dtype=np.int64)
-    if found.size:
-        unsure_entries(products.T, own, lowest, highest, unsure, found[1], found[0])
-    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    entries = np.empty((2, int(unsure.sum())), dtype=np.int64)
+    if entries.size:
+        unsure_entries(products.T, offsets, lowest, highest, unsure, entries[1], entries[0])
+    return torch.from_numpy(entries[0]), torch.from_numpy(entries[1])

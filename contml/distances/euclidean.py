@@ -100,8 +100,8 @@ def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
     """The block of lifted rows to lifted columns: dots, or squared distances with its subtracted pairs."""
     s = rows @ cols.T
     if distance in ("dot", "cosine"):
-        none = torch.empty(0, dtype=torch.int64, device=s.device)
-        return Values(s, none, none)
+        empty = torch.empty(0, dtype=torch.int64, device=s.device)
+        return Values(s, empty, empty)
     size = rows[:, -2:-1].detach() + cols[:, -1].detach()  # [R,M] |x|^2 + |y|^2
     i, j = (s.detach() < size.mul_(_CANCELS[s.dtype])).nonzero(as_tuple=True)
     if _mostly_cancelled(i, s):
@@ -243,18 +243,18 @@ class _SquaredEuclidean(torch.autograd.Function):
         if y is None:
             g = g + g.T
             g.diagonal().zero_()
-            of_x, of_y = torch.addmm(g.sum(1, keepdim=True) * x, g, x, beta=2, alpha=-2), None
+            grad_x, grad_y = torch.addmm(g.sum(1, keepdim=True) * x, g, x, beta=2, alpha=-2), None
         else:
-            of_x = torch.addmm(g.sum(1, keepdim=True) * x, g, y, beta=2, alpha=-2)
-            of_y = torch.addmm(g.sum(0)[:, None] * y, g.T, x, beta=2, alpha=-2)
+            grad_x = torch.addmm(g.sum(1, keepdim=True) * x, g, y, beta=2, alpha=-2)
+            grad_y = torch.addmm(g.sum(0)[:, None] * y, g.T, x, beta=2, alpha=-2)
         for k, m in _split_pairs(i, j):
             pull = 2 * gradient[k, m][:, None] * (x[k] - (x if y is None else y)[m])
-            of_x = of_x.index_add(0, k, pull)
-            if of_y is None:
-                of_x = of_x.index_add(0, m, -pull)
+            grad_x = grad_x.index_add(0, k, pull)
+            if grad_y is None:
+                grad_x = grad_x.index_add(0, m, -pull)
             else:
-                of_y = of_y.index_add(0, m, -pull)
-        return of_x, of_y
+                grad_y = grad_y.index_add(0, m, -pull)
+        return grad_x, grad_y
 
 
 _squared: Callable[[Tensor, Tensor | None], Tensor] = _SquaredEuclidean.apply

@@ -44,8 +44,8 @@ def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Te
         return out
     step = max(1, _BYTES // (16 * max(x.shape[1], 1)))
     for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        out[part] = squared_norms(x[rows[part]].double() - y[cols[part]].double())
+        chunk = slice(start, start + step)
+        out[chunk] = squared_norms(x[rows[chunk]].double() - y[cols[chunk]].double())
     return out
 
 
@@ -53,7 +53,7 @@ def _subtract(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, out: Tensor) -> 
     from contml.distances._ranking import subtracted  # here: it imports numba
 
     a, b = (as_floats(vectors).numpy() for vectors in (x, y))
-    i, j, squared = (part.contiguous().numpy() for part in (rows, cols, out))
+    i, j, squared = (tensor.contiguous().numpy() for tensor in (rows, cols, out))
 
     def work(part: slice) -> None:
         subtracted(a, b, i[part], j[part], squared[part])
@@ -64,8 +64,8 @@ def _subtract(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, out: Tensor) -> 
 def as_floats(x: Tensor) -> Tensor:
     """The same numbers without gradient, contiguous, in float32 or float64, as compiled loops read them."""
     x = x.detach()
-    half = x.dtype in (torch.float16, torch.bfloat16)
-    x = x.float() if half else x if x.dtype in (torch.float32, torch.float64) else x.double()
+    is_half = x.dtype in (torch.float16, torch.bfloat16)
+    x = x.float() if is_half else x if x.dtype in (torch.float32, torch.float64) else x.double()
     return x.contiguous()
 
 
@@ -78,7 +78,7 @@ def squared_distances_to(x: Tensor, y: Tensor, cols: Tensor) -> Tensor:
 class Distinct(NamedTuple):
     """The distinct rows of a matrix, in an order that depends on their values alone."""
 
-    at: Tensor  # [U] the first row number of each
+    first_index: Tensor  # [U] the first row number of each
     inverse: Tensor  # [N] the number of the distinct row that each row equals
     counts: Tensor  # [U] how often each occurs
 
@@ -93,14 +93,14 @@ def distinct(x: Tensor) -> Distinct:
     # Rows are compared as bytes. numpy.unique would copy the matrix three times.
     packed = values.view(np.dtype((np.void, values.itemsize * values.shape[1])))[:, 0] if values.size else np.zeros(n)
     order = np.argsort(packed, kind="stable")
-    first = np.ones(n, dtype=bool)
+    is_first = np.ones(n, dtype=bool)
     for start in range(1, n, _ROWS):
-        part = order[start - 1 : start + _ROWS]
-        first[start : start + _ROWS] = packed[part[1:]] != packed[part[:-1]]
+        block = order[start - 1 : start + _ROWS]
+        is_first[start : start + _ROWS] = packed[block[1:]] != packed[block[:-1]]
     inverse = np.empty(n, dtype=np.int64)
-    inverse[order] = first.cumsum() - 1
-    found = order[first], inverse, np.bincount(inverse)
-    return Distinct(*(torch.from_numpy(part).to(x.device) for part in found))
+    inverse[order] = is_first.cumsum() - 1
+    arrays = order[is_first], inverse, np.bincount(inverse)
+    return Distinct(*(torch.from_numpy(array).to(x.device) for array in arrays))
 
 
 class ExactDistances:
@@ -111,8 +111,8 @@ class ExactDistances:
 
     @cached_property
     def _distinct(self) -> tuple[Tensor, Tensor]:
-        found = distinct(self._gallery)
-        return self._gallery[found.at].double(), found.inverse
+        unique = distinct(self._gallery)
+        return self._gallery[unique.first_index].double(), unique.inverse
 
     def of(self, query: Tensor) -> Tensor:
         """Squared distances `[G]` in float64 of a query `[d]`."""

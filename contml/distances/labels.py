@@ -83,8 +83,8 @@ def great_circle(x: Tensor, y: Tensor) -> Tensor:
     cosines = torch.outer(torch.deg2rad(phi).cos(), torch.deg2rad(phi_y).cos())
     half = torch.deg2rad(phi[:, None] - phi_y) / 2
     a = half.sin().square_() + cosines * east
-    rest = half.cos().square_() * west + (torch.deg2rad(phi[:, None] + phi_y) / 2).sin().square_() * east
-    return 2 * _RADIUS * torch.atan2(a.sqrt_(), rest.sqrt_())
+    complement = half.cos().square_() * west + (torch.deg2rad(phi[:, None] + phi_y) / 2).sin().square_() * east
+    return 2 * _RADIUS * torch.atan2(a.sqrt_(), complement.sqrt_())
 
 
 def heading_difference(x: Tensor, y: Tensor) -> Tensor:
@@ -118,9 +118,9 @@ def tag_distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _jaccard(common: Tensor, size_x: Tensor, size_y: Tensor) -> Tensor:
-    either = size_x[:, None] + size_y - common
-    # Two empty sets, with common = either = 0, are equal.
-    return (1 - (common + (either == 0)) / either.clamp(min=1)).float()
+    union = size_x[:, None] + size_y - common
+    # Two empty sets, with common = union = 0, are equal.
+    return (1 - (common + (union == 0)) / union.clamp(min=1)).float()
 
 
 def _common_sparse(x: Tensor, y: Tensor) -> Tensor:
@@ -132,11 +132,11 @@ def _common_sparse(x: Tensor, y: Tensor) -> Tensor:
 def _sparse(ids: Tensor, tags: int) -> csr_array:
     from scipy.sparse import csr_array
 
-    has = ids >= 0
+    is_tag = ids >= 0
     starts = torch.zeros(len(ids) + 1, dtype=torch.int64)
-    torch.cumsum(has.sum(1), 0, out=starts[1:])
+    torch.cumsum(is_tag.sum(1), 0, out=starts[1:])
     ones = torch.ones(int(starts[-1]), dtype=torch.float32)
-    return csr_array((ones.numpy(), ids[has].numpy(), starts.numpy()), shape=(len(ids), max(tags, 1)))
+    return csr_array((ones.numpy(), ids[is_tag].numpy(), starts.numpy()), shape=(len(ids), max(tags, 1)))
 
 
 def _common_by_product(x: Tensor, y: Tensor) -> Tensor:
@@ -152,9 +152,9 @@ def _common_by_product(x: Tensor, y: Tensor) -> Tensor:
 
 def _ones(ids: Tensor, start: int) -> Tensor:
     """`[N, tags]`: 1 where an item has the tag start, start + 1, ..."""
-    inside = (ids >= start) & (ids < start + _TAGS)
+    in_range = (ids >= start) & (ids < start + _TAGS)
     out = torch.zeros(len(ids), _TAGS + 1, device=ids.device)  # the last column takes all other tags
-    out.scatter_(1, torch.where(inside, ids - start, _TAGS), 1.0)
+    out.scatter_(1, torch.where(in_range, ids - start, _TAGS), 1.0)
     return out[:, :_TAGS]
 
 

@@ -87,13 +87,13 @@ def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | N
     if not 0 < height * width <= _PIXELS:
         packed = f"{list(size)}, packed at {height} x {width}"
         raise InputError("label map 0", packed, f"must be [height, width] of 1 to {_PIXELS} pixels")
-    parts = []
+    packed_blocks = []
     for start in range(0, len(maps), _PACKED):
-        part = _checked(maps[start : start + _PACKED], start, size, classes, ignore)
+        block = _checked(maps[start : start + _PACKED], start, size, classes, ignore)
         if (height, width) != size:
-            part = part[:, _nearest(size[0], height)[:, None], _nearest(size[1], width)]
-        parts.append(_pack(part.reshape(len(part), -1), classes, ignore))
-    masks, areas = (torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
+            block = block[:, _nearest(size[0], height)[:, None], _nearest(size[1], width)]
+        packed_blocks.append(_pack(block.reshape(len(block), -1), classes, ignore))
+    masks, areas = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*packed_blocks, strict=True))
     return PackedMaps(masks, areas)
 
 
@@ -111,8 +111,8 @@ def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tens
             for j in range(0, len(y.areas), _PRODUCT):
                 r, c = slice(i, i + _PRODUCT), slice(j, j + _PRODUCT)
                 out[r, c] = _by_product(PackedMaps(x.masks[r], x.areas[r]), PackedMaps(y.masks[c], y.areas[c]))
-    if bool((bad := out.isnan()).any()):
-        i, j = bad.nonzero()[0].tolist()
+    if bool((undefined := out.isnan()).any()):
+        i, j = undefined.nonzero()[0].tolist()
         i, j = (i, j) if names is None else (int(names[0][i]), int(names[1][j]))
         raise InputError(
             f"label maps {i} and {j}", "no pixel that neither ignores", hint="omit maps of mostly ignored pixels"
@@ -124,7 +124,7 @@ def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
     """Distances `[N, M]` in float32 by matrix products; NaN for maps without a common pixel."""
     total = torch.zeros(len(x.areas), len(y.areas), dtype=torch.float64, device=x.areas.device)
     count = torch.zeros_like(total)
-    v, w = (_unpack(_union(side.masks)) for side in (x, y))
+    v, w = (_unpack(_union(maps.masks)) for maps in (x, y))
     for a, b in zip(x.masks.unbind(1), y.masks.unbind(1), strict=True):
         a, b = _unpack(a), _unpack(b)  # [N,P], [M,P]
         common = (a @ b.T).double()
@@ -137,8 +137,8 @@ def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
 def _union(masks: Tensor) -> Tensor:
     """`[N, words]`: the pixels of any class, which are those that are not ignored."""
     out = masks[:, 0].clone()
-    for one in masks.unbind(1)[1:]:
-        out |= one
+    for mask in masks.unbind(1)[1:]:
+        out |= mask
     return out
 
 
@@ -174,18 +174,18 @@ def _nearest(length: int, side: int) -> Array:
 
 
 def _checked(maps: Maps, start: int, size: tuple[int, ...], classes: int, ignore: int | None) -> Array:
-    part = [np.asarray(m.cpu() if isinstance(m, Tensor) else m) for m in maps]
-    for item, label_map in enumerate(part, start):
+    arrays = [np.asarray(m.cpu() if isinstance(m, Tensor) else m) for m in maps]
+    for item, label_map in enumerate(arrays, start):
         if label_map.shape != size:
             raise InputError(f"label map {item}", str(list(label_map.shape)), f"must be {list(size)} as label map 0")
         if label_map.dtype.kind not in "iu":
             raise InputError(f"label map {item}", str(label_map.dtype), "must be integers")
-    stacked = np.stack(part)
-    bad = (stacked < 0) | (stacked >= classes)
+    stacked = np.stack(arrays)
+    invalid = (stacked < 0) | (stacked >= classes)
     if ignore is not None:
-        bad &= stacked != ignore
-    if bad.any():
-        item, row, column = np.argwhere(bad)[0]
+        invalid &= stacked != ignore
+    if invalid.any():
+        item, row, column = np.argwhere(invalid)[0]
         value = f"{stacked[item, row, column]} at row {row}, column {column}"
         ignored = "" if ignore is None else f", or {ignore} for ignored pixels"
         raise InputError(f"label map {start + item}", value, f"must be 0 to {classes - 1}{ignored}")

@@ -63,32 +63,32 @@ def nearest_vectors(
     """
     order = (lambda squared: squared) if order is None else order
     q, g = as_floats(queries), as_floats(gallery)  # once: a part of the queries at a time reads the whole gallery
-    own = torch.full((len(q),), -1, device=q.device) if self_index is None else self_index.to(q.device)
+    own_index = torch.full((len(q),), -1, device=q.device) if self_index is None else self_index.to(q.device)
     if g.shape[1] == 1:
-        return _nearest_numbers(q[:, 0].double(), g[:, 0].double(), k, own, order, memory, progress)
+        return _nearest_numbers(q[:, 0].double(), g[:, 0].double(), k, own_index, order, memory, progress)
     frame = Frame(q, g)
-    placed = frame.place(g)
-    rounding = _Rounding(frame, placed)
-    search = (_search_by_products if g.is_cuda else _search_on_cpu)(placed)
+    scaled_gallery = frame.transform(g)
+    rounding = _Rounding(frame, scaled_gallery)
+    search = (_search_by_products if g.is_cuda else _search_on_cpu)(scaled_gallery)
     exact_distances = ExactDistances(g)
     count = min(len(g), k + _SPARE + 1)
     step = max(1, min(_QUERIES, memory // (_PER_CANDIDATE * count)))
     out = _empty(len(q), k, q.device)
     for start in range(0, len(q), step):
-        part = slice(start, min(start + step, len(q)))
-        q32 = frame.place(q[part])
-        approximate, found = search(q32, count)
-        found = found.sort(dim=1).values
-        d = order(squared_distances_to(q[part], g, found))
-        out.values[part], out.positions[part] = _first(d, found, own[part], k)
+        chunk = slice(start, min(start + step, len(q)))
+        q32 = frame.transform(q[chunk])
+        approximate, candidates = search(q32, count)
+        candidates = candidates.sort(dim=1).values
+        d = order(squared_distances_to(q[chunk], g, candidates))
+        out.values[chunk], out.positions[chunk] = _first(d, candidates, own_index[chunk], k)
         if count < len(g):
-            last = approximate.max(dim=1).values.double()
-            beyond = order((last - rounding.of(q32, last)).clamp(min=0) * frame.scale**2)
-            for row in (start + (~(out.values[part, -1] < beyond)).nonzero()[:, 0]).tolist():
+            last_distance = approximate.max(dim=1).values.double()
+            bound = order((last_distance - rounding.of(q32, last_distance)).clamp(min=0) * frame.scale**2)
+            for row in (start + (~(out.values[chunk, -1] < bound)).nonzero()[:, 0]).tolist():
                 values = order(exact_distances.of(q[row]))
-                out.values[row], out.positions[row] = _nearest_in_gallery(values, int(own[row]), k)
+                out.values[row], out.positions[row] = _nearest_in_gallery(values, int(own_index[row]), k)
         if progress is not None:
-            progress(part.stop)
+            progress(chunk.stop)
     return out
 
 
@@ -106,14 +106,14 @@ def neighbours_by_value(
     The label distances are `order` of the squared distances of values `[N, D]`, rounded to float32.
     """
     position = torch.searchsorted(among, rows).clamp_(max=len(among) - 1)
-    own = torch.where(among[position] == rows, position, -1)
+    own_index = torch.where(among[position] == rows, position, -1)
 
     def rounded(squared: Tensor) -> Tensor:
         return order(squared).float().double()  # the same ties as of `pairwise`
 
     x, y = values[rows], values[among]
-    found = nearest_vectors(x, y, k, self_index=own, order=rounded, memory=memory, progress=progress)
-    return Neighbours(found.values.float(), among[found.positions])
+    nearest = nearest_vectors(x, y, k, self_index=own_index, order=rounded, memory=memory, progress=progress)
+    return Neighbours(nearest.values.float(), among[nearest.positions])
 
 
 def _nearest_numbers(
@@ -126,33 +126,35 @@ def _nearest_numbers(
     progress: Callable[[int], None] | None,
 ) -> Nearest:
     """The result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64, by sorting."""
-    values, at = g.sort(stable=True)
+    values, indices = g.sort(stable=True)
     # Of equal numbers the first k + 1 are enough: one of them may be the query itself.
-    kept = torch.arange(len(g), device=g.device) - torch.searchsorted(values, values) <= k
-    values, at = values[kept], at[kept]
+    keep_mask = torch.arange(len(g), device=g.device) - torch.searchsorted(values, values) <= k
+    values, indices = values[keep_mask], indices[keep_mask]
     # On each side: up to k - 1 nearer numbers, the query itself, k + 1 that tie at the last place, and one beyond.
-    side = 2 * k + 2
-    width = min(2 * side, len(values))
-    beside = torch.arange(width, device=g.device)
-    in_order, by_row = at.sort()
+    half_width = 2 * k + 2
+    width = min(2 * half_width, len(values))
+    offsets = torch.arange(width, device=g.device)
+    sorted_indices, index_order = indices.sort()
     out = _empty(len(q), k, q.device)
     step = max(1, min(_ENTRIES, memory // _PER_CANDIDATE) // width)
     for start in range(0, len(q), step):
-        part = slice(start, min(start + step, len(q)))
-        x = q[part, None]
-        window = (torch.searchsorted(values, x) - side).clamp(0, len(values) - width) + beside
+        chunk = slice(start, min(start + step, len(q)))
+        x = q[chunk, None]
+        window = (torch.searchsorted(values, x) - half_width).clamp(0, len(values) - width) + offsets
         d = order((x - values[window]).square())
-        positions, by_position = at[window].sort(dim=1)
-        out.values[part], out.positions[part] = _first(d.gather(1, by_position), positions, own[part], k)
-        last = out.values[part, -1]
+        positions, by_position = indices[window].sort(dim=1)
+        out.values[chunk], out.positions[chunk] = _first(d.gather(1, by_position), positions, own[chunk], k)
+        kth_value = out.values[chunk, -1]
         # Different numbers may tie after rounding, even beyond the window.
-        unsure = ((d[:, 0] <= last) & (window[:, 0] > 0)) | ((d[:, -1] <= last) & (window[:, -1] < len(values) - 1))
+        unsure = ((d[:, 0] <= kth_value) & (window[:, 0] > 0)) | (
+            (d[:, -1] <= kth_value) & (window[:, -1] < len(values) - 1)
+        )
         for row in (start + unsure.nonzero()[:, 0]).tolist():
-            d = order((q[row] - values[by_row]).square())
-            found = _first(d[None], in_order[None], own[row : row + 1], k)
-            out.values[row], out.positions[row] = found.values[0], found.positions[0]
+            d = order((q[row] - values[index_order]).square())
+            nearest = _first(d[None], sorted_indices[None], own[row : row + 1], k)
+            out.values[row], out.positions[row] = nearest.values[0], nearest.positions[0]
         if progress is not None:
-            progress(part.stop)
+            progress(chunk.stop)
     return out
 
 
@@ -163,8 +165,8 @@ def _empty(queries: int, k: int, device: torch.device) -> Nearest:
 
 def _first(d: Tensor, positions: Tensor, own: Tensor, k: int) -> Nearest:
     """The k nearest by values d `[Q, C]` of candidates at positions `[Q, C]`, ascending, without own `[Q]`."""
-    values, at = d.masked_fill_(positions == own[..., None], torch.inf).sort(dim=1, stable=True)
-    return Nearest(values[:, :k], positions.gather(1, at[:, :k]))
+    values, order = d.masked_fill_(positions == own[..., None], torch.inf).sort(dim=1, stable=True)
+    return Nearest(values[:, :k], positions.gather(1, order[:, :k]))
 
 
 class Frame:
@@ -181,18 +183,18 @@ class Frame:
         #: The largest rounding error of centring a vector, in scaled units: relative to the original numbers.
         self.shift = 4 * torch.finfo(torch.float64).eps * largest / self.scale * gallery.shape[1] ** 0.5
 
-    def place(self, x: Tensor) -> Tensor:
+    def transform(self, x: Tensor) -> Tensor:
         """Vectors x `[N, d]` in the frame, in float32."""
         out = torch.empty(x.shape, device=x.device)
         for start in range(0, len(x), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            out[part] = (x[part].double() - self.center) / self.scale
+            chunk = slice(start, start + _CHUNK)
+            out[chunk] = (x[chunk].double() - self.center) / self.scale
         return out
 
 
 def squared_lengths(x: Tensor) -> Tensor:
     """Squared norms `[N]` in float64 of x `[N, d]`."""
-    return torch.cat([part.double().square().sum(1) for part in torch.split(x, _CHUNK)])
+    return torch.cat([chunk.double().square().sum(1) for chunk in torch.split(x, _CHUNK)])
 
 
 def rounded_inputs(device: torch.device) -> float:
@@ -203,8 +205,8 @@ def rounded_inputs(device: torch.device) -> float:
     if device.type == "cuda":
         return 2.0**-9 if torch.backends.cuda.matmul.allow_tf32 else 0.0
     products = getattr(torch.backends.mkldnn, "matmul", None)  # torch >= 2.9
-    own = getattr(products, "fp32_precision", "none")
-    return 0.0 if torch.get_float32_matmul_precision() == "highest" and own in ("none", "ieee") else 2.0**-7
+    precision = getattr(products, "fp32_precision", "none")
+    return 0.0 if torch.get_float32_matmul_precision() == "highest" and precision in ("none", "ieee") else 2.0**-7
 
 
 class _Rounding:
@@ -238,17 +240,17 @@ def _search_on_cpu(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Ten
         buffer = torch.empty(rows * columns)
 
         def work(part: slice) -> None:
-            keep_nearest(block[part], sizes, first, count, near[part], ids[part], used[part], limit[part])
+            keep_nearest(block[part], sizes, start, count, near[part], ids[part], used[part], limit[part])
 
-        for first in range(0, len(gallery), columns):
-            items = gallery[first : first + columns]
+        for start in range(0, len(gallery), columns):
+            items = gallery[start : start + columns]
             products = torch.mm(queries, items.T, out=buffer[: rows * len(items)].view(rows, -1))
-            block, sizes = products.numpy(), size[first : first + columns].numpy()
+            block, sizes = products.numpy(), size[start : start + columns].numpy()
             rows_in_threads(work, rows, products.numel())
         for row, filled in enumerate(used.tolist()):
             keep_smallest(near[row, :filled], ids[row, :filled], count)
-        own = queries.square().sum(1, keepdim=True)
-        return own + torch.from_numpy(near[:, :count]), torch.from_numpy(ids[:, :count])
+        squared_norms = queries.square().sum(1, keepdim=True)
+        return squared_norms + torch.from_numpy(near[:, :count]), torch.from_numpy(ids[:, :count])
 
     return search
 
@@ -257,15 +259,18 @@ def _search_by_products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor
     size = gallery.square().sum(1)  # [G]
 
     def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        own = queries.square().sum(1, keepdim=True)
-        best, found = queries.new_empty(len(queries), 0), own.new_empty(len(queries), 0, dtype=torch.int64)
+        squared_norms = queries.square().sum(1, keepdim=True)
+        best, positions = (
+            queries.new_empty(len(queries), 0),
+            squared_norms.new_empty(len(queries), 0, dtype=torch.int64),
+        )
         for start in range(0, len(gallery), _COLUMNS):
-            part = slice(start, start + _COLUMNS)
-            d = (own + size[part]).addmm_(queries, gallery[part].T, alpha=-2)
-            near, at = d.topk(min(count, d.shape[1]), dim=1, largest=False)
-            best, kept = torch.cat((best, near), 1).topk(min(count, best.shape[1] + near.shape[1]), 1, largest=False)
-            found = torch.cat((found, at + start), 1).gather(1, kept)
-        return best, found
+            chunk = slice(start, start + _COLUMNS)
+            d = (squared_norms + size[chunk]).addmm_(queries, gallery[chunk].T, alpha=-2)
+            near, columns = d.topk(min(count, d.shape[1]), dim=1, largest=False)
+            best, order = torch.cat((best, near), 1).topk(min(count, best.shape[1] + near.shape[1]), 1, largest=False)
+            positions = torch.cat((positions, columns + start), 1).gather(1, order)
+        return best, positions
 
     return search
 
@@ -274,8 +279,8 @@ def _nearest_in_gallery(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
     """Values and positions `[k]` of the nearest of one query, given its values `[G]` to the whole gallery."""
     if own >= 0:
         d[own] = torch.inf
-    last = d.kthvalue(k).values
-    nearer, tied = (d < last).nonzero()[:, 0], (d == last).nonzero()[:, 0]
-    at = torch.cat((nearer, tied[: k - len(nearer)]))
-    values, by_value = d[at].sort(stable=True)
-    return values, at[by_value]
+    kth_value = d.kthvalue(k).values
+    nearer, tied = (d < kth_value).nonzero()[:, 0], (d == kth_value).nonzero()[:, 0]
+    positions = torch.cat((nearer, tied[: k - len(nearer)]))
+    values, order = d[positions].sort(stable=True)
+    return values, positions[order]

@@ -22,7 +22,7 @@ def order_statistics(
     """
     columns = distances.shape[1]
     rank = np.empty(columns, np.int64)  # of an item's key, from 1; equal keys have one rank
-    number, total = np.empty(columns + 1), np.empty(columns + 1)  # the trees
+    item_counts, relevance_sums = np.empty(columns + 1), np.empty(columns + 1)  # the trees
     inverse_place = 1 / np.arange(1, columns + 1)
     for q in range(len(distances)):
         near, order, key, rel = distances[q], nearest[q], keys[q], relevance[q]
@@ -30,20 +30,20 @@ def order_statistics(
         while n and near[order[n - 1]] == np.inf:
             n -= 1
         # By key: ranks, ties, and the sum over pairs of min(rel_i, rel_j).
-        ranks, run, counted = 0, 0, 0
-        key_ties, common, last = 0.0, 0.0, key[smallest[q, 0]]
+        ranks, run, num_seen = 0, 0, 0
+        key_ties, common, last_key = 0.0, 0.0, key[smallest[q, 0]]
         for item in smallest[q]:
-            if ranks == 0 or key[item] != last:
-                ranks, run, last = ranks + 1, 0, key[item]
+            if ranks == 0 or key[item] != last_key:
+                ranks, run, last_key = ranks + 1, 0, key[item]
             rank[item] = ranks
             if near[item] != np.inf:
                 key_ties += run
-                common += 2 * counted * rel[item]
+                common += 2 * num_seen * rel[item]
                 run += 1
-                counted += 1
-        number[: ranks + 1], total[: ranks + 1] = 0, 0
+                num_seen += 1
+        item_counts[: ranks + 1], relevance_sums[: ranks + 1] = 0, 0
         distance_ties, both_ties, violated = 0.0, 0.0, 0.0
-        precision, before, start = 0.0, 0.0, 0
+        precision, relevance_before, start = 0.0, 0.0, 0
         while start < n:
             end = start + 1
             while end < n and near[order[end]] == near[order[start]]:
@@ -61,31 +61,31 @@ def order_statistics(
             for i in range(size):
                 inverse += inverse_place[start + i]
                 inside += i * inverse_place[start + i]
-            after = 0.0
+            relevance_after = 0.0
             for i in range(size - 1, -1, -1):
                 item = group[i]
                 nearer, nearer_total, node = 0.0, 0.0, rank[item]
                 while node > 0:
-                    nearer += number[node]
-                    nearer_total += total[node]
+                    nearer += item_counts[node]
+                    nearer_total += relevance_sums[node]
                     node &= node - 1
                 violated += start - nearer
-                shared = rel[item] + nearer * rel[item] + before - nearer_total
-                in_group = (i * rel[item] + after) / (size - 1) if size > 1 else 0.0
+                shared = rel[item] + nearer * rel[item] + relevance_before - nearer_total
+                in_group = (i * rel[item] + relevance_after) / (size - 1) if size > 1 else 0.0
                 precision += (shared * inverse + in_group * inside) / size
-                after += rel[item]
-            before += after
+                relevance_after += rel[item]
+            relevance_before += relevance_after
             for item in group:
                 node = rank[item]
                 while node <= ranks:
-                    number[node] += 1
-                    total[node] += rel[item]
+                    item_counts[node] += 1
+                    relevance_sums[node] += rel[item]
                     node += node & -node
             start = end
         pairs = n * (n - 1) / 2
         inverse = inverse_place[:n].sum()
-        out[0, q], out[2, q] = precision, before
-        out[1, q] = (before * inverse + (common / (n - 1) * (n - inverse) if n > 1 else 0.0)) / n
+        out[0, q], out[2, q] = precision, relevance_before
+        out[1, q] = (relevance_before * inverse + (common / (n - 1) * (n - inverse) if n > 1 else 0.0)) / n
         if key_ties == pairs:
             out[3, q] = np.nan
         elif distance_ties == pairs:
@@ -101,19 +101,19 @@ def count_within(distances: Floats, own: Ints, groups: Ints, thresholds: Floats,
 
     An item of the row's own group does not count: own `[Q]`, groups `[C]`.
     """
-    columns, last = distances.shape[1], len(thresholds)
+    columns, num_thresholds = distances.shape[1], len(thresholds)
     for q in range(len(distances)):
         row = distances[q]
-        for t in range(last):
+        for t in range(num_thresholds):
             limit, hits = thresholds[t], np.int32(0)
             for j in range(columns):
                 hits += np.int32(row[j] <= limit)
             counts[q, t] = hits
-        counts[q, last] = columns
+        counts[q, num_thresholds] = columns
         for j in range(columns):
             if groups[j] == own[q]:
-                counts[q, last] -= 1
-                for t in range(last):
+                counts[q, num_thresholds] -= 1
+                for t in range(num_thresholds):
                     counts[q, t] -= row[j] <= thresholds[t]
 
 
@@ -200,21 +200,21 @@ def label_ties(
     group: own_group `[Q]`, groups `[C]`.
     """
     columns, dims = distances.shape[1], vectors.shape[1]
-    whole, mean = np.zeros(dims), np.empty(dims)
+    total, mean = np.zeros(dims), np.empty(dims)
     for j in range(columns):
-        whole += vectors[j]
+        total += vectors[j]
     for q in range(len(distances)):
-        last, count = near[q, -1], columns
-        further[q], sums[q], mean[:] = 0, 0, whole
+        kth_distance, count = near[q, -1], columns
+        further[q], sums[q], mean[:] = 0, 0, total
         for j in range(columns):
             if groups[j] == own_group[q]:
                 count -= 1
                 mean -= vectors[j]
-            elif distances[q, j] == last:
+            elif distances[q, j] == kth_distance:
                 further[q] += 1
                 sums[q] += vectors[j]
-        for place in range(near.shape[1]):
-            if near[q, place] == last:
+        for rank in range(near.shape[1]):
+            if near[q, rank] == kth_distance:
                 further[q] -= 1
-                sums[q] -= vectors[ids[q, place]]
+                sums[q] -= vectors[ids[q, rank]]
         out += np.sqrt(((mean / count - own[q]) ** 2).sum())

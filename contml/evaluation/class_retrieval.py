@@ -67,8 +67,8 @@ def recall_at_k(
     """
     ks = as_ks("k", k)
     data, *class_ids = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
-    first = nearest_of_class(data.queries, data.gallery, data.self_index, *class_ids)
-    curve = first.recall(min(max(ks), len(data.gallery))).tolist()
+    first_hits = nearest_of_class(data.queries, data.gallery, data.self_index, *class_ids)
+    curve = first_hits.recall(min(max(ks), len(data.gallery))).tolist()
     return {each: curve[min(each, len(curve)) - 1] for each in ks}
 
 
@@ -107,28 +107,28 @@ def _check(
 ) -> tuple[QueryGallery, Tensor, Tensor]:
     """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
     if (gallery is None) != (gallery_classes is None):
-        absent = "gallery" if gallery is None else "gallery_classes"
-        raise InputError(absent, "None", hint="give both gallery and gallery_classes, or neither")
-    given = [(as_embeddings("embeddings", queries), as_class_ids("classes", classes))]
+        missing_argument = "gallery" if gallery is None else "gallery_classes"
+        raise InputError(missing_argument, "None", hint="give both gallery and gallery_classes, or neither")
+    inputs = [(as_embeddings("embeddings", queries), as_class_ids("classes", classes))]
     if gallery is not None and gallery_classes is not None:
-        given.append((as_embeddings("gallery", gallery), as_class_ids("gallery_classes", gallery_classes)))
-    for name, (x, ids) in zip(("embeddings", "gallery"), given, strict=False):
+        inputs.append((as_embeddings("gallery", gallery), as_class_ids("gallery_classes", gallery_classes)))
+    for name, (x, ids) in zip(("embeddings", "gallery"), inputs, strict=False):
         if len(ids) != len(x):
             raise InputError(name, f"{len(x)} embeddings, {len(ids)} class ids", hint="give one per item")
-        if x.shape[1] != given[0][0].shape[1]:
-            got = f"{x.shape[1]} dimensions, the queries have {given[0][0].shape[1]}"
+        if x.shape[1] != inputs[0][0].shape[1]:
+            got = f"{x.shape[1]} dimensions, the queries have {inputs[0][0].shape[1]}"
             raise InputError(name, got, "must be the same")
-    device = search_device(given[0][0].device)
-    vectors = [x.to(device) for x, _ in given]
-    numbers = torch.unique(torch.cat([ids for _, ids in given]), return_inverse=True)[1]
+    device = search_device(inputs[0][0].device)
+    vectors = [x.to(device) for x, _ in inputs]
+    class_ids = torch.unique(torch.cat([ids for _, ids in inputs]), return_inverse=True)[1]
     count = len(vectors[0])
-    query_class, gallery_class = numbers[:count], numbers[len(numbers) - len(vectors[-1]) :]
+    query_class, gallery_class = class_ids[:count], class_ids[len(class_ids) - len(vectors[-1]) :]
     self_index = torch.arange(count) if gallery is None else torch.full((count,), -1)
     data = QueryGallery(vectors[0], vectors[-1], self_index, device=device)
     if exclude_singletons:
-        kept = relevant_items(query_class, gallery_class, self_index) > 0
-        query_class = query_class[kept]
-        data = QueryGallery(vectors[0][kept.to(device)], vectors[-1], self_index[kept], device=device)
+        has_relevant = relevant_items(query_class, gallery_class, self_index) > 0
+        query_class = query_class[has_relevant]
+        data = QueryGallery(vectors[0][has_relevant.to(device)], vectors[-1], self_index[has_relevant], device=device)
     return data, query_class, gallery_class
 
 
@@ -149,27 +149,27 @@ class ClassRetrieval:
     def __init__(self, data: QueryGallery, query_class: Tensor, gallery_class: Tensor, k: int) -> None:
         self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
         self.relevant = relevant_items(query_class, gallery_class, data.self_index)
-        self.others = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
+        self.irrelevant = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
         self._oracle = float((self.relevant > 0).double().mean())
         self.depth = max(k, int(self.relevant.max()))
         places = min(self.depth + 1, len(gallery_class))
         blocks = [self._block(part, places) for part in data.parts(places)]
         #: The first k places as positions in the gallery, and their expected label distances, `[Q, k]`.
-        self.positions, self.label_distances, *found = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-        self._precision, self._average_precision, self._first = *found[:2], FirstRelevant(*found[2:])
+        self.positions, self.label_distances, *stats = (torch.cat(tensors) for tensors in zip(*blocks, strict=True))
+        self._precision, self._average_precision, self._first = *stats[:2], FirstRelevant(*stats[2:])
 
     def _block(self, part: slice, places: int) -> tuple[Tensor, ...]:
         """The results for some queries, in the order in which `__init__` unpacks them."""
-        found, relevant, own_class = self.data.nearest(part, places), self.relevant[part], self.query_class[part]
-        same = (self.gallery_class[found.positions] == own_class[:, None]) & found.values.isfinite()
+        nearest, relevant, query_class = self.data.nearest(part, places), self.relevant[part], self.query_class[part]
+        same = (self.gallery_class[nearest.positions] == query_class[:, None]) & nearest.values.isfinite()
         beyond = torch.zeros(2, len(same), dtype=torch.float64)  # items and relevant items that tie with the last place
-        for rows, tied in self.data.tied_beyond(part, found):
+        for rows, tied in self.data.tied_beyond(part, nearest):
             beyond[0, rows] = tied.sum(1).double()
-            beyond[1, rows] = (tied & (self.gallery_class == own_class[rows, None])).sum(1).double()
-        ties = Ties(found.values, beyond[0])
+            beyond[1, rows] = (tied & (self.gallery_class == query_class[rows, None])).sum(1).double()
+        ties = Ties(nearest.values, beyond[0])
         relevant_in_group = ties.sums(same, beyond[1])
         return (
-            found.positions[:, : self.k],
+            nearest.positions[:, : self.k],
             1 - (relevant_in_group / ties.size)[:, : self.k],
             *precision_at_r(same, relevant_in_group, relevant, ties),
             *first_relevant(relevant_in_group, relevant, ties),
@@ -177,21 +177,21 @@ class ClassRetrieval:
 
     def recall(self, largest: int) -> Curve:
         """Recall@K for K = 1 ... largest; beyond the last place of the rankings, nearer items are counted."""
-        data, first = self.data, self._first
+        data, first_hits = self.data, self._first
         if largest > self.depth:
-            unranked = ((first.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
+            unranked = ((first_hits.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
             vectors = data.queries[unranked].to(data.device), data.gallery.to(data.device)
             query_class = self.query_class[unranked]
             counted = nearest_of_class(*vectors, data.self_index[unranked], query_class, self.gallery_class)
-            for values, new in zip(first, counted, strict=True):
-                values[unranked] = new
-        random = recall_by_chance(self.relevant, self.others, largest)
-        return curve_of("recall", first.recall(largest), random, torch.full_like(random, self._oracle))
+            for values, new_values in zip(first_hits, counted, strict=True):
+                values[unranked] = new_values
+        random = recall_by_chance(self.relevant, self.irrelevant, largest)
+        return curve_of("recall", first_hits.recall(largest), random, torch.full_like(random, self._oracle))
 
     def scores(self) -> dict[str, Score]:
         """MAP@R and R-precision."""
-        average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.others)
-        precision = self._precision, self.relevant.double() / (self.relevant + self.others).clamp(min=1)
+        average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.irrelevant)
+        precision = self._precision, self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1)
         return {
             name: score_of(name, float(model.mean()), float(random.mean()), self._oracle)
             for name, (model, random) in {"map_at_r": average, "r_precision": precision}.items()
@@ -201,25 +201,28 @@ class ClassRetrieval:
         """Positions `[Q, k]` of the oracle's ranking: items of the query's class in order, then all others in order."""
         out = torch.empty(len(self.query_class), self.k, dtype=torch.int64)
         by_class = self.gallery_class.argsort(stable=True)
-        numbers, counts = torch.unique(self.query_class, return_counts=True)
-        ids = self.gallery_class[by_class]
-        first, stop = torch.searchsorted(ids, numbers).tolist(), torch.searchsorted(ids, numbers, right=True).tolist()
-        place, more = torch.arange(self.k), self.k + 1  # one more: the query itself may be among them
+        class_ids, counts = torch.unique(self.query_class, return_counts=True)
+        sorted_ids = self.gallery_class[by_class]
+        starts, stops = (
+            torch.searchsorted(sorted_ids, class_ids).tolist(),
+            torch.searchsorted(sorted_ids, class_ids, right=True).tolist(),
+        )
+        places, num_candidates = torch.arange(self.k), self.k + 1  # one more: the query itself may be among them
         queries = torch.split(self.query_class.argsort(stable=True), counts.tolist())
-        for number, rows, start, end in zip(numbers.tolist(), queries, first, stop, strict=True):
-            # The first `more + size of the class` items include enough items of other classes.
-            others = (self.gallery_class[: end - start + more] != number).nonzero()[:, 0]
-            order = torch.cat((by_class[start:end][:more], others))[:more]
+        for class_id, rows, start, end in zip(class_ids.tolist(), queries, starts, stops, strict=True):
+            # The first `num_candidates + size of the class` items include enough items of other classes.
+            other_positions = (self.gallery_class[: end - start + num_candidates] != class_id).nonzero()[:, 0]
+            order = torch.cat((by_class[start:end][:num_candidates], other_positions))[:num_candidates]
             after_query = (order == self.data.self_index[rows, None]).cummax(1).values[:, : self.k]
-            out[rows] = order[(place + after_query.long()).clamp(max=len(order) - 1)]
+            out[rows] = order[(places + after_query.long()).clamp(max=len(order) - 1)]
         return out
 
 
 def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tensor) -> Tensor:
     """Number of gallery items of each query's class, without the query itself, `[Q]`."""
     largest = max((int(ids.max()) for ids in (query_class, gallery_class) if len(ids)), default=0)
-    of_class = torch.bincount(gallery_class, minlength=largest + 1)
-    return of_class[query_class] - (self_index >= 0).long()
+    class_sizes = torch.bincount(gallery_class, minlength=largest + 1)
+    return class_sizes[query_class] - (self_index >= 0).long()
 
 
 def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
@@ -236,24 +239,24 @@ def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ti
     """
     place = torch.arange(same.shape[1])
     chance = relevant_in_group / ties.size
-    given_one = (relevant_in_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
+    conditional_chance = (relevant_in_group - 1).clamp(min=0) / (ties.size - 1).clamp(min=1)
     before_group = torch.nn.functional.pad(same.double().cumsum(1), (1, 0)).gather(1, ties.first)
-    before = before_group + (place - ties.first) * given_one
-    inside, r = place < relevant[:, None], relevant.clamp(min=1)
-    average = chance * (before + 1) / (place + 1)
-    return (chance * inside).sum(1) / r, (average * inside).sum(1) / r
+    relevant_before = before_group + (place - ties.first) * conditional_chance
+    within_r, r = place < relevant[:, None], relevant.clamp(min=1)
+    average = chance * (relevant_before + 1) / (place + 1)
+    return (chance * within_r).sum(1) / r, (average * within_r).sum(1) / r
 
 
-def average_precision_at_r_by_chance(relevant: Tensor, others: Tensor) -> Tensor:
+def average_precision_at_r_by_chance(relevant: Tensor, irrelevant: Tensor) -> Tensor:
     """Average precision at R expected of a random ranking, `[Q]`.
 
     With n items to rank, the i-th is relevant with probability R/n; then each item before it with (R - 1)/(n - 1).
     """
-    r, n = relevant.double(), (relevant + others).double().clamp(min=1)
+    r, n = relevant.double(), (relevant + irrelevant).double().clamp(min=1)
     inverse = 1 / torch.arange(1, int(relevant.max()) + 1, dtype=torch.float64)
     harmonic = torch.nn.functional.pad(inverse.cumsum(0), (1, 0))[relevant]  # [Q] sum of 1/i for i = 1 ... R
-    given_one = (r - 1) / (n - 1).clamp(min=1)
-    return torch.where(relevant > 0, (harmonic * (1 - given_one) + r * given_one) / n, 0.0)
+    conditional_chance = (r - 1) / (n - 1).clamp(min=1)
+    return torch.where(relevant > 0, (harmonic * (1 - conditional_chance) + r * conditional_chance) / n, 0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -272,10 +275,10 @@ class FirstRelevant(NamedTuple):
         # Counts above k are equivalent and most queries have no ties, so few different cases remain.
         nearer = torch.where(self.relevant > 0, self.nearer.clamp(max=k), k)
         cases, count = torch.unique(torch.stack((nearer, self.tied, self.relevant), 1), dim=0, return_counts=True)
-        found = torch.zeros(k, dtype=torch.float64)
-        for part, weight in zip(torch.split(cases, _ROWS), torch.split(count, _ROWS), strict=True):
-            found += weight.double() @ _chance_of_a_hit(part[:, 0], part[:, 1], part[:, 2], k)
-        return found / len(self.nearer)
+        total = torch.zeros(k, dtype=torch.float64)
+        for rows, weight in zip(torch.split(cases, _ROWS), torch.split(count, _ROWS), strict=True):
+            total += weight.double() @ _chance_of_a_hit(rows[:, 0], rows[:, 1], rows[:, 2], k)
+        return total / len(self.nearer)
 
 
 def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> Tensor:
@@ -288,26 +291,26 @@ def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> 
 
 def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
     """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`; without one, `nearer` is D."""
-    found, first = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
+    has_relevant, first_index = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
     nearer, tied, tied_relevant = (
-        x.gather(1, first)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
+        x.gather(1, first_index)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
     )
     return FirstRelevant(
-        torch.where(found, nearer, relevant_in_group.shape[1]),
-        torch.where(found, tied, 1),
-        torch.where(found, tied_relevant, relevant.clamp(max=1)),
+        torch.where(has_relevant, nearer, relevant_in_group.shape[1]),
+        torch.where(has_relevant, tied, 1),
+        torch.where(has_relevant, tied_relevant, relevant.clamp(max=1)),
     )
 
 
-def recall_by_chance(relevant: Tensor, others: Tensor, k: int) -> Tensor:
+def recall_by_chance(relevant: Tensor, irrelevant: Tensor, k: int) -> Tensor:
     """Expected Recall@K `[K]` of a random ranking, K = 1 ... k: all items tie.
 
     Args:
         relevant: number of gallery items of each query's class, without the query itself, `[Q]`.
-        others: number of all other gallery items `[Q]`.
+        irrelevant: number of all other gallery items `[Q]`.
         k: the largest K.
     """
-    return FirstRelevant(torch.zeros_like(relevant), relevant + others, relevant).recall(k)
+    return FirstRelevant(torch.zeros_like(relevant), relevant + irrelevant, relevant).recall(k)
 
 
 def nearest_of_class(
@@ -335,20 +338,20 @@ def _nearest_of_class(
     best = torch.full((len(q),), torch.inf, dtype=torch.float64, device=q.device)
     relevant = torch.zeros(len(q), dtype=torch.int64, device=q.device)
     order = gallery_class.argsort(stable=True)
-    ids = gallery_class[order]
-    first, stop = torch.searchsorted(ids, query_class), torch.searchsorted(ids, query_class, right=True)
-    size = stop - first
-    small = ((size > 0) & (size <= _LARGE)).nonzero()[:, 0]
-    for part in torch.split(small, _PAIRS // _LARGE):
-        rows = part.repeat_interleave(size[part])
-        begin = (size[part].cumsum(0) - size[part]).repeat_interleave(size[part])
-        cols = order[first[rows] + torch.arange(len(rows), device=q.device) - begin]
+    sorted_ids = gallery_class[order]
+    starts, stops = torch.searchsorted(sorted_ids, query_class), torch.searchsorted(sorted_ids, query_class, right=True)
+    size = stops - starts
+    small_class_rows = ((size > 0) & (size <= _LARGE)).nonzero()[:, 0]
+    for chunk in torch.split(small_class_rows, _PAIRS // _LARGE):
+        rows = chunk.repeat_interleave(size[chunk])
+        begin = (size[chunk].cumsum(0) - size[chunk]).repeat_interleave(size[chunk])
+        cols = order[starts[rows] + torch.arange(len(rows), device=q.device) - begin]
         d = squared_distances_of(q, g, rows, cols).masked_fill_(cols == self_index[rows], torch.inf)
         best.scatter_reduce_(0, rows, d, "amin")
         relevant.index_add_(0, rows, ((d == best[rows]) & d.isfinite()).long())
-    for number in torch.unique(query_class[size > _LARGE]).tolist():
-        rows = (query_class == number).nonzero()[:, 0]
-        cols = order[int(first[rows[0]]) : int(stop[rows[0]])]
+    for class_id in torch.unique(query_class[size > _LARGE]).tolist():
+        rows = (query_class == class_id).nonzero()[:, 0]
+        cols = order[int(starts[rows[0]]) : int(stops[rows[0]])]
         position = torch.full((len(g) + 1,), -1, device=q.device)  # the last entry is read by index -1
         position[cols] = torch.arange(len(cols), device=q.device)
         excluded = position[self_index[rows]]

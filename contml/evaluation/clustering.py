@@ -52,35 +52,35 @@ def cluster(embeddings: Numbers, k: int, *, seed: int = 0) -> Tensor:
     x = as_embeddings("embeddings", embeddings)
     if not len(x) or not bool(x.isfinite().all()):
         raise InputError("embeddings", "some are not finite" if len(x) else "none", "must be finite numbers")
-    found = distinct(x)
-    if k >= len(found.at):
-        return found.inverse
-    points = x[found.at]
-    points = Frame(points, points).place(points)
-    centres = _first_centres(points, found.counts, k, np.random.default_rng(seed))
+    unique = distinct(x)
+    if k >= len(unique.first_index):
+        return unique.inverse
+    points = x[unique.first_index]
+    points = Frame(points, points).transform(points)
+    centres = _first_centres(points, unique.counts, k, np.random.default_rng(seed))
     run = _kmeans_torch if points.is_cuda else _kmeans_faiss
-    return run(points, found.counts, centres)[found.inverse]
+    return run(points, unique.counts, centres)[unique.inverse]
 
 
 def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Generator) -> Tensor:
     """Points `[k, d]`, drawn with probability proportional to the squared distance to the nearest centre so far."""
     chance = weights.double()
     nearest = torch.full((len(points),), torch.inf, device=points.device)
-    chosen: list[int] = []
+    centre_indices: list[int] = []
     per_round = max(1, k // _ROUNDS)
-    while len(chosen) < k:
+    while len(centre_indices) < k:
         p = (chance / chance.sum()).cpu().numpy()
-        to_draw = min(per_round, k - len(chosen), int(np.count_nonzero(p)))
+        to_draw = min(per_round, k - len(centre_indices), int(np.count_nonzero(p)))
         drawn = random.choice(len(points), to_draw, replace=False, p=p)
-        chosen += drawn.tolist()
-        new = points[torch.from_numpy(drawn).to(points.device)]
-        nearest = torch.minimum(nearest, _assign(points, new)[1])
-        nearest[torch.tensor(chosen, device=points.device)] = 0
+        centre_indices += drawn.tolist()
+        new_centres = points[torch.from_numpy(drawn).to(points.device)]
+        nearest = torch.minimum(nearest, _assign(points, new_centres)[1])
+        nearest[torch.tensor(centre_indices, device=points.device)] = 0
         chance = weights * nearest.double()
         if not bool(chance.sum() > 0):  # in float32 all other points are at distance 0
             chance = weights.double()
-            chance[torch.tensor(chosen, device=points.device)] = 0
-    return points[torch.tensor(chosen, device=points.device)]
+            chance[torch.tensor(centre_indices, device=points.device)] = 0
+    return points[torch.tensor(centre_indices, device=points.device)]
 
 
 def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,10 +90,10 @@ def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     distance = torch.empty(len(points), device=points.device)
     step = max(1, _ENTRIES // len(centres))
     for start in range(0, len(points), step):
-        part = slice(start, start + step)
-        score = torch.addmm(squared, points[part], centres.T, alpha=-2)
-        distance[part], nearest[part] = score.min(1)
-        distance[part] += points[part].square().sum(1)
+        chunk = slice(start, start + step)
+        score = torch.addmm(squared, points[chunk], centres.T, alpha=-2)
+        distance[chunk], nearest[chunk] = score.min(1)
+        distance[chunk] += points[chunk].square().sum(1)
     return nearest, distance.clamp_(min=0)
 
 
@@ -120,8 +120,8 @@ def _kmeans_torch(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
         sums = running[ends].diff(dim=0, prepend=running[:1])
         size = mass[ends].diff(prepend=mass[:1])
         # An empty cluster keeps its centre.
-        moved = (sums / size.clamp(min=1)[:, None]).float()
-        centres = torch.where(size[:, None] > 0, moved, centres)
+        new_centres = (sums / size.clamp(min=1)[:, None]).float()
+        centres = torch.where(size[:, None] > 0, new_centres, centres)
     return _assign(points, centres)[0]
 
 
@@ -208,17 +208,17 @@ def _expected_information(a: Tensor, b: Tensor) -> float:
     for size, count in zip(*torch.unique(a, return_counts=True), strict=True):
         # The intersection of a group of `size` with groups of sizes_b is hypergeometric.
         m = torch.arange(1, int(torch.minimum(size, sizes_b.max())) + 1, dtype=torch.float64)  # [m]
-        s, others = sizes_b[:, None], n - size
-        possible = (m <= s) & (s - m <= others)
-        i, j, rest = m.long(), (s - m).clamp(min=0).long(), (others - (s - m)).clamp(min=0).long()
+        s, num_outside = sizes_b[:, None], n - size
+        possible = (m <= s) & (s - m <= num_outside)
+        i, j, rest = m.long(), (s - m).clamp(min=0).long(), (num_outside - (s - m)).clamp(min=0).long()
         log_chance = (
             _log_binomial(log_factorial, size.long(), i)
-            + (log_factorial[others.long()] - log_factorial[j] - log_factorial[rest])
+            + (log_factorial[num_outside.long()] - log_factorial[j] - log_factorial[rest])
             - _log_binomial(log_factorial, n.long(), s.long())
         )
         chance = torch.where(possible, log_chance, -torch.inf).exp()
-        each = (chance * (m / n) * (n * m / (size * s)).log()).sum(1)
-        total += float(count * (count_b * each).sum())
+        information = (chance * (m / n) * (n * m / (size * s)).log()).sum(1)
+        total += float(count * (count_b * information).sum())
     return total
 
 

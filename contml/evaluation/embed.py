@@ -35,13 +35,13 @@ def embed(
     Raises:
         InputError: no image could be read, or one could not and broken images are errors.
     """
-    wanted = as_rows(rows, len(split))
-    kept, found = embed_rows(model, split, images, wanted, device=device, function=function)
-    if not len(kept):
+    requested_rows = as_rows(rows, len(split))
+    read_rows, read_embeddings = embed_rows(model, split, images, requested_rows, device=device, function=function)
+    if not len(read_rows):
         raise InputError("images", "none could be read", hint="check the image files")
-    embeddings = torch.zeros(len(split), *found.shape[1:], dtype=found.dtype)
-    embeddings[kept] = found
-    return embeddings, wanted[~torch.isin(wanted, kept)]
+    embeddings = torch.zeros(len(split), *read_embeddings.shape[1:], dtype=read_embeddings.dtype)
+    embeddings[read_rows] = read_embeddings
+    return embeddings, requested_rows[~torch.isin(requested_rows, read_rows)]
 
 
 def embed_rows(
@@ -58,7 +58,7 @@ def embed_rows(
 
     `function` as in `embed`.
     """
-    found = [(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0))]
+    results = [(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0))]
     training = model.training
     model.eval()
     try:
@@ -66,8 +66,8 @@ def embed_rows(
             for batch in images.test_batches(split, rows, batch_size):
                 if len(batch.rows):
                     outputs = (function or model)(batch.images.to(device))
-                    found.append((batch.rows, (outputs.float() if outputs.is_floating_point() else outputs).cpu()))
+                    results.append((batch.rows, (outputs.float() if outputs.is_floating_point() else outputs).cpu()))
     finally:
         model.train(training)
-    kept, embeddings = (torch.cat(parts) for parts in zip(*(found[1:] or found), strict=True))
-    return kept, embeddings
+    read_rows, embeddings = (torch.cat(tensors) for tensors in zip(*(results[1:] or results), strict=True))
+    return read_rows, embeddings

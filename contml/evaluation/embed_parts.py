@@ -63,10 +63,10 @@ class Parts:
             path = self._folder / f"{name}-{start:09d}-{_fingerprint(split, rows)}.safetensors"
             part = _kept(path, rows)
             if part is None:
-                read, embeddings = embed_rows(
+                read_rows, embeddings = embed_rows(
                     model, split, images, rows, device=device, batch_size=batch_size, function=function
                 )
-                missing = sorted({*rows} - {*read.tolist()})
+                missing = sorted({*rows} - {*read_rows.tolist()})
                 broken = {row: images.left_out[split.name(row)] for row in missing}
                 save_tensors(path, {"embeddings": embeddings}, broken=[*broken.items()])
                 part = Part(rows, embeddings, broken, False)
@@ -85,8 +85,8 @@ def _fingerprint(split: Split, rows: range) -> str:
         content.update(f"{split.name(row)}\n".encode(errors="surrogateescape"))
         if stamp is not None:
             with suppress(OSError):  # no such file: it is broken
-                found = stamp.file.stat()
-                content.update(f"{stamp.how} {found.st_size} {found.st_mtime_ns}\n".encode())
+                file_stat = stamp.file.stat()
+                content.update(f"{stamp.crop} {file_stat.st_size} {file_stat.st_mtime_ns}\n".encode())
     return content.hexdigest()
 
 
@@ -97,7 +97,7 @@ def _kept(path: Path, rows: range) -> Part | None:
         embeddings, broken = tensors["embeddings"], dict(values["broken"])
     except (FileNotFoundError, InputError, KeyError, TypeError, ValueError):
         return None
-    whole = (
+    is_complete = (
         embeddings.dtype == torch.float32 and embeddings.ndim in (2, 3) and len(embeddings) + len(broken) == len(rows)
     )
-    return Part(rows, embeddings, broken, True) if whole and broken.keys() <= {*rows} else None
+    return Part(rows, embeddings, broken, True) if is_complete and broken.keys() <= {*rows} else None

@@ -47,7 +47,7 @@ class Captions:
         """Positions of images at equal quantiles of CIDEr-D, best first: they are not selected to look good."""
         order = np.argsort(-self.scores["cider_d"], kind="stable")
         count = min(count, len(order))
-        return [int(order[int((place + 0.5) / count * len(order))]) for place in range(count)]
+        return [int(order[int((rank + 0.5) / count * len(order))]) for rank in range(count)]
 
 
 class Evaluator(Protocol):
@@ -114,9 +114,9 @@ class CaptionEvaluator:
         device: torch.device | str = "cpu",  # noqa: ARG002
     ) -> tuple[Evaluation, Captions]:
         """The scores of the captions of a split."""
-        read = torch.ones(len(split), dtype=torch.bool)
-        read[missing] = False
-        rows = read.nonzero()[:, 0]
+        readable = torch.ones(len(split), dtype=torch.bool)
+        readable[missing] = False
+        rows = readable.nonzero()[:, 0]
         return evaluate_captions([self.decode(outputs[row]) for row in rows.tolist()], split, rows)
 
 
@@ -141,36 +141,36 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
     references = [list(split.captions[row]) for row in rows.tolist()]
     random = np.random.default_rng(0)
     order = random.permutation(len(rows))
-    others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # of each image, another one
-    chosen = [int(random.integers(len(of_image))) for of_image in references]
-    several = [n for n, of_image in enumerate(references) if len(of_image) > 1]
-    model = score_captions(list(texts), references)
-    other = score_captions([references[others[n]][0] for n in range(len(rows))], references)
-    person = None
-    if several:
-        person = score_captions(
-            [references[n][chosen[n]] for n in several],
-            [[text for m, text in enumerate(references[n]) if m != chosen[n]] for n in several],
+    other_image = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # of each image, another one
+    person_indices = [int(random.integers(len(image_captions))) for image_captions in references]
+    multi_reference_images = [n for n, image_captions in enumerate(references) if len(image_captions) > 1]
+    model_scores = score_captions(list(texts), references)
+    random_scores = score_captions([references[other_image[n]][0] for n in range(len(rows))], references)
+    person_scores = None
+    if multi_reference_images:
+        person_scores = score_captions(
+            [references[n][person_indices[n]] for n in multi_reference_images],
+            [[text for m, text in enumerate(references[n]) if m != person_indices[n]] for n in multi_reference_images],
         )
-    every = [{} if found is None else found.corpus for found in (model, other, person)]
-    found = {name: [each.get(name, math.nan) for each in every] for name in model.corpus}
-    bleu = torch.tensor([found[f"bleu_{k}"] for k in BLEU_K], dtype=torch.float64)  # [4,3]
+    corpus_scores = [{} if result is None else result.corpus for result in (model_scores, random_scores, person_scores)]
+    values_by_name = {name: [corpus.get(name, math.nan) for corpus in corpus_scores] for name in model_scores.corpus}
+    bleu = torch.tensor([values_by_name[f"bleu_{k}"] for k in BLEU_K], dtype=torch.float64)  # [4,3]
     curves = {"bleu": curve_of("bleu", *bleu.T)}
-    scores = {name: score_of(name, *found[name]) for name in _SCORES}
+    scores = {name: score_of(name, *values_by_name[name]) for name in _SCORES}
     facts: list[list[tuple[str, str, bool]]] = []
     if split.facts is not None:
-        stated = [
-            [split.facts(row, text) for row, text in zip(rows.tolist(), written, strict=True)]
-            for written in (texts, [references[others[n]][0] for n in range(len(rows))])
+        fact_lists = [
+            [split.facts(row, text) for row, text in zip(rows.tolist(), captions, strict=True)]
+            for captions in (texts, [references[other_image[n]][0] for n in range(len(rows))])
         ]
-        facts = stated[0]
-        scores["facts"] = score_of("facts", *(_share_right(each) for each in stated))
-    per_image = {name: model.per_image[name] for name in _SCORES}
+        facts = fact_lists[0]
+        scores["facts"] = score_of("facts", *(_share_right(each) for each in fact_lists))
+    per_image = {name: model_scores.per_image[name] for name in _SCORES}
     evaluation = Evaluation("", len(rows), 0, curves, math.nan, len(split) - len(rows), scores)
     return evaluation, Captions(rows, list(texts), per_image, facts)
 
 
 def _share_right(stated: Sequence[Sequence[tuple[str, str, bool]]]) -> float:
     """The share of all facts that are right; NaN where none is stated."""
-    right = [fact for of_image in stated for *_, fact in of_image]
-    return sum(right) / len(right) if right else math.nan
+    flags = [is_right for image_facts in stated for *_, is_right in image_facts]
+    return sum(flags) / len(flags) if flags else math.nan

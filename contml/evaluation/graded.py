@@ -48,7 +48,7 @@ _LISTS = 64
 _ROUNDING = 2.0**-18
 
 
-class Found(NamedTuple):
+class NearestItems(NamedTuple):
     """The nearest items of some queries `[q, D]`: squared distances, positions, label distances."""
 
     distances: Tensor
@@ -71,67 +71,69 @@ class GradedMetrics:
     def __init__(self, data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int) -> None:
         self.data, self.k = data, k
         sample = _sampled_distances(data, labels, q, g)
-        above = sample[sample > 0]
-        self.unit = float(above[(len(above) - 1) // 2]) if len(above) else 1.0
-        places = [max(0, math.ceil(level * len(sample)) - 1) for level in QUANTILES] if len(sample) else []
-        self.thresholds = sample[places]  # [T]
+        positive = sample[sample > 0]
+        self.unit = float(positive[(len(positive) - 1) // 2]) if len(positive) else 1.0
+        indices = [max(0, math.ceil(level * len(sample)) - 1) for level in QUANTILES] if len(sample) else []
+        self.thresholds = sample[indices]  # [T]
         self._limits = (self.thresholds * (1 + _ROUNDING)).numpy()
         vectors = labels.vectors
         self._vectors = None if vectors is None else [x.cpu().double().contiguous() for x in (vectors[q], vectors[g])]
         # Sums over the queries for model, random ranking and oracle: the chance that none of the K nearest is within a
         # threshold, and the error of regression.
-        self._misses = torch.zeros(3, len(places), k, dtype=torch.float64)
+        self._misses = torch.zeros(3, len(indices), k, dtype=torch.float64)
         self._errors = torch.zeros(3, k, dtype=torch.float64)
         count = min(_SORTED, max(_LEAST_SORTED, _SORTED_PAIRS // len(g)), len(q))
         self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
         self._statistics: list[Tensor] = []  # each [4,n], of `order_statistics`
 
-    def add(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+    def add(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         """Add some queries: their label distances to the gallery `[q, G]`, their nearest items, and the oracle's."""
-        self._add_recall(part, d, found, oracle)
+        self._add_recall(part, d, nearest, oracle)
         if self._vectors is not None:
-            self._add_errors(part, d, found, oracle)
+            self._add_errors(part, d, nearest, oracle)
         queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
         if len(queries):
             self._statistics.append(self._order_statistics(queries, d[queries - part.start]))
 
-    def _add_recall(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+    def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded import add_misses, count_within  # here: it imports numba
 
-        limits, size = self._limits, len(d)
-        counts = np.empty((size, len(limits) + 1), np.int64)
-        own, groups, rows = self.data.query_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
+        limits, num_queries = self._limits, len(d)
+        counts = np.empty((num_queries, len(limits) + 1), np.int64)
+        query_groups, groups, rows = self.data.query_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
 
         def work(share: slice) -> None:
-            count_within(rows[share], own[share], groups, limits, counts[share])
+            count_within(rows[share], query_groups[share], groups, limits, counts[share])
 
-        rows_in_threads(work, size, d.numel())
-        further, hits = np.zeros(size), np.zeros((size, len(limits)))
-        for at, tied in found.tied:
-            further[at] = tied.sum(1)
-            hits[at] = torch.stack([(tied & (d[at] <= limit)).sum(1) for limit in limits], 1)
-        near, labels = found.distances.numpy(), found.label_distances.numpy()
-        add_misses(near, labels, further, hits, limits, self._misses[0].numpy())
+        rows_in_threads(work, num_queries, d.numel())
+        num_tied, tied_hits = np.zeros(num_queries), np.zeros((num_queries, len(limits)))
+        for tied_rows, tied in nearest.tied:
+            num_tied[tied_rows] = tied.sum(1)
+            tied_hits[tied_rows] = torch.stack([(tied & (d[tied_rows] <= limit)).sum(1) for limit in limits], 1)
+        near, labels = nearest.distances.numpy(), nearest.label_distances.numpy()
+        add_misses(near, labels, num_tied, tied_hits, limits, self._misses[0].numpy())
         # In a random ranking all items tie: k of them at any label distance, and the others.
-        further[:], hits[:] = counts[:, -1] - self.k, counts[:, :-1]
-        at_once, far = np.zeros((size, self.k)), np.full((size, self.k), np.inf, np.float32)
-        add_misses(at_once, far, further, hits, limits, self._misses[1].numpy())
+        num_tied[:], tied_hits[:] = counts[:, -1] - self.k, counts[:, :-1]
+        zeros, infinities = np.zeros((num_queries, self.k)), np.full((num_queries, self.k), np.inf, np.float32)
+        add_misses(zeros, infinities, num_tied, tied_hits, limits, self._misses[1].numpy())
         self._misses[2] += (oracle.label_distances[:, :1] > torch.from_numpy(limits)).sum(0)[:, None]
 
-    def _add_errors(self, part: slice, d: Tensor, found: Found, oracle: Baselines) -> None:
+    def _add_errors(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded import add_errors, label_ties  # here: it imports numba
 
         assert self._vectors is not None
-        own, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
-        further, sums = np.zeros(len(d)), np.zeros(own.shape)
-        for at, tied in found.tied:
-            further[at], sums[at] = tied.sum(1), tied.double() @ self._vectors[1]
-        near, positions = found.distances.numpy(), found.positions.numpy()
-        add_errors(near, positions, vectors, own, further, sums, self._errors[0].numpy())
+        query_vectors, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
+        num_tied, tied_sums = np.zeros(len(d)), np.zeros(query_vectors.shape)
+        for tied_rows, tied in nearest.tied:
+            num_tied[tied_rows], tied_sums[tied_rows] = tied.sum(1), tied.double() @ self._vectors[1]
+        near, positions = nearest.distances.numpy(), nearest.positions.numpy()
+        add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[0].numpy())
         near, positions = oracle.label_distances.numpy(), oracle.positions.numpy()
         groups = self.data.query_group[part].numpy(), self.data.gallery_group.numpy()
-        label_ties(d.numpy(), *groups, near, positions, vectors, own, further, sums, self._errors[1].numpy())
-        add_errors(near, positions, vectors, own, further, sums, self._errors[2].numpy())
+        label_ties(
+            d.numpy(), *groups, near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[1].numpy()
+        )
+        add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[2].numpy())
 
     def _order_statistics(self, queries: Tensor, d: Tensor) -> Tensor:
         size = len(self.data.gallery)
@@ -142,26 +144,26 @@ class GradedMetrics:
 
     def curves(self, queries: int) -> dict[str, Curve]:
         """Recall area and, where labels are vectors, the error of regression, at K = 1 ... k."""
-        found: dict[str, Curve] = {}
+        curves: dict[str, Curve] = {}
         if len(self.thresholds):
             model, random, oracle = 1 - self._misses.mean(1) / queries
-            found["recall_area"] = curve_of("recall_area", model, random, oracle)
+            curves["recall_area"] = curve_of("recall_area", model, random, oracle)
         if self._vectors is not None:
-            found["knn_error"] = curve_of("knn_error", *(self._errors / queries))
-        return found
+            curves["knn_error"] = curve_of("knn_error", *(self._errors / queries))
+        return curves
 
     def scores(self) -> dict[str, Score]:
         """H-AP and Kendall's tau; one that no query defines is omitted."""
         precision, random, relevance, tau = torch.cat(self._statistics, 1)
-        found: dict[str, Score] = {}
+        scores: dict[str, Score] = {}
         relevant = relevance > 0
         if bool(relevant.any()):
             values = (float((x[relevant] / relevance[relevant]).mean()) for x in (precision, random))
-            found["hap"] = score_of("hap", *values)
+            scores["hap"] = score_of("hap", *values)
         defined = tau.isfinite()
         if bool(defined.any()):
-            found["kendall"] = score_of("kendall", float(tau[defined].mean()), 0.0)
-        return found
+            scores["kendall"] = score_of("kendall", float(tau[defined].mean()), 0.0)
+        return scores
 
     def recall_within(self, queries: int) -> RecallWithin | None:
         """Recall at the K of the main metric, as a curve over the thresholds."""
@@ -181,7 +183,7 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
     """Label distances of a sample of queries and gallery items, sorted `[P]`, float32 on the CPU."""
     random = np.random.default_rng(0)
     rows, cols = (
-        torch.from_numpy(np.sort(random.permutation(len(x))[:most])) for x, most in zip((q, g), _SAMPLE, strict=True)
+        torch.from_numpy(np.sort(random.permutation(len(x))[:size])) for x, size in zip((q, g), _SAMPLE, strict=True)
     )
     d = labels.pairwise(q[rows], g[cols]).cpu()
     return d[data.query_group[rows, None] != data.gallery_group[cols]].sort().values
@@ -196,9 +198,9 @@ def order_statistics(distances: Tensor, keys: Tensor, relevance: Tensor) -> Tens
 
     def work(share: slice) -> None:
         for start in range(share.start, share.stop, _LISTS):
-            part = slice(start, min(start + _LISTS, share.stop))
-            orders = np.argsort(near[part], axis=1), np.argsort(key[part], axis=1)
-            _graded.order_statistics(near[part], orders[0], key[part], orders[1], rel[part], out[:, part])
+            chunk = slice(start, min(start + _LISTS, share.stop))
+            orders = np.argsort(near[chunk], axis=1), np.argsort(key[chunk], axis=1)
+            _graded.order_statistics(near[chunk], orders[0], key[chunk], orders[1], rel[chunk], out[:, chunk])
 
     rows_in_threads(work, len(near), near.size)
     return torch.from_numpy(out)
@@ -268,10 +270,10 @@ def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numb
     if limits.ndim != 1 or not bool(limits.isfinite().all()):
         raise InputError("thresholds", f"shape {list(limits.shape)}", "must be a list of finite numbers")
     as_ks("k", [k], near.shape[1])
-    ranked, order = near.sort(dim=1)
+    sorted_distances, order = near.sort(dim=1)
     misses, size = np.zeros((len(limits), k)), len(near)
-    none = np.zeros(size), np.zeros((size, len(limits)))
-    add_misses(ranked.numpy(), labels.gather(1, order).numpy(), *none, limits.numpy(), misses)
+    no_ties = np.zeros(size), np.zeros((size, len(limits)))
+    add_misses(sorted_distances.numpy(), labels.gather(1, order).numpy(), *no_ties, limits.numpy(), misses)
     return list((1 - misses[:, -1] / size).tolist())
 
 
@@ -281,9 +283,9 @@ def _lists(name: str, distances: Numbers, values: Numbers) -> tuple[Tensor, Tens
     if x.ndim != 2 or x.shape != y.shape or not x.numel():
         got = f"{list(x.shape)} and {name} {list(y.shape)}"
         raise InputError("distances", got, hint="give both as [queries, items]")
-    for each, numbers in (("distances", x), (name, y)):
+    for argument, numbers in (("distances", x), (name, y)):
         if not bool(numbers.isfinite().all()):
-            raise InputError(each, "some are not finite", hint="look for NaN in them")
+            raise InputError(argument, "some are not finite", hint="look for NaN in them")
     if float(y.min()) < 0:
         raise InputError(name, f"{float(y.min())}", "must be at least 0")
     return x.cpu().double(), y.cpu().double()

@@ -103,47 +103,47 @@ def label_errors(
     """
     check_label_space(labels)
     n = len(labels)
-    read = torch.ones(n, dtype=torch.bool)
+    readable = torch.ones(n, dtype=torch.bool)
     if missing is not None:
-        read[as_row_numbers("missing", missing, n)] = False
-    kept = read.nonzero()[:, 0]
+        readable[as_row_numbers("missing", missing, n)] = False
+    valid_rows = readable.nonzero()[:, 0]
     group = torch.arange(n) if groups is None else as_class_ids("groups", groups)
     if len(group) != n:
         raise InputError("groups", f"{len(group)} for {n} labels", hint="give one for each row of the label space")
-    k = neighbour_count(k, group[kept])
-    fold = _draw_folds(group, kept) if folds is None else _checked_folds(folds, group, kept)
-    fitted = _draw(kept, FITTED)
+    k = neighbour_count(k, group[valid_rows])
+    fold = _draw_folds(group, valid_rows) if folds is None else _checked_folds(folds, group, valid_rows)
+    fitted = _draw(valid_rows, FITTED)
     size = max(1, _BLOCK // len(fitted))
-    known = torch.cat([_label_distances(labels, rows, fitted) for rows in torch.split(fitted, size)])
-    fitted, known = _without_unlabelled(fitted, known)
+    fitted_distances = torch.cat([_label_distances(labels, rows, fitted) for rows in torch.split(fitted, size)])
+    fitted, fitted_distances = _without_unlabelled(fitted, fitted_distances)
     neighbours, errors = torch.full((n, k), -1), torch.full((len(_PENALTIES), n), torch.nan, dtype=torch.float64)
-    count, done = 0, 0
-    for number, each in enumerate([embeddings] if folds is None else embeddings):
-        x = as_embeddings("embeddings", each)
+    num_networks, done = 0, 0
+    for network, fold_embeddings in enumerate([embeddings] if folds is None else embeddings):
+        x = as_embeddings("embeddings", fold_embeddings)
         if len(x) != n:
             raise InputError("embeddings", f"{len(x)} for {n} labels", hint="give one for each row of the label space")
-        for part in torch.unique(fold[kept]).tolist() if folds is None else [number]:
-            rows = kept[fold[kept] == part]
+        for fold_id in torch.unique(fold[valid_rows]).tolist() if folds is None else [network]:
+            rows = valid_rows[fold[valid_rows] == fold_id]
             if not len(rows):
                 continue
-            neighbours[rows] = _nearest(x, rows, kept, group, k)
-            others = fold[fitted] != part
-            regression = _Regression(x[fitted[others]], known[others][:, others])
+            neighbours[rows] = _nearest(x, rows, valid_rows, group, k)
+            train_mask = fold[fitted] != fold_id
+            regression = _Regression(x[fitted[train_mask]], fitted_distances[train_mask][:, train_mask])
             for block in torch.split(rows, size):
-                distances = _label_distances(labels, block, fitted[others])
+                distances = _label_distances(labels, block, fitted[train_mask])
                 errors[:, block] = regression.errors(x[block], _filled(distances))
                 done += len(block)
                 progress(done)
-        count = number + 1
-    if folds is not None and int(fold.max()) >= count:
-        allowed = f"must be 0 to {count - 1}: there are embeddings of {count} networks"
+        num_networks = network + 1
+    if folds is not None and int(fold.max()) >= num_networks:
+        allowed = f"must be 0 to {num_networks - 1}: there are embeddings of {num_networks} networks"
         raise InputError("folds", f"fold {int(fold.max())}", allowed)
-    near = torch.full((n, k), torch.nan, dtype=torch.float64)
-    for row in kept.tolist():
-        near[row] = _label_distances(labels, torch.tensor([row]), neighbours[row])[0]
+    neighbour_distances = torch.full((n, k), torch.nan, dtype=torch.float64)
+    for row in valid_rows.tolist():
+        neighbour_distances[row] = _label_distances(labels, torch.tensor([row]), neighbours[row])[0]
     q, scores = _relative(errors), torch.full((n,), torch.nan, dtype=torch.float64)
-    scores[kept] = (q[kept] + _SMOOTHING) / (q[neighbours[kept]].nanmean(1) + _SMOOTHING).sqrt()
-    return LabelErrors(scores, q, neighbours, near)
+    scores[valid_rows] = (q[valid_rows] + _SMOOTHING) / (q[neighbours[valid_rows]].nanmean(1) + _SMOOTHING).sqrt()
+    return LabelErrors(scores, q, neighbours, neighbour_distances)
 
 
 def _relative(errors: Tensor) -> Tensor:
@@ -171,13 +171,13 @@ class _Regression:
 
     def errors(self, x: Tensor, distances: Tensor) -> Tensor:
         """A `[P, R]` of items with embeddings x `[R, d]` and label distances `[R, M]`."""
-        place, products, mean = (x.double() - self.centre) @ self.right.T, distances @ self.left, distances.mean(1)
-        found = []
+        projected, products, mean = (x.double() - self.centre) @ self.right.T, distances @ self.left, distances.mean(1)
+        errors = []
         for shrink in self.shrink:
-            weights = place * shrink  # h = weights @ left.T + 1 / M
+            weights = projected * shrink  # h = weights @ left.T + 1 / M
             spread = ((weights @ self.between) * weights).sum(1) + weights @ self.to_mean + self.spread
-            found.append((weights * products).sum(1) + mean - spread / 2)
-        return torch.stack(found)
+            errors.append((weights * products).sum(1) + mean - spread / 2)
+        return torch.stack(errors)
 
 
 def neighbour_count(k: int | None, groups: Tensor) -> int:
@@ -186,11 +186,11 @@ def neighbour_count(k: int | None, groups: Tensor) -> int:
     Raises:
         InputError: k is not 1 to the number of items that may be neighbours.
     """
-    largest = int(torch.unique(groups, return_counts=True)[1].max()) if len(groups) else 0
-    available = len(groups) - largest
+    largest_group = int(torch.unique(groups, return_counts=True)[1].max()) if len(groups) else 0
+    available = len(groups) - largest_group
     if available < 1:
-        what = f"{len(groups)} items" + ("" if largest <= 1 else f", {largest} of them of one group")
-        raise InputError("items", what, "must be at least two, of two groups")
+        got = f"{len(groups)} items" + ("" if largest_group <= 1 else f", {largest_group} of them of one group")
+        raise InputError("items", got, "must be at least two, of two groups")
     if k is None:
         return min(NEIGHBOURS, max(1, available // _LOCAL))
     check_whole(1, k=k)
@@ -201,10 +201,10 @@ def neighbour_count(k: int | None, groups: Tensor) -> int:
 
 def _draw_folds(groups: Tensor, kept: Tensor) -> Tensor:
     """A fold for each row `[N]`: groups of the rows `kept` are drawn into folds of about equal numbers of groups."""
-    found, number = torch.unique(groups[kept], return_inverse=True)
-    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(_SEED))
+    group_ids, group_index = torch.unique(groups[kept], return_inverse=True)
+    order = torch.randperm(len(group_ids), generator=torch.Generator().manual_seed(_SEED))
     fold = torch.zeros_like(groups)
-    fold[kept] = (order * min(_FOLDS, len(found)) // len(found))[number]
+    fold[kept] = (order * min(_FOLDS, len(group_ids)) // len(group_ids))[group_index]
     return fold
 
 
@@ -252,8 +252,8 @@ def _filled(distances: Tensor) -> Tensor:
 
 def _label_distances(labels: LabelSpace, rows: Tensor, cols: Tensor) -> Tensor:
     """Label distances `[R, C]` in float64 on the CPU; NaN for items without a label in common."""
-    found = labels.pairwise(rows, cols).double().cpu()
+    distances = labels.pairwise(rows, cols).double().cpu()
     if isinstance(labels, WeightedLabels) and labels.present is not None:
         present = labels.present.cpu()
-        found[~(present[rows, None] & present[None, cols]).any(2)] = torch.nan
-    return found
+        distances[~(present[rows, None] & present[None, cols]).any(2)] = torch.nan
+    return distances

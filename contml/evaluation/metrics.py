@@ -60,17 +60,17 @@ def metric_of(name: str) -> Metric:
     Raises:
         InputError: there is no such metric.
     """
-    base, at, k = name.partition("@")
-    if not at and name in METRICS:
+    base, separator, k = name.partition("@")
+    if not separator and name in METRICS:
         return METRICS[name]
     if base in METRICS_AT_K:
         if k.isdecimal() and k.isascii() and int(k) > 0:
             return METRICS_AT_K[base]
         raise InputError(name, "a metric over K without its K", hint=f"write one such as {base}@10")
-    near = closest(base, METRICS_AT_K) if at else None
-    every = ", ".join([*(f"{each}@K" for each in METRICS_AT_K), *METRICS])
-    similar = did_you_mean(name, [*METRICS_AT_K, *METRICS], f"there are {every}")
-    raise InputError(name, "unknown metric", hint=f"did you mean '{near}@{k}'?" if near else similar)
+    suggestion = closest(base, METRICS_AT_K) if separator else None
+    all_names = ", ".join([*(f"{each}@K" for each in METRICS_AT_K), *METRICS])
+    hint = did_you_mean(name, [*METRICS_AT_K, *METRICS], f"there are {all_names}")
+    raise InputError(name, "unknown metric", hint=f"did you mean '{suggestion}@{k}'?" if suggestion else hint)
 
 
 def title_of(name: str) -> str:
@@ -149,8 +149,8 @@ def paired_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
         raise InputError("b", f"{list(y.shape)} values, a has {list(x.shape)}", hint="give both for the same queries")
     difference = x - y
     count = len(difference)
-    half = 1.96 * float(difference.std()) / math.sqrt(count) if count > 1 else math.nan
-    return float(difference.mean()), half
+    half_width = 1.96 * float(difference.std()) / math.sqrt(count) if count > 1 else math.nan
+    return float(difference.mean()), half_width
 
 
 def spearman(x: Tensor, y: Tensor) -> float:

@@ -93,7 +93,7 @@ class QueryGallery:
         # Even if all excluded items are among the nearest, enough others remain.
         count = min(places + self._most_excluded, len(self.gallery))
         vectors = self.queries[part].to(self.device), self.gallery.to(self.device)
-        values, positions = (found.cpu() for found in nearest_vectors(*vectors, count))
+        values, positions = (tensor.cpu() for tensor in nearest_vectors(*vectors, count))
         values.masked_fill_(self.query_group[part, None] == self.gallery_group[positions], torch.inf)
         values, order = values.sort(dim=1, stable=True)
         return Nearest(values[:, :places], positions.gather(1, order)[:, :places])
@@ -105,13 +105,15 @@ class QueryGallery:
         """
         from contml.distances._ranking import summarize_rows  # here: it imports numba
 
-        d, own, groups = (x.numpy() for x in (label_distances, self.query_group[part], self.gallery_group))
+        d, query_groups, groups = (x.numpy() for x in (label_distances, self.query_group[part], self.gallery_group))
         near, positions = np.empty((len(d), k), d.dtype), np.empty((len(d), k), np.int64)
         sums = np.empty((3, len(d)))
 
         def work(share: slice) -> None:
-            room = np.empty(2 * k, d.dtype), np.empty(2 * k, np.int64)
-            summarize_rows(d[share], own[share], groups, near[share], positions[share], sums[:, share], *room)
+            buffers = np.empty(2 * k, d.dtype), np.empty(2 * k, np.int64)
+            summarize_rows(
+                d[share], query_groups[share], groups, near[share], positions[share], sums[:, share], *buffers
+            )
 
         rows_in_threads(work, len(d), d.size)
         count, distance, gain = torch.from_numpy(sums)
@@ -127,7 +129,7 @@ class QueryGallery:
         step = max(1, _ENTRIES // len(self.gallery))
         for start in range(0, len(tied_at_end), step):
             rows = tied_at_end[start : start + step]
-            vectors, last = self.queries[queries[rows]], found.values[rows, -1].tolist()
-            tied = torch.stack([(self._exact.of(x) == d).cpu() for x, d in zip(vectors, last, strict=True)])
+            vectors, last_distances = self.queries[queries[rows]], found.values[rows, -1].tolist()
+            tied = torch.stack([(self._exact.of(x) == d).cpu() for x, d in zip(vectors, last_distances, strict=True)])
             tied.scatter_(1, found.positions[rows], False)
             yield rows, tied & ~self.excluded(queries[rows])

@@ -143,20 +143,22 @@ class Evaluation:
     @property
     def main(self) -> Score:
         """The main metric."""
-        found = measured(self, self.headline)
-        assert found is not None  # of an evaluation that was computed
-        return found
+        score = measured(self, self.headline)
+        assert score is not None  # of an evaluation that was computed
+        return score
 
     def shown_k(self, name: str) -> list[int]:
         """The K at which tables show a curve, as far as it reaches."""
-        chosen = {"recall": self.recall_at, "bleu": BLEU_K}.get(name, TABLE_K)
-        return [k for k in chosen if k <= len(self.curves[name].model)]
+        ks = {"recall": self.recall_at, "bleu": BLEU_K}.get(name, TABLE_K)
+        return [k for k in ks if k <= len(self.curves[name].model)]
 
     def numbers(self) -> dict[str, float]:
         """The metrics of the model by name, at the K that tables show: what a training logs."""
-        found = {f"{each}@{k}": curve.model[k - 1] for each, curve in self.curves.items() for k in self.shown_k(each)}
-        scores = {each: score.model for each, score in self.scores.items()}
-        return {"spearman": self.spearman, **found, **scores, self.headline: self.main.model}
+        curve_values = {
+            f"{name}@{k}": curve.model[k - 1] for name, curve in self.curves.items() for k in self.shown_k(name)
+        }
+        scores = {name: score.model for name, score in self.scores.items()}
+        return {"spearman": self.spearman, **curve_values, **scores, self.headline: self.main.model}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
@@ -170,8 +172,8 @@ class Evaluation:
         scores = {name: Score(**score) for name, score in values["scores"].items()}
         within = values.get("recall_within")
         recall_within = None if within is None else RecallWithin(**within)
-        rest = {"curves": curves, "spearman": spearman, "scores": scores, "recall_within": recall_within}
-        return cls(**{**values, **rest})
+        converted = {"curves": curves, "spearman": spearman, "scores": scores, "recall_within": recall_within}
+        return cls(**{**values, **converted})
 
 
 @dataclass(frozen=True)
@@ -236,26 +238,26 @@ class Evaluated:
             split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
         if not best:
             return f"{split}, last weights (epoch {self.epoch})"
-        chosen = ", chosen on validation" if self.split == "test" else ""
-        return f"{split}, best weights (epoch {self.epoch} of {self.epochs}{chosen})"
+        suffix = ", chosen on validation" if self.split == "test" else ""
+        return f"{split}, best weights (epoch {self.epoch} of {self.epochs}{suffix})"
 
     @property
     def doubt(self) -> str:
         """A sentence where the validation split is too small for its choice of the best weights; else empty."""
-        chosen = self.selection
-        if chosen is None or self.checkpoint == "last" or self.epoch == self.epochs:
+        selection = self.selection
+        if selection is None or self.checkpoint == "last" or self.epoch == self.epochs:
             return ""
-        if chosen.interval is not None and abs(chosen.difference) > chosen.interval:
+        if selection.interval is not None and abs(selection.difference) > selection.interval:
             return ""
-        words = (
-            f"the validation split of {chosen.queries:,} {'query' if chosen.queries == 1 else 'queries'} is too small "
-            f"to distinguish epoch {self.epoch} from epoch {self.epochs}"
+        message = (
+            f"the validation split of {selection.queries:,} {'query' if selection.queries == 1 else 'queries'} "
+            f"is too small to distinguish epoch {self.epoch} from epoch {self.epochs}"
         )
-        if chosen.interval is None:
-            return words
-        size = number(chosen.interval)
-        difference = f"{abs(chosen.difference):,.{len(size.partition('.')[2])}f}"
-        return f"{words}: {title_of(chosen.metric)} differs by {difference} ± {size}"
+        if selection.interval is None:
+            return message
+        interval = number(selection.interval)
+        difference = f"{abs(selection.difference):,.{len(interval.partition('.')[2])}f}"
+        return f"{message}: {title_of(selection.metric)} differs by {difference} ± {interval}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
@@ -291,14 +293,14 @@ class Evaluated:
         """
         try:
             rest = dict(values)
-            own = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
+            fields = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
             selection = rest.pop("selection", None)
             selected = None if selection is None else Selection(**selection)
-            found = cls(Evaluation.from_dict(rest), **own, selection=selected)
+            evaluated = cls(Evaluation.from_dict(rest), **fields, selection=selected)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"a value is missing or of another type: {error}") from None
-        TypeAdapter(cls).validate_json(json.dumps(asdict(found)), strict=True)
-        evaluation = found.evaluation
+        TypeAdapter(cls).validate_json(json.dumps(asdict(evaluated)), strict=True)
+        evaluation = evaluated.evaluation
         names = {*evaluation.curves, *([selected.metric.partition("@")[0]] if selected else [])} - METRICS.keys()
         if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
             raise ValueError("an unknown metric")
@@ -306,7 +308,7 @@ class Evaluated:
             raise ValueError("curves of different lengths")
         if min(evaluation.recall_at, default=1) < 1:
             raise ValueError("a K below 1")
-        return found
+        return evaluated
 
 
 @dataclass(frozen=True)
@@ -385,12 +387,12 @@ def usual(evaluation: Evaluation) -> list[str]:
     elif "recall" in evaluation.curves:
         names = [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
     else:
-        main = evaluation.headline
-        names = [main, f"{main}/random", f"ndcg@{main.partition('@')[2]}", "spearman"]
+        main_metric = evaluation.headline
+        names = [main_metric, f"{main_metric}/random", f"ndcg@{main_metric.partition('@')[2]}", "spearman"]
     return [name for name in names if measured(evaluation, name) is not None]
 
 
 def headline(evaluation: Evaluation) -> str:
     """The name of the main metric, as a plot shows it."""
-    main = evaluation.headline
-    return f"{main}/random" if main.startswith("label_distance") else main
+    main_metric = evaluation.headline
+    return f"{main_metric}/random" if main_metric.startswith("label_distance") else main_metric

@@ -19,7 +19,7 @@ from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
-from contml.evaluation.graded import Found, GradedMetrics
+from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.inputs import (
     Numbers,
     as_class_ids,
@@ -85,21 +85,21 @@ def evaluate(
     classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
     x = as_embeddings("embeddings", embeddings).cpu()
     group_ids = None if groups is None else as_class_ids("groups", groups)
-    for name, given in (("embeddings", x), ("groups", group_ids)):
-        if given is not None and len(given) != len(labels):
-            raise InputError(name, f"{len(given)} {name} for {len(labels)} labels", hint="give one per label")
+    for name, argument in (("embeddings", x), ("groups", group_ids)):
+        if argument is not None and len(argument) != len(labels):
+            raise InputError(name, f"{len(argument)} {name} for {len(labels)} labels", hint="give one per label")
     if groups is not None and classes is not None:
         raise InputError("groups", "labels are classes", "are for graded labels")
-    every = torch.arange(len(x))
-    unread = torch.unique(_rows("missing", missing, every[:0], len(x)))
-    chosen = _rows("queries", queries, every, len(x)), _rows("gallery", gallery, every, len(x))
-    q, g = (rows[~torch.isin(rows, unread)] for rows in chosen)
+    all_rows = torch.arange(len(x))
+    missing_rows = torch.unique(_rows("missing", missing, all_rows[:0], len(x)))
+    requested_rows = _rows("queries", queries, all_rows, len(x)), _rows("gallery", gallery, all_rows, len(x))
+    q, g = (rows[~torch.isin(rows, missing_rows)] for rows in requested_rows)
     position = _positions(g, len(x))
     if exclude_singletons and classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
-    whole = torch.equal(q, every) and torch.equal(g, every)
+    is_self_search = torch.equal(q, all_rows) and torch.equal(g, all_rows)
     data = QueryGallery(
-        *((x, x) if whole else (x[q], x[g])),  # the same tensor is prepared for the search once
+        *((x, x) if is_self_search else (x[q], x[g])),  # the same tensor is prepared for the search once
         position[q],
         groups=None if group_ids is None else (group_ids[q], group_ids[g]),
         device=labels.device,
@@ -113,23 +113,26 @@ def evaluate(
     graded = None
     if classes is None:
         graded = GradedMetrics(data, labels, q, g, k)
-        found = _rank_graded(data, labels, q, g, graded, pairs)
+        rankings = _rank_graded(data, labels, q, g, graded, pairs)
     else:
-        ranked = ClassRetrieval(data, classes[q], classes[g], k)
-        found = _rank_classes(ranked, pairs)
-        curves["recall"] = ranked.recall(min(max(k, recall_ks[-1]), data.available))
-        scores = ranked.scores()
+        class_retrieval = ClassRetrieval(data, classes[q], classes[g], k)
+        rankings = _rank_classes(class_retrieval, pairs)
+        curves["recall"] = class_retrieval.recall(min(max(k, recall_ks[-1]), data.available))
+        scores = class_retrieval.scores()
         if clusters:
             members = torch.unique(torch.cat((q, g)))
             scores |= cluster_scores(x[members].to(data.device), classes[members])
 
-    curves |= _graded_curves(found)
+    curves |= _graded_curves(rankings)
     if graded is not None:
         curve = curves["label_distance"]
         area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
         curves |= graded.curves(len(q))
         scores = {"label_distance_area": area, **graded.scores()}
-    distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), found.pair_labels.double()
+    distances, pair_labels = (
+        squared_distances_of(data.queries, data.gallery, *pairs).sqrt(),
+        rankings.pair_labels.double(),
+    )
     correlation = spearman(distances, pair_labels)
     evaluation = Evaluation(
         labels.unit,
@@ -137,21 +140,26 @@ def evaluate(
         len(g),
         curves,
         correlation,
-        len(unread),
+        len(missing_rows),
         scores,
         recall_ks,
         sorted_queries=0 if graded is None else graded.sorted_queries,
         recall_within=None if graded is None else graded.recall_within(len(q)),
     )
     # Of the first place, Recall is the precision: 1 - label distance.
-    expected = found.expected_distance
-    places = headline_k(expected.shape[1])
-    per_query = expected, found.random_distance[:, None].expand(-1, places), found.oracle_label_distances
-    at_k = [x[:, :places].double().mean(1) for x in per_query]
+    expected = rankings.expected_distance
+    main_k = headline_k(expected.shape[1])
+    per_query = expected, rankings.random_distance[:, None].expand(-1, main_k), rankings.oracle_label_distances
+    at_k = [x[:, :main_k].double().mean(1) for x in per_query]
     values, at_random, by_oracle = at_k if classes is None else [1 - x[:, 0].double() for x in per_query]
-    rankings = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
-    scatter, both = torch.stack((pair_labels, distances), 1), torch.stack((at_k[0], at_k[2]), 1)
-    return evaluation, Ranking(q, *rankings, scatter, x, values, at_random, by_oracle, both)
+    retrieved = (
+        g[rankings.positions],
+        g[rankings.oracle_positions],
+        rankings.label_distances,
+        rankings.oracle_label_distances,
+    )
+    scatter, label_distance_at_k = torch.stack((pair_labels, distances), 1), torch.stack((at_k[0], at_k[2]), 1)
+    return evaluation, Ranking(q, *retrieved, scatter, x, values, at_random, by_oracle, label_distance_at_k)
 
 
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
@@ -160,9 +168,9 @@ def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tenso
 
 def _positions(gallery: Tensor, count: int) -> Tensor:
     """The position of each of `count` rows in the gallery, or -1."""
-    position, places = torch.full((count,), -1), torch.arange(len(gallery))
-    position[gallery] = places
-    repeated = gallery[position[gallery] != places]
+    position, indices = torch.full((count,), -1), torch.arange(len(gallery))
+    position[gallery] = indices
+    repeated = gallery[position[gallery] != indices]
     if len(repeated):
         raise InputError("gallery", f"row {int(repeated[0])} appears twice", hint="give each row once")
     return position
@@ -185,7 +193,7 @@ class _Rankings(NamedTuple):
 def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rankings:
     """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
-    random = ranked.others / (ranked.relevant + ranked.others).double()
+    random = ranked.irrelevant / (ranked.relevant + ranked.irrelevant).double()
     return _Rankings(
         positions,
         (gallery_class[positions] != query_class[:, None]).float(),
@@ -205,28 +213,28 @@ def _rank_graded(
     k = graded.k
     places = min(k + 1, len(g))
     nearest = [data.nearest(part, places) for part in data.parts(places)]
-    distances, positions = (torch.cat(parts) for parts in zip(*nearest, strict=True))
+    distances, positions = (torch.cat(tensors) for tensors in zip(*nearest, strict=True))
     # Results are written in place: small ones kept between the blocks would fragment the memory of these.
     by_query: list[Tensor] = []  # each [Q,...]
     pair_labels = torch.empty(len(pairs[0]))
     for part in data.parts(len(g), _LABEL_DISTANCES):
         d = labels.pairwise(q[part], g).cpu()  # [q,G]
-        found, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
+        neighbours, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
-        further = list(data.tied_beyond(part, found))
-        for rows, tied in further:
+        tied_beyond = list(data.tied_beyond(part, neighbours))
+        for rows, tied in tied_beyond:
             sums = tied, d[rows] * tied, gains(d[rows]) * tied
             beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
-        ties = Ties(found.values, beyond[0])
-        retrieved = d.gather(1, found.positions)
-        graded.add(part, d, Found(*found, retrieved, further), baselines)
+        ties = Ties(neighbours.values, beyond[0])
+        retrieved = d.gather(1, neighbours.positions)
+        graded.add(part, d, NearestItems(*neighbours, retrieved, tied_beyond), baselines)
         expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
         low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
         pair_labels[low:high] = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
         block = (retrieved[:, :k], *expected, *baselines)
         by_query = by_query or [x.new_empty(len(q), *x.shape[1:]) for x in block]
-        for whole, values in zip(by_query, block, strict=True):
-            whole[part] = values
+        for out, values in zip(by_query, block, strict=True):
+            out[part] = values
     return _Rankings._make([positions[:, :k], *by_query, pair_labels])
 
 
@@ -250,8 +258,8 @@ def _sample_pairs(data: QueryGallery) -> tuple[Tensor, Tensor]:
         drawn = torch.from_numpy(np.sort(np.random.default_rng(0).integers(0, total, _PAIRS)))
         flat = torch.unique_consecutive(drawn)
     query, item = flat // len(data.gallery), flat % len(data.gallery)
-    kept = data.query_group[query] != data.gallery_group[item]
-    return query[kept], item[kept]
+    valid = data.query_group[query] != data.gallery_group[item]
+    return query[valid], item[valid]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -275,8 +283,8 @@ def label_distance_metrics(distances: Numbers, label_distances: Numbers, k: Sequ
         got = f"{shape} and label distances {list(label_distances.shape)}"
         raise InputError("distances", got, hint="give both as [queries, items]")
     ks = as_ks("k", k, shape[1])
-    parts = zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
-    totals = torch.stack([_sums_of_lists(*lists, ks) for lists in parts]).sum(0)
+    blocks = zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
+    totals = torch.stack([_sums_of_lists(*block, ks) for block in blocks]).sum(0)
     metrics: dict[str, float] = {}
     for each, (distance, ndcg) in zip(ks, (totals / len(distances)).tolist(), strict=True):
         metrics |= {f"label_distance@{each}": distance, f"ndcg@{each}": ndcg}
@@ -301,20 +309,20 @@ def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int])
     from contml.evaluation._order import order_by_distance  # here: it imports numba
 
     near, labels = (_to_numpy(x) for x in (distances, label_distances))
-    nearest, best = np.sort(near, axis=1), np.sort(labels, axis=1)
-    for name, values in (("distances", nearest), ("label_distances", best)):
+    sorted_distances, sorted_labels = np.sort(near, axis=1), np.sort(labels, axis=1)
+    for name, values in (("distances", sorted_distances), ("label_distances", sorted_labels)):
         if not np.isfinite(values[:, [0, -1]]).all():  # NaN comes last
             raise InputError(name, "some are not finite", hint="look for NaN in them")
-    if best[:, 0].min() < 0:
-        raise InputError("label_distances", f"{best[:, 0].min()}", "must be at least 0")
+    if sorted_labels[:, 0].min() < 0:
+        raise InputError("label_distances", f"{sorted_labels[:, 0].min()}", "must be at least 0")
     places = min(max(k) + 1, near.shape[1])
     ordered, beyond = np.empty((len(near), places)), np.empty((3, len(near)))
-    order_by_distance(near, labels, nearest, ordered, beyond)
+    order_by_distance(near, labels, sorted_distances, ordered, beyond)
     distance, beyond_last = torch.from_numpy(ordered), torch.from_numpy(beyond)
-    gain, ideal = gains(distance), gains(torch.from_numpy(best[:, :places]))
-    tied = torch.from_numpy((nearest[:, 1:places] == nearest[:, : places - 1]).any(1)).nonzero()[:, 0]
+    gain, ideal = gains(distance), gains(torch.from_numpy(sorted_labels[:, :places]))
+    tied = torch.from_numpy((sorted_distances[:, 1:places] == sorted_distances[:, : places - 1]).any(1)).nonzero()[:, 0]
     if len(tied):
-        ties = Ties(torch.from_numpy(nearest[:, :places])[tied], beyond_last[0, tied])
+        ties = Ties(torch.from_numpy(sorted_distances[:, :places])[tied], beyond_last[0, tied])
         distance[tied] = ties.expected(distance[tied], beyond_last[1, tied])
         gain[tied] = ties.expected(gain[tied], beyond_last[2, tied])
     means = [distance[:, :each].mean(1).sum() for each in k]

@@ -101,8 +101,8 @@ def headline_words(evaluation: Evaluation, measure: Measure | None = None, mean:
 
 def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], list[list[str]]]:
     """The rows of `summary`, without its header, at K = 1, 10, 100 and the main K, or without a K; and the others."""
-    shown = ("1", "10", "100", main_k, MISSING)
-    return [row for row in table if row[1] in shown], [row for row in table if row[1] not in shown]
+    main_ks = ("1", "10", "100", main_k, MISSING)
+    return [row for row in table if row[1] in main_ks], [row for row in table if row[1] not in main_ks]
 
 
 def unit_words(evaluation: Evaluation) -> str:

@@ -75,15 +75,15 @@ def read_training(run: Run) -> Training | None:
 def brief_of(experiment: Experiment, run: Run) -> list[str]:
     """The essentials for the header of a report: data, backbone, parameters, loss, time, device, version."""
     values, training = experiment.values, read_training(run)
-    found = [_data(experiment, run), f"{values['model']['backbone']}, {values['model']['dim']} dimensions"]
+    facts = [_data(experiment, run), f"{values['model']['backbone']}, {values['model']['dim']} dimensions"]
     if training:
-        found.append(f"{training.parameters:,} parameters")
+        facts.append(f"{training.parameters:,} parameters")
     if "loss" in values:
-        found.append(f"loss {values['loss']['name']}")
+        facts.append(f"loss {values['loss']['name']}")
     if training:
         time = f"{duration(training.seconds)} " if training.seconds is not None else ""
-        found += [f"trained {time}on {training.device}", f"contml {training.versions['contml']}"]
-    return found
+        facts += [f"trained {time}on {training.device}", f"contml {training.versions['contml']}"]
+    return facts
 
 
 def facts_of(experiment: Experiment, run: Run) -> list[tuple[str, str]]:
@@ -99,7 +99,7 @@ def facts_of(experiment: Experiment, run: Run) -> list[tuple[str, str]]:
         ("Loss", _with_options(values.get("loss", {}))),
         ("Training time", duration(training.seconds) if training and training.seconds is not None else ""),
         ("Device", training.device if training else ""),
-        ("Versions", ", ".join(f"{name} {each}" for name, each in training.versions.items()) if training else ""),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in training.versions.items()) if training else ""),
         ("Same training", f"contml train {shlex.quote(str(run.config))}"),
     ]
     return [(name, text) for name, text in facts if text]

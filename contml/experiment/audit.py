@@ -95,13 +95,13 @@ def audit_run(
     check_config(experiment, run, saved)
     task, _ = recorded_task(experiment, run, accept_changes=False)
     if split not in task.splits:
-        known = ", ".join(task.splits)
-        raise InputError("--split", split, f"must be one of {known}", "the data of the run have no other split")
+        split_names = ", ".join(task.splits)
+        raise InputError("--split", split, f"must be one of {split_names}", "the data of the run have no other split")
     items = task.splits[split]
     if split == "train":
         keys = item_groups(task, item_names(items, experiment.root))
-        number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-        groups = torch.tensor([number[key] for key in keys])
+        group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+        groups = torch.tensor([group_ids[key] for key in keys])
         fold_of = draw_folds(keys, folds)
     else:
         groups = torch.arange(len(items)) if items.groups is None else items.groups
@@ -112,13 +112,13 @@ def audit_run(
     if not trained_on_items:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         features, missing = embed_features(model.to(device), items, experiment.build_images())
-        seen = "the backbone of the run, which was not trained on these items"
-        return _audited(run, task, split, seen, _scored(items, k, groups, missing, features))
+        network = "the backbone of the run, which was not trained on these items"
+        return _audited(run, task, split, network, _scored(items, k, groups, missing, features))
     with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
-        found = _Folds(experiment, run, task, fold_of, folds, on_line)
-        missing = found.train()
-        seen = f"{folds} backbones, each item by the one that was not trained on it"
-        return _audited(run, task, split, seen, _scored(items, k, groups, missing, found, fold_of))
+        fold_features = _Folds(experiment, run, task, fold_of, folds, on_line)
+        missing = fold_features.train()
+        network = f"{folds} backbones, each item by the one that was not trained on it"
+        return _audited(run, task, split, network, _scored(items, k, groups, missing, fold_features, fold_of))
 
 
 def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors) -> Audit:
@@ -167,13 +167,13 @@ def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
     Raises:
         InputError: there are fewer different keys than folds, or fewer than two folds.
     """
-    distinct = list(dict.fromkeys(keys))
-    if not 2 <= folds <= len(distinct):
-        what = "items" if len(distinct) == len(keys) else "groups of items that are not divided"
-        raise InputError("--folds", str(folds), f"must be 2 to {len(distinct)}, the number of {what}")
-    order = np.argsort(positions(distinct, 0, "folds"), kind="stable")
-    fold = {distinct[row]: place * folds // len(distinct) for place, row in enumerate(order)}
-    return torch.tensor([fold[key] for key in keys])
+    unique_keys = list(dict.fromkeys(keys))
+    if not 2 <= folds <= len(unique_keys):
+        unit = "items" if len(unique_keys) == len(keys) else "groups of items that are not divided"
+        raise InputError("--folds", str(folds), f"must be 2 to {len(unique_keys)}, the number of {unit}")
+    order = np.argsort(positions(unique_keys, 0, "folds"), kind="stable")
+    fold_of_key = {unique_keys[row]: index * folds // len(unique_keys) for index, row in enumerate(order)}
+    return torch.tensor([fold_of_key[key] for key in keys])
 
 
 def train_without(
@@ -191,13 +191,13 @@ def train_without(
     Returns:
         The model with the selected weights, on the device of the training.
     """
-    kept = torch.ones(len(task.train), dtype=torch.bool)
-    kept[rows] = False
-    train = task.train.subset(kept.nonzero()[:, 0])
-    groups = None if task.val_groups is None else [task.val_groups[row] for row in kept.nonzero()[:, 0].tolist()]
-    part = replace(task, train=train, val_groups=groups)
+    train_mask = torch.ones(len(task.train), dtype=torch.bool)
+    train_mask[rows] = False
+    train = task.train.subset(train_mask.nonzero()[:, 0])
+    groups = None if task.val_groups is None else [task.val_groups[row] for row in train_mask.nonzero()[:, 0].tolist()]
+    reduced_task = replace(task, train=train, val_groups=groups)
     resumed = run is not None and (run.checkpoints / "state.safetensors").exists()
-    trainer = experiment.build_trainer(part, run, weights=not resumed, quiet=quiet)
+    trainer = experiment.build_trainer(reduced_task, run, weights=not resumed, quiet=quiet)
     if trainer.best is None:
         trainer.watched.clear()  # the test split selects nothing
     if run is not None:
@@ -242,10 +242,10 @@ class _Folds:
 
     def train(self) -> Tensor:
         """Train what is not finished; returns the rows that could not be read under any of the networks."""
-        left = [number for number, file in enumerate(self.files) if not file.exists()]
-        if left:
-            self.on_line(self._plan(len(left)))
-        for number in left:
+        unfinished = [number for number, file in enumerate(self.files) if not file.exists()]
+        if unfinished:
+            self.on_line(self._plan(len(unfinished)))
+        for number in unfinished:
             run = Run(self.files[number].with_suffix(""))
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             rows = (self.fold_of == number).nonzero()[:, 0]

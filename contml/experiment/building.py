@@ -52,12 +52,12 @@ class Experiment:
     def values(self) -> dict[str, Any]:
         """The resolved config as plain values, with absolute paths, so that a run can be resumed from anywhere."""
         values = resolved(self.config)
-        for place in PLACES:
-            section, _, option = place.partition(".")
+        for key in PLACES:
+            section, _, option = key.partition(".")
             options = values.get(section)
-            given = options.get(option) if isinstance(options, dict) else None
-            if isinstance(options, dict) and isinstance(given, str) and Path(given).expanduser().exists():
-                options[option] = str(Path(given).expanduser().absolute())
+            value = options.get(option) if isinstance(options, dict) else None
+            if isinstance(options, dict) and isinstance(value, str) and Path(value).expanduser().exists():
+                options[option] = str(Path(value).expanduser().absolute())
         return values
 
     @property
@@ -119,8 +119,8 @@ class Experiment:
     def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
         part, decoder = self.config.parts["captioner"], self.config.parts["decoder"]
         options = part.options if weights else {**part.options, "weights": "none"}
-        kind = decoder.constructor  # a user's own may be a function, whose decoder takes vectors
-        needs_maps = isinstance(kind, type) and issubclass(kind, Decoder) and kind.needs_maps
+        constructor = decoder.constructor  # a user's own may be a function, whose decoder takes vectors
+        needs_maps = isinstance(constructor, type) and issubclass(constructor, Decoder) and constructor.needs_maps
         factory = DecoderFactory(needs_maps, decoder.build)
         captioner: Captioner = replace(part, options=options).build(
             network=network, decoder=factory, captions=itertools.chain.from_iterable(words)
@@ -277,7 +277,7 @@ def caption_words(split: Split) -> CaptionWords:
 
     if split.captions is None:
         raise InputError("captioner", "the data have no captions", hint="choose a task of captions, or omit it")
-    return [[tokenize(caption) for caption in of_image] for of_image in split.captions]
+    return [[tokenize(caption) for caption in captions] for captions in split.captions]
 
 
 def _check_captioning(config: Config, document: Document) -> None:
@@ -299,14 +299,14 @@ def _check_captioning(config: Config, document: Document) -> None:
 def _check_loss(config: Config, document: Document) -> None:
     loss = config.parts["loss"]
     if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
-        names = ", ".join(name for name, other in LOSSES.items() if "miner" in data_arguments(other))
+        names = ", ".join(name for name, constructor in LOSSES.items() if "miner" in data_arguments(constructor))
         got, hint = f"loss {loss.name} takes no miner", f"omit miner, or choose one of the losses {names}"
         raise document.error(("miner",), got, hint=hint)
     if "regularizer" in config.parts and config.parts["step"].name == "hdml":
         got = "step hdml takes triplet_margin or n_pairs alone"
         raise document.error(("regularizer",), got, hint="omit one of them")
     sampler = config.parts["sampler"].name
-    drawn = sampler == "triplets" or ":" in sampler  # the user's own sampler may draw triplets too
-    if loss.name == "triplet_margin" and loss.options["triplets"] == "batch" and not drawn:
+    draws_triplets = sampler == "triplets" or ":" in sampler  # the user's own sampler may draw triplets too
+    if loss.name == "triplet_margin" and loss.options["triplets"] == "batch" and not draws_triplets:
         got, hint = f"batch, but the sampler is {sampler}", "use 'sampler: {name: triplets}', or omit triplets"
         raise document.error(("loss", "triplets"), got, hint=hint)

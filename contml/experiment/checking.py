@@ -69,7 +69,7 @@ def check(
         b for epoch in range(2) for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=epoch)
     )
     batch = next(batches)
-    before = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
+    initial_state = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
         name, cause = next(iter(trainer.images.left_out.items()))
         got = f"cannot be decoded ({cause})"
@@ -77,13 +77,13 @@ def check(
     loss = trainer.train_step(batch)
     start = time.monotonic()  # of the second step: the first compiles code and starts processes
     trainer.train_step(next(batches)).item()
-    seconds = (time.monotonic() - start) * trainer.total
+    seconds = (time.monotonic() - start) * trainer.total_steps
     batches.close()
-    trainer.bare_model.load_state_dict(before)
+    trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
     distances = trainer.labels[batch.rows].pairwise()
     pairs = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
-    trained = sum(p.numel() for p in trainer.parameters)
+    num_parameters = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
         *((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read)) for name, split in task.splits.items()),
@@ -96,13 +96,13 @@ def check(
             f"{pairs.min():.4g} to {pairs.max():.4g}, mean {pairs.mean():.4g} ({trainer.labels.unit})",
         ),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
-        ("steps", f"{trainer.total:,} in {trainer.options.epochs} epochs"),
+        ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
             "images per epoch",
-            _images_per_epoch(trainer.total * len(batch.rows), trainer.options.epochs, len(task.train)),
+            _images_per_epoch(trainer.total_steps * len(batch.rows), trainer.options.epochs, len(task.train)),
         ),
         ("time", f"about {duration(seconds)} of training, by one step" if seconds else "nothing to train"),
-        ("parameters", f"{trained:,}, on {trainer.device}"),
+        ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
 
@@ -117,19 +117,19 @@ def _size(images: Tensor) -> str:
 def _images(name: str, split: Split, as_read: Task) -> str:
     """The number of images of a split, of queries, and of items left out; where a validation split is from."""
     queries = len(split) if split.queries is None else len(split.queries)
-    of_which = "" if name == "train" else f", of which {queries:,} query"
+    query_text = "" if name == "train" else f", of which {queries:,} query"
     source = "drawn from the training split" if as_read.val is None else "named by the data"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
-    more = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
-    return f"{len(split):,}{of_which}" + (f" ({'; '.join(more)})" if more else "")
+    notes = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
+    return f"{len(split):,}{query_text}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _images_per_epoch(images: int, epochs: int, rows: int) -> str:
     """The number of images of an epoch, and how often each of the training images is among them."""
     if not epochs:
         return "0"
-    each = images / epochs
-    return f"{each:,.0f}: each of the {rows:,} training images {number(each / rows)} times on average"
+    num_images = images / epochs
+    return f"{num_images:,.0f}: each of the {rows:,} training images {number(num_images / rows)} times on average"
 
 
 def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None]) -> str:

@@ -68,11 +68,11 @@ def extract_features(
     finally:
         images.close()
     names = [name for split in splits.values() for name in split.names]
-    of_split = [name for name, split in splits.items() for _ in range(len(split))]
-    found = np.concatenate(values)
-    write_features(out, names, of_split, found)
+    split_names = [name for name, split in splits.items() for _ in range(len(split))]
+    features = np.concatenate(values)
+    write_features(out, names, split_names, features)
     parts.remove()
-    return Extracted(len(found), found.shape[-1], resumed)
+    return Extracted(len(features), features.shape[-1], resumed)
 
 
 def _key(experiment: Experiment, maps: bool) -> str:

@@ -53,10 +53,10 @@ _IMAGE_OPTIONS = ("resize", "crop", "features")
 
 def _with_network(overrides: Sequence[str]) -> list[str]:
     """The overrides, with those of a run's network in place of `backbone=RUN`."""
-    given = [override for override in overrides if override.startswith(_NETWORK)]
-    if not given:
+    network_overrides = [override for override in overrides if override.startswith(_NETWORK)]
+    if not network_overrides:
         return list(overrides)
-    run = open_run(Path(given[-1].removeprefix(_NETWORK)).expanduser())
+    run = open_run(Path(network_overrides[-1].removeprefix(_NETWORK)).expanduser())
     values = read(run.config).values
     sections: dict[str, dict[str, Any]] = {}
     for name in ("model", "images", "training"):
@@ -73,7 +73,10 @@ def _with_network(overrides: Sequence[str]) -> list[str]:
         "model.weights": str(weights),
     }
     # Before the others, which may change them.
-    return [*(f"{key}={_quoted(value)}" for key, value in options.items()), *(o for o in overrides if o not in given)]
+    return [
+        *(f"{key}={_quoted(value)}" for key, value in options.items()),
+        *(o for o in overrides if o not in network_overrides),
+    ]
 
 
 #: Changes to the config of your own data, by name. A network that knows ImageNet learns slowly, its new head fast.
@@ -106,8 +109,8 @@ class OwnData(NamedTuple):
         """The arguments of a command that name these data."""
         options = {"--image": self.image, "--pattern": self.pattern, "--preset": self.preset}
         labels = [word for label in self.labels for word in ("--label", label)]
-        given = [word for option, value in options.items() if value is not None for word in (option, value)]
-        return ["--data", str(self.path), *labels, *given]
+        option_arguments = [word for option, value in options.items() if value is not None for word in (option, value)]
+        return ["--data", str(self.path), *labels, *option_arguments]
 
     def overrides(self) -> list[str]:
         """The changes to a config of the task that reads such data.
@@ -115,14 +118,14 @@ class OwnData(NamedTuple):
         Raises:
             InputError: a label appears twice, or there is no such preset.
         """
-        named = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in self.labels]
-        names = [name.strip() for name, *_ in named]
+        parsed_labels = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in self.labels]
+        names = [name.strip() for name, *_ in parsed_labels]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError("--label", f"{repeated[0]} appears twice", hint="give each label once")
         if self.preset is not None and self.preset not in PRESETS:
             allowed = f"must be one of {', '.join(PRESETS)}"
             raise InputError("--preset", self.preset, allowed, did_you_mean(self.preset, PRESETS))
-        kinds = {name.strip(): kind for name, _, kind in named} or None
+        kinds = {name.strip(): kind for name, _, kind in parsed_labels} or None
         options = {"data": str(self.path), "labels": kinds, "image": self.image, "pattern": self.pattern}
         changes = [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
         return [*changes, *PRESETS.get(self.preset or "", ())]
@@ -139,23 +142,23 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     Raises:
         InputError: an error in the data, in the labels or in the config.
     """
-    given = own.overrides()
+    data_overrides = own.overrides()
     if config is not None:
-        experiment = load(config, [*given, *overrides])
+        experiment = load(config, [*data_overrides, *overrides])
         return replace(experiment, task=experiment.read_task())
 
     def chosen(name: str, changes: Sequence[str]) -> Experiment:
         """The experiment of a config that the user did not name, and that errors do not name either."""
         return _experiment(read(config_path(name), overrides, "", bundled=True, changes=changes), name)
 
-    given.insert(0, f"task.name={data_task()}")
-    first = chosen(_TABLE, given)
-    task = first.read_task()
+    data_overrides.insert(0, f"task.name={data_task()}")
+    table_experiment = chosen(_TABLE, data_overrides)
+    task = table_experiment.read_task()
     assert task.suggested is not None  # of a table
-    suggested, changes = task.suggested(replace(first, task=task).build_task().train)
+    suggested, changes = task.suggested(replace(table_experiment, task=task).build_task().train)
     if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
         changes = [change for change in changes if not change.startswith("sampler")]
-    return replace(chosen(suggested, [*given, *changes]), task=task)
+    return replace(chosen(suggested, [*data_overrides, *changes]), task=task)
 
 
 def _quoted(value: Any) -> str:

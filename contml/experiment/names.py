@@ -46,18 +46,18 @@ def config_path(name: str) -> Path:
     """
     names = config_names()
     if name not in names and name in task_table():
-        of_task = [config for config in names if _task_of(config) == name]
-        if len(of_task) != 1:
+        task_configs = [config for config in names if _task_of(config) == name]
+        if len(task_configs) != 1:
             hint = (
-                f"choose one of its configs: {', '.join(of_task)}"
-                if of_task
+                f"choose one of its configs: {', '.join(task_configs)}"
+                if task_configs
                 else "no config that comes with contml uses it"
             )
             raise InputError(name, "is a task, not a config", hint=hint)
-        (name,) = of_task
+        (name,) = task_configs
     elif name not in names:
-        others = "see 'contml list configs', or give the path of a YAML file"
-        raise InputError(name, "no such config", hint=did_you_mean(name, names, others))
+        default_hint = "see 'contml list configs', or give the path of a YAML file"
+        raise InputError(name, "no such config", hint=did_you_mean(name, names, default_hint))
     return _file(name)
 
 
@@ -67,8 +67,8 @@ def _file(config: str) -> Path:
 
 def _task_of(config: str) -> str:
     """The task that a config names."""
-    found = re.search(r"^task:(?:\n  name:)? *(\S+)$", _file(config).read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^task:(?:\n  name:)? *(\S+)$", _file(config).read_text(encoding="utf-8"), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def config_text(name: str) -> str:

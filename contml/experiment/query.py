@@ -101,22 +101,22 @@ def comparison_report(comparison: Comparison, metrics: Sequence[str] = (), *, tr
     from contml.compare.page import comparison_page  # here: it imports matplotlib
 
     compared = _read(comparison, "--report", trust)
-    split, every = compared.split, torch.arange(len(compared.split))
-    queries = every if split.queries is None else split.queries
-    rankings = [(heading, _ranking(split, queries, *found)) for heading, *found in compared.runs]
+    split, all_rows = compared.split, torch.arange(len(compared.split))
+    queries = all_rows if split.queries is None else split.queries
+    rankings = [(heading, _ranking(split, queries, *tensors)) for heading, *tensors in compared.runs]
     queries_shown = _same_queries(split, rankings, compared.trained)
     return comparison_page(comparison, split, queries_shown, metrics, compared.notes)
 
 
 def _same_queries(split: Split, rankings: Sequence[tuple[str, Ranking]], trained: int) -> list[Example]:
     """Queries under each run: those on which trained runs differ most, then from good to bad."""
-    place = [{row: q for q, row in enumerate(ranking.queries.tolist())} for _, ranking in rankings]
-    rows = [row for row in place[0] if all(row in of_run for of_run in place)]  # readable for all of them
-    at = [[of_run[row] for row in rows] for of_run in place]
-    nearest = torch.stack([ranking.label_distances[q] for (_, ranking), q in zip(rankings, at, strict=True)])
-    values = torch.stack([ranking.values[q].double() for (_, ranking), q in zip(rankings, at, strict=True)])
-    of_trained = values[:trained].nan_to_num()
-    apart = (of_trained.amax(0) - of_trained.amin(0)).argsort(descending=True, stable=True)[:_APART].tolist()
+    row_indices = [{row: q for q, row in enumerate(ranking.queries.tolist())} for _, ranking in rankings]
+    rows = [row for row in row_indices[0] if all(row in indices for indices in row_indices)]  # readable for all of them
+    query_indices = [[indices[row] for row in rows] for indices in row_indices]
+    nearest = torch.stack([ranking.label_distances[q] for (_, ranking), q in zip(rankings, query_indices, strict=True)])
+    values = torch.stack([ranking.values[q].double() for (_, ranking), q in zip(rankings, query_indices, strict=True)])
+    trained_values = values[:trained].nan_to_num()
+    apart = (trained_values.amax(0) - trained_values.amin(0)).argsort(descending=True, stable=True)[:_APART].tolist()
     spread = choose_queries(nearest.mean(0), _SPREAD).tolist()
     classes, measure = split.labels.kind == "classes", split.labels.measure
 
@@ -126,11 +126,11 @@ def _same_queries(split: Split, rankings: Sequence[tuple[str, Ranking]], trained
     examples = []
     for number, n in enumerate(dict.fromkeys([*apart, *spread]), start=1):
         lines = []
-        for (heading, ranking), of_run in zip(rankings, at, strict=True):
-            lines.append(line(heading, ranking.model[of_run[n]], ranking.label_distances[of_run[n]]))
-        first, q = rankings[0][1], at[0][n]
+        for (heading, ranking), indices in zip(rankings, query_indices, strict=True):
+            lines.append(line(heading, ranking.model[indices[n]], ranking.label_distances[indices[n]]))
+        first_ranking, q = rankings[0][1], query_indices[0][n]
         title = "Best possible: the same class" if classes else "Best possible: nearest by label"
-        lines.append(line(title, first.oracle[q], first.oracle_label_distances[q]))
+        lines.append(line(title, first_ranking.oracle[q], first_ranking.oracle_label_distances[q]))
         examples.append(Example(f"Query {number}", rows[n], "", lines))
     return examples
 
@@ -138,31 +138,31 @@ def _same_queries(split: Split, rankings: Sequence[tuple[str, Ranking]], trained
 def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
     """The embeddings of all runs, which must be of the same items; `option` asked for them."""
     if len(comparison.tables) > 1:
-        sets = " and ".join(table.title.partition(": ")[0] for table in comparison.tables[:2])
-        raise InputError(option, f"runs with different test data ({sets})", hint="give runs on the same data")
+        data_sets = " and ".join(table.title.partition(": ")[0] for table in comparison.tables[:2])
+        raise InputError(option, f"runs with different test data ({data_sets})", hint="give runs on the same data")
     table = replace(comparison.tables[0], axis=None)
     name = table.rows[0].runs[0].evaluated.split
     runs: list[tuple[str, Experiment, Run, SavedEmbeddings]] = []
-    for heading, each in ((_heading(table, row, run), run) for row in table.rows for run in row.runs):
-        experiment, run = load_run(each.folder, trust=trust)
+    for heading, table_run in ((_heading(table, row, run), run) for row in table.rows for run in row.runs):
+        experiment, run = load_run(table_run.folder, trust=trust)
         if experiment.is_captioning:
             raise InputError(option, f"{run.folder} trained a captioner", hint="give runs of embeddings")
         if runs and recorded_items(runs[0][2], name) != recorded_items(run, name):
             got = f"runs with different test data ({runs[0][2].folder} and {run.folder})"
             raise InputError(option, got, hint="give runs on the same data")
-        other = None if each.evaluated.checkpoint == experiment.selected else each.evaluated.checkpoint
-        runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, other)))
+        checkpoint = None if table_run.evaluated.checkpoint == experiment.selected else table_run.evaluated.checkpoint
+        runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, checkpoint)))
     _, experiment, run, _ = runs[0]
     task, _ = recorded_task(experiment, run, accept_changes=False)
     split, names = task.splits[name], item_names(task.splits[name], experiment.root)
-    found, notes = [(heading, *saved.of(names)[1:]) for heading, *_, saved in runs], []
+    compared_runs, notes = [(heading, *saved.of(names)[1:]) for heading, *_, saved in runs], []
     try:
         untrained = _untrained(experiment, run, task, name, names)
     except InputError as error:
         notes.append(f"no line of untrained weights: {error}")
     else:
-        found.append((f"Untrained{', first run' if len(runs) > 1 else ''}", *untrained))
-    return _Compared(split, found, len(runs), notes)
+        compared_runs.append((f"Untrained{', first run' if len(runs) > 1 else ''}", *untrained))
+    return _Compared(split, compared_runs, len(runs), notes)
 
 
 def _heading(table: Table, row: Row, run: EvaluatedRun) -> str:

@@ -65,8 +65,8 @@ def read_captions(run: Run, split: str) -> dict[str, str]:
     """
     path = run.captions(split)
     try:
-        found = json.loads(read_bytes(path, _CAPTIONS_LIMIT))
-        return {entry.image: entry.caption for entry in TypeAdapter(list[_Described]).validate_python(found)}
+        content = json.loads(read_bytes(path, _CAPTIONS_LIMIT))
+        return {entry.image: entry.caption for entry in TypeAdapter(list[_Described]).validate_python(content)}
     except FileNotFoundError:
         raise InputError(str(path), "no captions", hint=f"run 'contml evaluate {run.folder}'") from None
     except (ValueError, RecursionError) as error:
@@ -115,14 +115,14 @@ class SavedEmbeddings:
         Raises:
             InputError: no item has one.
         """
-        place = {name: row for row, name in enumerate(self.names)}
-        kept = [position for position, name in enumerate(names) if name in place]
-        if not kept:
+        row_of_name = {name: row for row, name in enumerate(self.names)}
+        positions = [position for position, name in enumerate(names) if name in row_of_name]
+        if not positions:
             raise InputError(
                 str(self.path), "has no embedding of the current items", hint="run 'contml evaluate' again"
             )
-        rows = torch.tensor([place[names[position]] for position in kept])
-        return kept, self.embeddings[rows], torch.isin(rows, self.missing).nonzero()[:, 0]
+        rows = torch.tensor([row_of_name[names[position]] for position in positions])
+        return positions, self.embeddings[rows], torch.isin(rows, self.missing).nonzero()[:, 0]
 
 
 def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: str | None = None) -> SavedEmbeddings:
@@ -136,13 +136,13 @@ def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: s
     if not path.exists():
         raise InputError(str(path), "no embeddings", hint=f"run 'contml evaluate {run.folder}{option}'")
     tensors, saved = load_weights(path)
-    known, found = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
-    if found != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(known, list):
+    names, tensor_types = saved.get("names"), {name: (t.dtype, t.ndim) for name, t in tensors.items()}
+    if tensor_types != {"embeddings": (torch.float32, 2), "missing": (torch.int64, 1)} or not isinstance(names, list):
         raise InputError(str(path), "not the embeddings of a run", hint="run 'contml evaluate' again")
-    if len(known) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in known):
-        raise InputError(str(path), f"{len(known):,} names for {len(tensors['embeddings']):,} embeddings")
+    if len(names) != len(tensors["embeddings"]) or not all(isinstance(name, str) for name in names):
+        raise InputError(str(path), f"{len(names):,} names for {len(tensors['embeddings']):,} embeddings")
     check_config(experiment, run, saved)
-    return SavedEmbeddings(path, known, tensors["embeddings"], tensors["missing"])
+    return SavedEmbeddings(path, names, tensors["embeddings"], tensors["missing"])
 
 
 def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
@@ -167,13 +167,13 @@ def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tup
 def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
     """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
     config = saved.get("config")
-    known = config if isinstance(config, dict) else {}
+    saved_values = config if isinstance(config, dict) else {}
     # An option that neither of them names is newer than the run. Its default is what older versions did.
-    named = flat(known).keys() | flat(experiment.document.values).keys()
+    named_keys = flat(saved_values).keys() | flat(experiment.document.values).keys()
     changed = [
         change
-        for change in difference(known, experiment.values)
-        if (key := change.split(":")[0]) in named and key not in PLACES and not key.startswith("published.")
+        for change in difference(saved_values, experiment.values)
+        if (key := change.split(":")[0]) in named_keys and key not in PLACES and not key.startswith("published.")
     ]
     if changed:
         got = f"changed since the run began ({'; '.join(changed)})"
@@ -184,17 +184,17 @@ def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, 
 def how_to_train_longer(run: Run) -> str:
     """How to train a finished run longer."""
     weights = run.checkpoints / "last.safetensors"
-    part = "captioner" if "\ncaptioner:" in run.config.read_text(encoding="utf-8") else "model"
-    return f"to train longer, start a new run from its weights: contml train {run.config} {part}.weights={weights}"
+    section = "captioner" if "\ncaptioner:" in run.config.read_text(encoding="utf-8") else "model"
+    return f"to train longer, start a new run from its weights: contml train {run.config} {section}.weights={weights}"
 
 
 def row_of(split: Split, given: str, option: str) -> int:
     """The row of a test image, given by its name, by the end of its name after a slash or space, or by its row."""
     names = [split.name(row) for row in range(len(split))]
-    ends = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
-    if given in names or len(ends) == 1:
-        return names.index(given if given in names else ends[0])
+    matches = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
+    if given in names or len(matches) == 1:
+        return names.index(given if given in names else matches[0])
     if given.isdecimal() and int(given) < len(split):
         return int(given)
-    got = f"{len(ends)} test images end in '{given}'" if ends else f"no test image '{given}'"
+    got = f"{len(matches)} test images end in '{given}'" if matches else f"no test image '{given}'"
     raise InputError(option, got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")

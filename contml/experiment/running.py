@@ -77,17 +77,19 @@ def train(
     if split == "val" and "val" not in task.splits:
         raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)
-    late = [s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"]
-    for each in (task.train, *trainer.watched.values(), *late):
-        trainer.images.prepare(each)  # errors in a cache or an image are raised before a run folder is created
-    for each in late:
-        trainer.check_images(each)  # a broken image would otherwise be found only after the training
+    late_splits = [
+        s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
+    ]
+    for data_split in (task.train, *trainer.watched.values(), *late_splits):
+        trainer.images.prepare(data_split)  # errors in a cache or an image are raised before a run folder is created
+    for data_split in late_splits:
+        trainer.check_images(data_split)  # a broken image would otherwise be found only after the training
     with ExitStack() as stack:
         if trainer.accelerator.is_main_process:
             trainer.run = create(root, experiment.name, folder)
             stack.enter_context(trainer.run.lock())
-            head = [f"{HEAD}{experiment.name}", *([f"{COMMAND}{plain_text(command)}"] if command else [])]
-            text = "".join(f"{line}\n" for line in head) + dump(experiment.values)
+            header_lines = [f"{HEAD}{experiment.name}", *([f"{COMMAND}{plain_text(command)}"] if command else [])]
+            text = "".join(f"{line}\n" for line in header_lines) + dump(experiment.values)
             DataRecord.of(task, experiment.root).save(trainer.run.data)
             write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: marks a run folder
             on_start(trainer.run)
@@ -171,17 +173,17 @@ def evaluate_run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     split, evaluator = task.evaluated, _evaluator(model)
     outputs, missing = evaluator.outputs(model.to(device), split, experiment.build_images(), device=device)
-    evaluation, found = evaluator.evaluate(outputs, missing, split)
+    evaluation, predictions = evaluator.evaluate(outputs, missing, split)
     epochs, selection = numbers["epoch"], numbers["selection"]
     result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], epochs, selection, changes)
-    _save(experiment, run, task, result, found, missing, model)
-    if name == experiment.selected and not changes and task.val is not None and isinstance(found, Ranking):
-        val_found: Ranking | Captions = found
+    _save(experiment, run, task, result, predictions, missing, model)
+    if name == experiment.selected and not changes and task.val is not None and isinstance(predictions, Ranking):
+        val_predictions: Ranking | Captions = predictions
         if task.val is not split:
             val_outputs, val_missing = evaluator.outputs(model, task.val, experiment.build_images(), device=device)
-            val_found = evaluator.evaluate(val_outputs, val_missing, task.val)[1]
-        assert isinstance(val_found, Ranking)
-        save_calibration(run.calibration, task, val_found, found)
+            val_predictions = evaluator.evaluate(val_outputs, val_missing, task.val)[1]
+        assert isinstance(val_predictions, Ranking)
+        save_calibration(run.calibration, task, val_predictions, predictions)
     return result
 
 
@@ -206,8 +208,8 @@ def report_run(
     saved = saved_embeddings(experiment, run, evaluated.split)
     task, changes = recorded_task(experiment, run, accept_changes)
     split = task.splits[evaluated.split]
-    kept, embeddings, missing = saved.of(item_names(split, experiment.root))
-    split = split.subset(kept)
+    embedded_rows, embeddings, missing = saved.of(item_names(split, experiment.root))
+    split = split.subset(embedded_rows)
     pair_rows = None if pair is None else (row_of(split, pair[0], "--pair"), row_of(split, pair[1], "--pair"))
     evaluation, ranking = RetrievalEvaluator().evaluate(embeddings, missing, split)
     return _report(
@@ -245,22 +247,22 @@ def _finish(
     # The result is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
     trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
-    evaluation, found, missing = trainer.evaluate(task.splits[name])
-    val_found = None
-    if split_name == "result" and task.val is not None and isinstance(found, Ranking):
-        val_found = found if name == "val" else trainer.evaluate(task.val)[1]
+    evaluation, predictions, missing = trainer.evaluate(task.splits[name])
+    val_predictions = None
+    if split_name == "result" and task.val is not None and isinstance(predictions, Ranking):
+        val_predictions = predictions if name == "val" else trainer.evaluate(task.val)[1]
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
     result = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection)
-    _save(experiment, trainer.run, task, result, found, missing, trainer.bare_model)
+    _save(experiment, trainer.run, task, result, predictions, missing, trainer.bare_model)
     accelerator = trainer.accelerator
-    trainer.log.add_result(name, evaluation, trainer.done)
+    trainer.log.add_result(name, evaluation, trainer.steps_done)
     training_of(trainer.bare_model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
-    if isinstance(val_found, Ranking) and isinstance(found, Ranking):
-        save_calibration(trainer.run.calibration, task, val_found, found)
+    if isinstance(val_predictions, Ranking) and isinstance(predictions, Ranking):
+        save_calibration(trainer.run.calibration, task, val_predictions, predictions)
     if split_name == "result":
-        _report(experiment, trainer.run, task.splits[name], result, found, missing)
+        _report(experiment, trainer.run, task.splits[name], result, predictions, missing)
     return trainer.run
 
 
@@ -273,35 +275,35 @@ def _save(
     missing: Tensor,
     model: nn.Module,
 ) -> None:
-    other = None if result.checkpoint == experiment.selected else result.checkpoint
+    checkpoint = None if result.checkpoint == experiment.selected else result.checkpoint
     names = item_names(task.splits[result.split], experiment.root)
     if isinstance(found, Captions):
         entries = zip(found.rows.tolist(), found.texts, found.values.tolist(), strict=True)
         _write_json(
-            run.captions(result.split, other),
+            run.captions(result.split, checkpoint),
             [{"image": names[row], "caption": text, "cider_d": value} for row, text, value in entries],
         )
         if isinstance(model, Captioner) and model.decoder.needs_maps:
             split = task.splits[result.split]
-            save_tensors(run.attention(result.split, other), attention_of(experiment, model, split, found))
+            save_tensors(run.attention(result.split, checkpoint), attention_of(experiment, model, split, found))
     else:
         tensors = {"embeddings": found.embeddings, "missing": missing}
-        save_tensors(run.embeddings(result.split, other), tensors, names=names, config=experiment.values)
-    _write_json(run.evaluation(other), result.to_dict())
+        save_tensors(run.embeddings(result.split, checkpoint), tensors, names=names, config=experiment.values)
+    _write_json(run.evaluation(checkpoint), result.to_dict())
 
 
 def attention_of(experiment: Experiment, model: Captioner, split: Split, captions: Captions) -> dict[str, Tensor]:
     """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
     rows = captions.rows[captions.shown()]
     device = next(model.parameters()).device
-    found: dict[str, Tensor] = {}
+    attention: dict[str, Tensor] = {}
     model.eval()
     for batch in experiment.build_images().test_batches(split, rows, len(rows)):
         images = batch.images.to(device)
         tokens = model.describe(images)
         for row, weights in zip(batch.rows.tolist(), model.attention(images, tokens).cpu(), strict=True):
-            found[str(row)] = weights.contiguous()
-    return found
+            attention[str(row)] = weights.contiguous()
+    return attention
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -155,33 +155,36 @@ def explore_runs(
         if experiment.is_captioning:
             raise InputError(str(folder), "trained a captioner, which ranks nothing", hint="give a run of embeddings")
         runs.append((experiment, run))
-    evaluated = [read_evaluation(run) for _, run in runs]
-    (experiment, run), name = runs[0], evaluated[0].split
-    for (_, other), found in zip(runs[1:], evaluated[1:], strict=True):
-        if found.split != name or recorded_items(other, name) != recorded_items(run, name):
+    evaluations = [read_evaluation(run) for _, run in runs]
+    (experiment, run), split_name = runs[0], evaluations[0].split
+    for (_, other_run), evaluation in zip(runs[1:], evaluations[1:], strict=True):
+        if evaluation.split != split_name or recorded_items(other_run, split_name) != recorded_items(run, split_name):
             got = f"evaluated on other items or labels than {run.folder}"
-            raise InputError(str(other.folder), got, hint="give runs on the same data")
+            raise InputError(str(other_run.folder), got, hint="give runs on the same data")
     task, changes = recorded_task(experiment, run, accept_changes)
-    whole = task.splits[name]
-    names = item_names(whole, experiment.root)
-    embeddings, readable = [], torch.ones(len(whole), dtype=torch.bool)
-    for each, its_run in runs:
-        kept, found_embeddings, missing = saved_embeddings(each, its_run, name).of(names)
-        placed = torch.zeros(len(whole), found_embeddings.shape[1])
-        placed[kept] = found_embeddings
-        present = torch.zeros(len(whole), dtype=torch.bool)
-        present[torch.tensor(kept)[~torch.isin(torch.arange(len(kept)), missing)]] = True
-        readable &= present
-        embeddings.append(placed)
-    rows, notes = _drawn_rows(readable.nonzero()[:, 0], whole.queries, items)
+    full_split = task.splits[split_name]
+    names = item_names(full_split, experiment.root)
+    embeddings, readable = [], torch.ones(len(full_split), dtype=torch.bool)
+    for its_experiment, its_run in runs:
+        saved_rows, saved_vectors, missing = saved_embeddings(its_experiment, its_run, split_name).of(names)
+        split_embeddings = torch.zeros(len(full_split), saved_vectors.shape[1])
+        split_embeddings[saved_rows] = saved_vectors
+        has_embedding = torch.zeros(len(full_split), dtype=torch.bool)
+        has_embedding[torch.tensor(saved_rows)[~torch.isin(torch.arange(len(saved_rows)), missing)]] = True
+        readable &= has_embedding
+        embeddings.append(split_embeddings)
+    rows, notes = _drawn_rows(readable.nonzero()[:, 0], full_split.queries, items)
     if count := int((~readable).sum()):
         notes.append(f"{count:,} image{'s' * (count > 1)} could not be read.")
     if changes:
         notes.append(f"The data changed since the run began: {'; '.join(changes)}.")
-    split = whole.subset(rows)
+    split = full_split.subset(rows)
     on_start(len(split))
-    parts = [_run_view(split, x[rows], its_run) for (_, its_run), x in zip(runs, embeddings, strict=True)]
-    views = [view for view, _, _ in parts]
+    run_views = [
+        _run_view(split, run_embeddings[rows], its_run)
+        for (_, its_run), run_embeddings in zip(runs, embeddings, strict=True)
+    ]
+    views = [view for view, _, _ in run_views]
     if len(rows) < MIN_TSNE:
         notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
     texts = label_texts(split)
@@ -193,8 +196,8 @@ def explore_runs(
         texts=texts or [""] * len(split),
         drawn=drawn,
         views=views,
-        unit=parts[0][1],
-        error_k=parts[0][2],
+        unit=run_views[0][1],
+        error_k=run_views[0][2],
         colour=_colour(split, texts),
         notes=notes,
     )
@@ -210,13 +213,13 @@ def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tenso
         return some[torch.randperm(len(some), generator=generator)[:count]]
 
     if queries is None:
-        chosen = draw(rows, items)
+        sampled_rows = draw(rows, items)
     else:
         is_query = torch.isin(rows, queries)
-        asked = draw(rows[is_query], max(1, items // 2))
-        chosen = torch.cat((asked, draw(rows[~is_query], items - len(asked))))
+        query_rows = draw(rows[is_query], max(1, items // 2))
+        sampled_rows = torch.cat((query_rows, draw(rows[~is_query], items - len(query_rows))))
     note = f"{items:,} of {len(rows):,} items, drawn at random (seed {SEED}); neighbours and errors are among these."
-    return chosen.sort().values, [note]
+    return sampled_rows.sort().values, [note]
 
 
 def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, int]:
@@ -233,10 +236,10 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, in
             groups=split.groups,
         )
 
-    evaluation, queried = ranked(split.queries)
-    every = queried if split.queries is None else ranked(torch.arange(len(split)))[1]
+    evaluation, query_ranking = ranked(split.queries)
+    full_ranking = query_ranking if split.queries is None else ranked(torch.arange(len(split)))[1]
     means = torch.full((len(split), 2), torch.nan, dtype=torch.float64)
-    means[queried.queries] = queried.label_distance_at_k
+    means[query_ranking.queries] = query_ranking.label_distance_at_k
 
     def nearest(rows: Tensor, label_distances: Tensor) -> Neighbours:
         rows = rows[:, :NEIGHBOURS]
@@ -247,8 +250,8 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, in
         model=run.folder,
         embeddings=embeddings,
         points=_points(embeddings),
-        by_embedding=nearest(every.model, every.label_distances),
-        by_label=nearest(every.oracle, every.oracle_label_distances),
+        by_embedding=nearest(full_ranking.model, full_ranking.label_distances),
+        by_label=nearest(full_ranking.oracle, full_ranking.oracle_label_distances),
         means=means,
     )
     return view, unit_words(evaluation), headline_k(len(evaluation.curves["label_distance"].model))
@@ -267,9 +270,9 @@ def _colour(split: Split, texts: Sequence[str] | None) -> Colour:
     labels = split.labels
     if labels.class_ids is not None:
         assert texts is not None  # of classes
-        found, ids = torch.unique(labels.class_ids.cpu(), return_inverse=True)
-        first = {each: row for row, each in enumerate(ids.tolist())}
-        return Colour("label", ids, [texts[first[each]] for each in range(len(found))])
+        unique_ids, ids = torch.unique(labels.class_ids.cpu(), return_inverse=True)
+        row_of_class = {class_id: row for row, class_id in enumerate(ids.tolist())}
+        return Colour("label", ids, [texts[row_of_class[class_id]] for class_id in range(len(unique_ids))])
     if isinstance(labels, OrdinalLabels):
         return Colour("label", labels.ranks.double())
     if isinstance(labels, VectorLabels) and labels.values.shape[1] == 1:
@@ -322,21 +325,21 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         ids = [ids[row] for row in rows.tolist()]
         metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
         run = index.model.get("run")
-    files = [about.pop(FILE, None) for about in metadata]
+    files = [entry.pop(FILE, None) for entry in metadata]
     if None in files:
         got = f"'{ids[files.index(None)]}' has no image file"
         raise InputError(str(folder), got, hint="'contml index' makes an index of images")
     if len(ids) < 2:
         raise InputError(str(folder), f"an index of {len(ids)} images", "needs at least 2")
     on_start(len(ids))
-    k, every = min(NEIGHBOURS, len(ids) - 1), torch.arange(len(ids))
-    found = nearest_vectors(embeddings, embeddings, k, self_index=every)
+    k, all_rows = min(NEIGHBOURS, len(ids) - 1), torch.arange(len(ids))
+    nearest = nearest_vectors(embeddings, embeddings, k, self_index=all_rows)
     view = View(
         title=str(folder),
         model=None if run is None else Path(run),
         embeddings=embeddings,
         points=_points(embeddings),
-        by_embedding=Neighbours(found.positions, found.values.sqrt(), None),
+        by_embedding=Neighbours(nearest.positions, nearest.values.sqrt(), None),
     )
     split = split_of([Item(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
     return Explored(str(folder), split, [""] * len(ids), drawn=False, views=[view], metadata=metadata, notes=notes)

@@ -204,16 +204,16 @@ def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) ->
     if explored.metadata is not None:
         columns["metadata"] = [json.dumps(each) for each in explored.metadata]
     for number, view in enumerate(explored.views, start=1):
-        end = "" if number == 1 else f"_{number}"
-        columns[f"x{end}"], columns[f"y{end}"] = view.points.T.tolist()
-        near = view.by_embedding
-        columns[f"neighbors{end}"] = _pairs(near.rows, near.distances)
-        if view.by_label is not None and view.errors is not None and near.label_distances is not None:
+        suffix = "" if number == 1 else f"_{number}"
+        columns[f"x{suffix}"], columns[f"y{suffix}"] = view.points.T.tolist()
+        neighbours = view.by_embedding
+        columns[f"neighbors{suffix}"] = _pairs(neighbours.rows, neighbours.distances)
+        if view.by_label is not None and view.errors is not None and neighbours.label_distances is not None:
             assert view.by_label.label_distances is not None
-            columns[f"neighbors_label_distances{end}"] = near.label_distances.tolist()
-            columns[f"label_neighbors{end}"] = _pairs(view.by_label.rows, view.by_label.label_distances)
-            columns[f"label_neighbors_embedding_distances{end}"] = view.by_label.distances.tolist()
-            columns[f"error{end}"] = [None if math.isnan(each) else each for each in view.errors.tolist()]
+            columns[f"neighbors_label_distances{suffix}"] = neighbours.label_distances.tolist()
+            columns[f"label_neighbors{suffix}"] = _pairs(view.by_label.rows, view.by_label.label_distances)
+            columns[f"label_neighbors_embedding_distances{suffix}"] = view.by_label.distances.tolist()
+            columns[f"error{suffix}"] = [None if math.isnan(each) else each for each in view.errors.tolist()]
     table = pyarrow.table({name: column for name, column in columns.items() if column is not None})
     write(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
 

@@ -103,7 +103,7 @@ def _meanings(model: Embedder, distances: Any) -> list[str] | None:
     if calibration is None:
         return None
     if calibration.kind != "interval":
-        return [f"same class: {percent(each)}" for each in model.same_class(distances).tolist()]
+        return [f"same class: {percent(probability)}" for probability in model.same_class(distances).tolist()]
     ranges = zip(*(values.tolist() for values in model.label_distance(distances)), strict=True)
     assert calibration.level is not None  # of intervals
     level = percent(calibration.level)
@@ -146,11 +146,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the image is larger than {LIMIT >> 20} MB")
         else:
             try:
-                found = self.search(self.rfile.read(int(length)))
+                results = self.search(self.rfile.read(int(length)))
             except InputError as error:
                 self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             else:
-                self._answer(HTTPStatus.OK, json.dumps(found).encode(), "application/json")
+                self._answer(HTTPStatus.OK, json.dumps(results).encode(), "application/json")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Prints nothing: a page has thousands of pictures."""

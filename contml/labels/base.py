@@ -50,12 +50,12 @@ class LabelSpace(ABC):
     _root: Self | None = None
 
     def __init__(self, **packed: Tensor | LabelSpace) -> None:
-        lengths = {name: len(part) for name, part in packed.items()}
+        lengths = {name: len(labels) for name, labels in packed.items()}
         if len(set(lengths.values())) != 1:
             raise InputError("packed labels", f"{lengths} items", "must all have the same number of items")
-        for name, part in packed.items():
-            if isinstance(part, Tensor) and part.is_floating_point() and not bool(part.isfinite().all()):
-                row = int((~part.isfinite()).nonzero()[0, 0])
+        for name, labels in packed.items():
+            if isinstance(labels, Tensor) and labels.is_floating_point() and not bool(labels.isfinite().all()):
+                row = int((~labels.isfinite()).nonzero()[0, 0])
                 raise InputError(f"{name} of item {row}", "not finite", "must be finite numbers")
         self._packed = tuple(packed)
         self.__dict__.update(packed)
@@ -83,7 +83,7 @@ class LabelSpace(ABC):
         Move a label space before indexing it. `labels[rows].to(device)` moves only the batch: its `root` keeps its
         device, since it may be large and is shared with other batches.
         """
-        moved = self._map(lambda part: part.to(device))
+        moved = self._map(lambda labels: labels.to(device))
         moved.rows = None if self.rows is None else self.rows.to(device)
         return moved
 
@@ -117,12 +117,12 @@ class LabelSpace(ABC):
         c = None if cols is None else as_rows(cols, len(self), self.device)
         x = self if r is None else self._part(r)
         y = self if c is None else x if r is not None and torch.equal(r, c) else self._part(c)
-        parts = list(chunks(len(x), len(y), memory))
-        if len(parts) == 1:
+        row_chunks = list(chunks(len(x), len(y), memory))
+        if len(row_chunks) == 1:
             return checked(self.distances(x, y).float())
         out = torch.empty(len(x), len(y), device=self.device)
-        for part in parts:
-            out[part] = checked(self.distances(x[part], y).float())
+        for chunk in row_chunks:
+            out[chunk] = checked(self.distances(x[chunk], y).float())
         return out
 
     def nearest(
@@ -176,8 +176,8 @@ class LabelSpace(ABC):
             InputError: an attribute is of a type that cannot be hashed by content.
         """
         content = {name: value for name, value in vars(self).items() if name not in _NOT_HASHED}
-        parts = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
-        return fingerprint(type(self), content | parts)
+        space_hashes = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
+        return fingerprint(type(self), content | space_hashes)
 
     def digests(self) -> list[str]:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
@@ -185,30 +185,32 @@ class LabelSpace(ABC):
 
     def _item_contents(self) -> list[bytes]:
         """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""
-        parts = [self.__dict__[name] for name in self._packed if name != "kept"]
+        packed = [self.__dict__[name] for name in self._packed if name != "kept"]
         columns = [
-            part._item_contents() if isinstance(part, LabelSpace) else [row.tobytes() for row in part.cpu().numpy()]
-            for part in parts
+            labels._item_contents()
+            if isinstance(labels, LabelSpace)
+            else [row.tobytes() for row in labels.cpu().numpy()]
+            for labels in packed
         ]
         return [b"/".join(contents) for contents in zip(*columns, strict=True)]
 
     def __repr__(self) -> str:
-        part = "" if self._root is None else f" of {len(self._root):,}"
-        return f"{type(self).__name__}({len(self):,}{part} items; {self._contents()})"
+        suffix = "" if self._root is None else f" of {len(self._root):,}"
+        return f"{type(self).__name__}({len(self):,}{suffix} items; {self._contents()})"
 
     def _contents(self) -> str:
         """A few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
 
     def _part(self, index: Tensor) -> Self:
-        part = self._select(index)
-        part.rows = None if self.rows is None else self.rows[index]
-        part._root = self if self._root is None else self._root
-        return part
+        subset = self._select(index)
+        subset.rows = None if self.rows is None else self.rows[index]
+        subset._root = self if self._root is None else self._root
+        return subset
 
     def _select(self, index: Tensor) -> Self:
         """The packed labels of these rows `[R]`, which are valid."""
-        return self._map(lambda part: part[index])
+        return self._map(lambda labels: labels[index])
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None

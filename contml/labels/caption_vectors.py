@@ -134,9 +134,9 @@ class CaptionVectorLabels(LabelSpace):
                 (a, starts_a), (b, starts_b) = set_members(x._edges, i), set_members(y._edges, j)
                 d = _cosine_distances(x._rows[a], y._rows[b])
                 if self.sets == "minima":
-                    of_x = np.add.reduceat(np.minimum.reduceat(d, starts_b[:-1], axis=1), starts_a[:-1], axis=0)
-                    of_y = np.add.reduceat(np.minimum.reduceat(d, starts_a[:-1], axis=0), starts_b[:-1], axis=1)
-                    d = of_x + of_y
+                    x_to_y = np.add.reduceat(np.minimum.reduceat(d, starts_b[:-1], axis=1), starts_a[:-1], axis=0)
+                    y_to_x = np.add.reduceat(np.minimum.reduceat(d, starts_a[:-1], axis=0), starts_b[:-1], axis=1)
+                    d = x_to_y + y_to_x
                 out[i[0] : i[-1] + 1, j[0] : j[-1] + 1] = d
         if y is x:  # a product need not be symmetric to the last bit
             out = np.triu(out, 1)
@@ -146,14 +146,14 @@ class CaptionVectorLabels(LabelSpace):
     def fingerprint(self) -> str:
         """A hash of the vectors of the captions, the same on every device: the key of caches."""
         rows = self._rows
-        parts = [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices, rows.indptr, list(rows.shape)]
-        return fingerprint(type(self), parts, self._edges, self.sets)
+        arrays = [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices, rows.indptr, list(rows.shape)]
+        return fingerprint(type(self), arrays, self._edges, self.sets)
 
     def _select(self, index: Tensor) -> Self:
-        part = super()._select(index)
-        members, part._edges = set_members(self._edges, index.cpu().numpy())
-        part._rows = self._rows[members]
-        return part
+        subset = super()._select(index)
+        members, subset._edges = set_members(self._edges, index.cpu().numpy())
+        subset._rows = self._rows[members]
+        return subset
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
@@ -161,8 +161,10 @@ class CaptionVectorLabels(LabelSpace):
         if self.sets == "minima" or not isinstance(self._rows, np.ndarray):
             return super()._nearest(k, rows, among, memory, progress)
         vectors = torch.from_numpy(self._rows)
-        found = neighbours_by_value(vectors, k, rows.cpu(), among.cpu(), lambda squared: squared / 2, memory, progress)
-        return Neighbours(*(part.to(self.device) for part in found))
+        neighbours = neighbours_by_value(
+            vectors, k, rows.cpu(), among.cpu(), lambda squared: squared / 2, memory, progress
+        )
+        return Neighbours(*(tensor.to(self.device) for tensor in neighbours))
 
     def _contents(self) -> str:
         return f"{self._rows.shape[0]:,} vectors of {self._rows.shape[1]:,} numbers; unit: {self.unit}"
@@ -183,37 +185,43 @@ def _of_words(
     words = [[tokens(caption) for caption in image] for image in texts]
     source = vector_source(vectors, words, dim, seed) if encoder == "mean_vector" else None
     counts = [Counter(caption) for image in words for caption in image]
-    known = sorted(
+    vocabulary = sorted(
         word for word in {word for caption in counts for word in caption} if source is None or word in source
     )
-    number = {word: position for position, word in enumerate(known)}
-    entries = [(number[word], count) for caption in counts for word, count in sorted(caption.items()) if word in number]
-    starts = np.cumsum([0, *(sum(word in number for word in caption) for caption in counts)])
+    word_ids = {word: position for position, word in enumerate(vocabulary)}
+    entries = [
+        (word_ids[word], count) for caption in counts for word, count in sorted(caption.items()) if word in word_ids
+    ]
+    starts = np.cumsum([0, *(sum(word in word_ids for word in caption) for caption in counts)])
     columns, values = np.array(entries, dtype=np.int64).reshape(-1, 2).T
-    mass = np.array([1.0 if weights is None else weights.get(word, 1.0) for word in known])
+    mass = np.array([1.0 if weights is None else weights.get(word, 1.0) for word in vocabulary])
     mass /= mass.max(initial=1e-300)  # the squares of very large weights would overflow
-    rows = csr_array((values * mass[columns], columns, starts), shape=(len(counts), len(known)))
-    return rows if source is None or not known else rows @ vector_matrix(source, known, normalize)
+    rows = csr_array((values * mass[columns], columns, starts), shape=(len(counts), len(vocabulary)))
+    return rows if source is None or not vocabulary else rows @ vector_matrix(source, vocabulary, normalize)
 
 
 def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
     """The vectors of all captions by a function, which sees each different one once; 0 for blank captions."""
-    different = [caption for caption in dict.fromkeys(captions) if caption.strip()]
+    unique = [caption for caption in dict.fromkeys(captions) if caption.strip()]
     if not callable(encoder):
         raise InputError("encoder", repr(encoder), "must be tfidf, mean_vector, or a function of a list of captions")
-    if not different:
+    if not unique:
         return np.zeros((len(captions), 1))
-    found = encoder(different)
-    found = as_numbers("encoder", found.detach().cpu() if isinstance(found, Tensor) else found, "vectors [captions, d]")
-    if found.ndim != 2 or len(found) != len(different) or not np.isfinite(found).all():
+    encoded = encoder(unique)
+    encoded = as_numbers(
+        "encoder", encoded.detach().cpu() if isinstance(encoded, Tensor) else encoded, "vectors [captions, d]"
+    )
+    if encoded.ndim != 2 or len(encoded) != len(unique) or not np.isfinite(encoded).all():
         got = (
-            f"returned {list(found.shape)}" if found.shape[:1] != (len(different),) or found.ndim != 2 else "not finite"
+            f"returned {list(encoded.shape)}"
+            if encoded.shape[:1] != (len(unique),) or encoded.ndim != 2
+            else "not finite"
         )
-        raise InputError("encoder", got, f"must be finite numbers [{len(different)}, d], a vector for each caption")
-    place = {caption: row for row, caption in enumerate(different)}
-    rows = np.zeros((len(captions), found.shape[1]))
-    filled = [row for row, caption in enumerate(captions) if caption in place]
-    rows[filled] = found[[place[captions[row]] for row in filled]]
+        raise InputError("encoder", got, f"must be finite numbers [{len(unique)}, d], a vector for each caption")
+    row_of = {caption: row for row, caption in enumerate(unique)}
+    rows = np.zeros((len(captions), encoded.shape[1]))
+    nonblank_rows = [row for row, caption in enumerate(captions) if caption in row_of]
+    rows[nonblank_rows] = encoded[[row_of[captions[row]] for row in nonblank_rows]]
     return rows
 
 

@@ -56,9 +56,9 @@ def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str
         captions: the captions of each image.
         others: captions whose words get a weight too, but are not counted: those of a test set.
     """
-    found = Counter(word for image in captions for word in {word for caption in image for word in tokens(caption)})
-    words = found.keys() | {word for image in others for caption in image for word in tokens(caption)}
-    return {word: math.log((1 + len(captions)) / (1 + found[word])) + 1 for word in sorted(words)}
+    counts = Counter(word for image in captions for word in {word for caption in image for word in tokens(caption)})
+    words = counts.keys() | {word for image in others for caption in image for word in tokens(caption)}
+    return {word: math.log((1 + len(captions)) / (1 + counts[word])) + 1 for word in sorted(words)}
 
 
 def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[str, float] | None:
@@ -124,10 +124,10 @@ class CaptionLabels(LabelSpace):
         mass = word_weights(weights, captions)
         source = vector_source(vectors, words, dim, seed)
         counts = Counter(word for image in words for caption in image for word in caption)
-        known = sorted(word for word in counts if word in source)
-        number = {word: position for position, word in enumerate(known)}
-        self.unknown = {word: count for word, count in counts.most_common() if word not in number}
-        bags = [[[number[w] for w in caption if w in number] for caption in image] for image in words]
+        vocabulary = sorted(word for word in counts if word in source)
+        word_ids = {word: position for position, word in enumerate(vocabulary)}
+        self.unknown = {word: count for word, count in counts.most_common() if word not in word_ids}
+        bags = [[[word_ids[w] for w in caption if w in word_ids] for caption in image] for image in words]
         # Sorted, because the rounding of a sum depends on the order of its terms.
         usable = [sorted(caption for caption in image if caption) for image in bags]
         self.dropped = sum(map(len, bags)) - sum(map(len, usable))
@@ -141,10 +141,10 @@ class CaptionLabels(LabelSpace):
         if len(empty_images) == len(usable):
             raise InputError("captions", f"no word has a vector in any of {len(usable)} images")
         super().__init__(kept=torch.tensor([row for row, image in enumerate(usable) if image], dtype=torch.int64))
-        self.words = known
-        self._weights = None if mass is None else whole_weights(mass, known)
+        self.words = vocabulary
+        self._weights = None if mass is None else whole_weights(mass, vocabulary)
         self._bags = pack((image for image in usable if image), self._weights)
-        self._costs = WordCosts(vector_matrix(source, known, normalize), known)
+        self._costs = WordCosts(vector_matrix(source, vocabulary, normalize), vocabulary)
         self.unit = "word-vector distance, summed over captions"
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -164,9 +164,9 @@ class CaptionLabels(LabelSpace):
         return ["/".join(sorted(captions[a:b])).encode() for a, b in pairwise(bags.sets.tolist())]
 
     def _select(self, index: Tensor) -> Self:
-        part = super()._select(index)
-        part._bags = take(self._bags, index.cpu().numpy())
-        return part
+        subset = super()._select(index)
+        subset._bags = take(self._bags, index.cpu().numpy())
+        return subset
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
@@ -175,10 +175,10 @@ class CaptionLabels(LabelSpace):
         from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 
         row_ids, among_ids = rows.cpu().numpy(), among.cpu().numpy()
-        distances, found = nearest_sets(
+        distances, neighbours = nearest_sets(
             take(self._bags, row_ids), row_ids, take(self._bags, among_ids), among_ids, k, self._costs, memory, progress
         )
-        return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(found).to(self.device))
+        return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(neighbours).to(self.device))
 
     def _contents(self) -> str:
         return f"{len(self._bags.totals):,} captions, {len(self.words):,} words with a vector"
@@ -279,8 +279,8 @@ _FORMATS = {"binary": "word2vec binary", "text": "word2vec text", "glove": "GloV
 
 def _format(head: bytes) -> str | None:
     """The format of a file that begins with `head`; None if it is not supported."""
-    first, _, rest = head.partition(b"\n")
-    fields = first.split()
+    first_line, _, rest = head.partition(b"\n")
+    fields = first_line.split()
     if len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields):
         dim = int(fields[1])
         line = rest.partition(b"\n")[0].split()

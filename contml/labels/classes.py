@@ -42,9 +42,9 @@ class ClassLabels(LabelSpace):
         if not values:
             raise InputError("classes", "no labels", hint="give each item a class")
         self.names: list[Any] = sorted(set(values), key=lambda value: (str(type(value)), value))
-        position = {name: number for number, name in enumerate(self.names)}
+        id_of = {name: class_id for class_id, name in enumerate(self.names)}
         device = labels.device if isinstance(labels, Tensor) else "cpu"
-        super().__init__(class_ids=torch.tensor([position[v] for v in values], dtype=torch.int64, device=device))
+        super().__init__(class_ids=torch.tensor([id_of[v] for v in values], dtype=torch.int64, device=device))
 
     @classmethod
     def from_ids(cls, class_ids: Tensor) -> Self:
@@ -69,14 +69,14 @@ class ClassLabels(LabelSpace):
     def as_root(self) -> Self:
         """The same items as a new root: classes are numbered anew, without those that have no item."""
         root = super().as_root()
-        present, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
+        present_ids, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
         names = dict(enumerate(self.names))
-        root.names = [names.get(number, number) for number in present.tolist()]
+        root.names = [names.get(class_id, class_id) for class_id in present_ids.tolist()]
         return root
 
     def _item_contents(self) -> list[bytes]:
         names = dict(enumerate(self.names))
-        return [repr(names.get(number, number)).encode() for number in self.class_ids.tolist()]
+        return [repr(names.get(class_id, class_id)).encode() for class_id in self.class_ids.tolist()]
 
     def _contents(self) -> str:
         return f"{len(set(self.class_ids.tolist())):,} classes"

@@ -62,15 +62,15 @@ class PrecomputedLabels(LabelSpace):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Entries `[X, Y]` of the matrix, read from the file."""
-        r, c = (part.positions.cpu().numpy() for part in (x, y))
+        r, c = (labels.positions.cpu().numpy() for labels in (x, y))
         return torch.from_numpy(self._matrix[np.ix_(r, c)].astype(np.float32)).to(self.device)
 
     def fingerprint(self) -> str:
         """A hash of the whole file and of the rows in the space, for caches: reads the file once."""
         with self.path.open("rb") as file:
             content = hashlib.sha256()
-            while part := file.read(1 << 22):
-                content.update(part)
+            while chunk := file.read(1 << 22):
+                content.update(chunk)
         return fingerprint(type(self), content.hexdigest(), self.positions)
 
 

@@ -49,36 +49,36 @@ class PoseLabels(LabelSpace):
         joints = torch.tensor(np.asarray(joints)).double()
         if joints.ndim != 3:
             raise InputError("joints", str(list(joints.shape)), "must be [items, joints, 2] or [items, joints, 3]")
-        seen = torch.ones(joints.shape[:2]) if visible is None else torch.tensor(np.asarray(visible))
-        seen = seen.bool()
-        if seen.shape != joints.shape[:2]:
-            raise InputError("visible", str(list(seen.shape)), f"must be [items, joints], {list(joints.shape[:2])}")
+        mask = torch.ones(joints.shape[:2]) if visible is None else torch.tensor(np.asarray(visible))
+        mask = mask.bool()
+        if mask.shape != joints.shape[:2]:
+            raise InputError("visible", str(list(mask.shape)), f"must be [items, joints], {list(joints.shape[:2])}")
         joint_count = joints.shape[1]
-        enough = seen.sum(1) * 2 > joint_count
+        enough = mask.sum(1) * 2 > joint_count
         if hidden == "refuse" and not bool(enough.all()):
-            row, others = int((~enough).nonzero()[0, 0]), int((~enough).sum()) - 1
-            got = f"{int(seen[row].sum())} of {joint_count} joints visible, and {others} more such items"
+            row, num_others = int((~enough).nonzero()[0, 0]), int((~enough).sum()) - 1
+            got = f"{int(mask[row].sum())} of {joint_count} joints visible, and {num_others} more such items"
             raise InputError(f"item {row}", got, "must be more than half", "omit such items, or set hidden=drop")
         self.kept = enough.nonzero()[:, 0]
         if len(self.kept) == 0:
             raise InputError("visible", "no item with enough joints", f"must be more than half of {joint_count} joints")
-        bad = (~joints.isfinite().all(2) & seen).any(1) & enough
-        if bool(bad.any()):
+        invalid = (~joints.isfinite().all(2) & mask).any(1) & enough
+        if bool(invalid.any()):
             raise InputError(
-                f"item {int(bad.nonzero()[0, 0])}", "a visible joint is not finite", "must be finite numbers"
+                f"item {int(invalid.nonzero()[0, 0])}", "a visible joint is not finite", "must be finite numbers"
             )
-        seen = seen[self.kept]
-        joints = torch.where(seen[:, :, None], joints[self.kept], 0)
+        mask = mask[self.kept]
+        joints = torch.where(mask[:, :, None], joints[self.kept], 0)
         if normalize:
-            joints = torch.where(seen[:, :, None], _normalized(joints, seen, self.kept), 0)
-        super().__init__(joints=joints, visible=seen, kept=self.kept)
+            joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
+        super().__init__(joints=joints, visible=mask, kept=self.kept)
         self.squared = squared
         scale = "person scales" if normalize else "pixels"
-        over = f"squared {scale}, summed over" if squared else f"{scale}, over"
-        self.unit = unit or f"{over} {joint_count} joints"
-        of_a_joint = f"{scale} per joint (RMS)"
+        sum_unit = f"squared {scale}, summed over" if squared else f"{scale}, over"
+        self.unit = unit or f"{sum_unit} {joint_count} joints"
+        joint_unit = f"{scale} per joint (RMS)"
         self.measure = (
-            Measure(of_a_joint, 1 / joint_count, "root") if squared else Measure(of_a_joint, joint_count**-0.5)
+            Measure(joint_unit, 1 / joint_count, "root") if squared else Measure(joint_unit, joint_count**-0.5)
         )
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -90,10 +90,10 @@ class PoseLabels(LabelSpace):
 
 
 def _normalized(joints: Tensor, visible: Tensor, rows: Tensor) -> Tensor:
-    seen = visible[:, :, None].double()
-    count = seen.sum(1, keepdim=True)
-    centred = joints - (joints * seen).sum(1, keepdim=True) / count
-    scale = ((centred.square() * seen).sum((1, 2), keepdim=True) / count).sqrt()
+    mask = visible[:, :, None].double()
+    count = mask.sum(1, keepdim=True)
+    centred = joints - (joints * mask).sum(1, keepdim=True) / count
+    scale = ((centred.square() * mask).sum((1, 2), keepdim=True) / count).sqrt()
     # Rounding gives joints that are all in one place a scale slightly above 0.
     smallest_scale = 1e-9 * joints.abs().amax((1, 2), keepdim=True)
     if not bool((scale > smallest_scale).all()):

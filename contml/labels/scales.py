@@ -40,7 +40,7 @@ class OrdinalLabels(LabelSpace):
                 got = f"{words[0]!r} has no order"
                 raise InputError("labels", got, "must be numbers", "or give levels, from lowest to highest")
             levels = sorted(set(values))
-        rank = {level: number for number, level in enumerate(levels)}
+        rank = {level: position for position, level in enumerate(levels)}
         if len(rank) < max(2, len(levels)):
             raise InputError("levels", str(list(levels)), "must be at least 2 different levels")
         for item, value in enumerate(values):
@@ -100,11 +100,11 @@ class GeoLabels(LabelSpace):
         degrees = torch.tensor(as_numbers("places", places, allowed))
         if degrees.ndim != 2 or degrees.shape[1] != 2:
             raise InputError("places", str(list(degrees.shape)), f"must be {allowed}")
-        for column, (name, most) in enumerate((("latitude", 90), ("longitude", 180))):
-            bad = (~(degrees[:, column].abs() <= most)).nonzero()[:, 0]
-            if len(bad):
-                subject, got = f"{name} of item {int(bad[0])}", f"{float(degrees[bad[0], column]):g}"
-                raise InputError(subject, got, f"must be -{most} to {most} degrees", "latitude comes first")
+        for column, (name, limit) in enumerate((("latitude", 90), ("longitude", 180))):
+            invalid_rows = (~(degrees[:, column].abs() <= limit)).nonzero()[:, 0]
+            if len(invalid_rows):
+                subject, got = f"{name} of item {int(invalid_rows[0])}", f"{float(degrees[invalid_rows[0], column]):g}"
+                raise InputError(subject, got, f"must be -{limit} to {limit} degrees", "latitude comes first")
         if headings is None:
             super().__init__(places=degrees)
         else:

@@ -33,8 +33,8 @@ class SegmentationLabels(LabelSpace):
         packed = pack_maps(maps, classes, ignore, side)
         empty = packed.areas.sum(1) == 0
         if bool(empty.any()):
-            row, others = int(empty.nonzero()[0, 0]), int(empty.sum()) - 1
-            got = f"all pixels are ignored, and in {others} more maps"
+            row, num_others = int(empty.nonzero()[0, 0]), int(empty.sum()) - 1
+            got = f"all pixels are ignored, and in {num_others} more maps"
             raise InputError(f"label map {row}", got, hint="omit such maps")
         super().__init__(masks=packed.masks, areas=packed.areas)
 

@@ -33,8 +33,8 @@ class SequenceLabels(LabelSpace):
             if not isinstance(sequence, Sequence):
                 raise InputError(f"tokens of item {item}", repr(sequence), "must be a list of tokens or a string")
         ids, self._tokens = token_ids("tokens", sequences)
-        if (number := int(ids.max()) + 1 if ids.numel() else 0) > _MAX_TOKENS:
-            raise InputError("tokens", f"{number:,} different tokens", f"must be at most {_MAX_TOKENS:,}")
+        if (num_tokens := int(ids.max()) + 1 if ids.numel() else 0) > _MAX_TOKENS:
+            raise InputError("tokens", f"{num_tokens:,} different tokens", f"must be at most {_MAX_TOKENS:,}")
         super().__init__(ids=ids)
 
     def distances(self, x: Self, y: Self) -> Tensor:

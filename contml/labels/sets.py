@@ -62,14 +62,14 @@ class MultiHotLabels(LabelSpace):
         distance: Literal["jaccard", "hamming"] = "jaccard",
     ) -> None:
         check_choice(("jaccard", "hamming"), distance=distance)
-        given = as_numbers("labels", labels, "0 and 1 of [items, labels]")
-        if given.ndim != 2 or given.size == 0:
-            raise InputError("labels", str(list(given.shape)), "must be 0 and 1 of [items, labels]")
-        bad = np.argwhere((given != 0) & (given != 1))
-        if len(bad):
-            item, label = bad[0]
-            raise InputError(f"label {label} of item {item}", f"{given[item, label]:g}", "must be 0 or 1")
-        super().__init__(labels=torch.from_numpy(given.astype(np.uint8)))
+        values = as_numbers("labels", labels, "0 and 1 of [items, labels]")
+        if values.ndim != 2 or values.size == 0:
+            raise InputError("labels", str(list(values.shape)), "must be 0 and 1 of [items, labels]")
+        invalid = np.argwhere((values != 0) & (values != 1))
+        if len(invalid):
+            item, label = invalid[0]
+            raise InputError(f"label {label} of item {item}", f"{values[item, label]:g}", "must be 0 or 1")
+        super().__init__(labels=torch.from_numpy(values.astype(np.uint8)))
         self.distance = distance
         self.unit = "Jaccard distance of labels" if distance == "jaccard" else "share of labels that differ"
 

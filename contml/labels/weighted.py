@@ -58,21 +58,23 @@ class WeightedLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32."""
         total = torch.zeros(len(x), len(y), dtype=torch.float64, device=x.device)
-        shared = None if self.present is None else torch.zeros_like(total)  # weights of the spaces of both items
-        for number, (space, a, b, weight) in enumerate(zip(self.spaces, x.spaces, y.spaces, self.weights, strict=True)):
+        shared_weight = None if self.present is None else torch.zeros_like(total)  # weights of the spaces of both items
+        for index, (space, a, b, weight) in enumerate(zip(self.spaces, x.spaces, y.spaces, self.weights, strict=True)):
             term = weight * space.distances(a, a if x is y else b).float().double()
-            if shared is not None:
+            if shared_weight is not None:
                 assert x.present is not None
                 assert y.present is not None
-                both = x.present[:, number, None] & y.present[None, :, number]
-                shared += weight * both
-                term = term * both
+                in_both = x.present[:, index, None] & y.present[None, :, index]
+                shared_weight += weight * in_both
+                term = term * in_both
             total += term
-        if shared is None:
+        if shared_weight is None:
             return total
-        everything = sum(self.weights)
+        total_weight = sum(self.weights)
         return torch.where(
-            shared > 0, total * everything / shared.clamp(min=torch.finfo(shared.dtype).tiny), everything
+            shared_weight > 0,
+            total * total_weight / shared_weight.clamp(min=torch.finfo(shared_weight.dtype).tiny),
+            total_weight,
         )
 
     def _item_contents(self) -> list[bytes]:
@@ -80,7 +82,10 @@ class WeightedLabels(LabelSpace):
         if self.present is None:
             return super()._item_contents()
         columns = [
-            [content if known else b"" for content, known in zip(space._item_contents(), column.tolist(), strict=True)]
+            [
+                content if present else b""
+                for content, present in zip(space._item_contents(), column.tolist(), strict=True)
+            ]
             for space, column in zip(self.spaces, self.present.T, strict=True)
         ]
         return [b"/".join(contents) for contents in zip(*columns, strict=True)]

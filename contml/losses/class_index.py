@@ -30,12 +30,12 @@ class ClassIndex(nn.Module):
         super().__init__()
         check_whole(1, num_classes=num_classes)
         ids = torch.arange(num_classes) if class_ids is None else torch.as_tensor(class_ids)
-        different = len(set(ids.flatten().tolist()))  # torch.unique does not support uint16, uint32 and uint64
-        if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or different != num_classes:
-            got = f"{ids.dtype} {list(ids.shape)} with {different} different values"
+        num_distinct = len(set(ids.flatten().tolist()))  # torch.unique does not support uint16, uint32 and uint64
+        if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or num_distinct != num_classes:
+            got = f"{ids.dtype} {list(ids.shape)} with {num_distinct} different values"
             raise InputError("class_ids", got, f"must be {num_classes} distinct whole numbers, one per class")
-        ordered, rows = ids.long().sort()
-        self.register_buffer("ids", ordered, persistent=class_ids is not None)
+        sorted_ids, rows = ids.long().sort()
+        self.register_buffer("ids", sorted_ids, persistent=class_ids is not None)
         self.register_buffer("rows", rows, persistent=class_ids is not None)
 
     def __len__(self) -> int:

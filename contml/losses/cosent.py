@@ -34,18 +34,18 @@ class CoSENTLoss(PairLoss):
     """
 
     requires: Requirement = "any"
-    whole = True
+    needs_whole_batch = True
 
     def __init__(self, scale: float = 20.0, per_anchor: bool = False) -> None:
         super().__init__()
         check_positive(scale=scale)
         self.scale, self.per_anchor = scale, per_anchor
-        self.whole = not per_anchor
+        self.needs_whole_batch = not per_anchor
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """The logarithm of each anchor, or that of all pairs `[1]`, and 1."""
-        parts = (self.scale * block.scores, block.label_distances, block.weights > 0)  # [A,B]
-        rows = parts if self.per_anchor else [part.reshape(1, -1) for part in parts]
+        matrices = (self.scale * block.scores, block.label_distances, block.weights > 0)  # [A,B]
+        rows = matrices if self.per_anchor else [matrix.reshape(1, -1) for matrix in matrices]
         value: Tensor = _CoSENT.apply(*rows)
         return value, torch.ones_like(value)
 

@@ -122,7 +122,7 @@ class PairLoss(nn.Module):
     - `requires`: the kind of labels that it needs: "any", "graded", "binary" or "classes";
     - `distance`: what `Block.scores` are: "cosine", "dot", "squared_euclidean" or "euclidean";
     - `normalize`: whether embeddings are normalized first;
-    - `whole`: whether the formula needs all anchors in one block;
+    - `needs_whole_batch`: whether the formula needs all anchors in one block;
     - `takes_memory`: whether it compares a batch with itself, so that a memory can add items of earlier batches.
 
     `block_rows` is the number of anchors in a block (None: chosen for the device).
@@ -135,7 +135,7 @@ class PairLoss(nn.Module):
     requires: Requirement = "binary"
     distance: Distance = "cosine"
     normalize: ClassVar[bool] = False
-    whole: bool = False
+    needs_whole_batch: bool = False
     takes_memory: bool = True
     block_rows: int | None = None
 
@@ -177,8 +177,8 @@ class PairLoss(nn.Module):
         penalty = self.penalty(comparison)
         total = total if penalty is None else total + penalty
         # A NaN in a pair that does not count would be lost.
-        checked = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
-        return total + nan_unless_finite(checked).to(total)
+        tensors = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
+        return total + nan_unless_finite(tensors).to(total)
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
         """Checks a batch and returns its comparison; starts a new batch of the miner."""
@@ -225,7 +225,7 @@ class PairLoss(nn.Module):
 
     def rows_of_a_block(self, comparison: Comparison) -> int:
         """The number of anchors in a block."""
-        if self.whole:
+        if self.needs_whole_batch:
             return max(1, len(comparison.x))
         entries = _ENTRIES_CPU if comparison.y.device.type == "cpu" else _ENTRIES_GPU
         return self.block_rows or max(1, entries // max(len(comparison.y), 1))
@@ -311,8 +311,8 @@ class _Blocked(torch.autograd.Function):
                 continue
             if not gradients:
                 gradients = [[torch.zeros_like(t) for t in inputs] for _ in range(values.shape[1])]
-            trained = [position for position in range(2, len(inputs)) if needed[position]]
-            leaves = [s] * scores_need_gradient + [inputs[position] for position in trained]
+            parameter_positions = [position for position in range(2, len(inputs)) if needed[position]]
+            leaves = [s] * scores_need_gradient + [inputs[position] for position in parameter_positions]
             for t, sum_gradients in enumerate(gradients):
                 is_last = t + 1 == len(gradients)
                 with torch.enable_grad():
@@ -321,7 +321,7 @@ class _Blocked(torch.autograd.Function):
                 score_gradient = block_gradients.pop(0) if scores_need_gradient else None
                 if score_gradient is not None:
                     add_gradient(score_gradient, block, x[part], y, sum_gradients[0][part], sum_gradients[1])
-                for position, gradient in zip(trained, block_gradients, strict=True):
+                for position, gradient in zip(parameter_positions, block_gradients, strict=True):
                     if gradient is not None:
                         sum_gradients[position].add_(gradient)
         ctx.gradients, ctx.needed = gradients, needed
@@ -337,8 +337,8 @@ class _Blocked(torch.autograd.Function):
         # Scaled out of place: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
         for position, need in enumerate(ctx.needed):
-            parts = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
-            gradients.append(sum(parts[1:], parts[0]) if parts else None)
+            terms = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
+            gradients.append(sum(terms[1:], terms[0]) if terms else None)
         return (None, None, None, None, *gradients)
 
 

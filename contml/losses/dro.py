@@ -54,7 +54,7 @@ class DROLoss(PairLoss):
         beta: scale of the negatives in the pair loss "binomial".
     """
 
-    whole = True
+    needs_whole_batch = True
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DROLoss(PairLoss):
         check_finite(base=base)
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
         self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
-        self.whole = uncertainty != "kl_grouped"  # its groups are rows
+        self.needs_whole_batch = uncertainty != "kl_grouped"  # its groups are rows
 
     def pair_losses(self, block: Block) -> Tensor:
         """The loss of each pair, `[A, B]`."""
@@ -103,8 +103,8 @@ class DROLoss(PairLoss):
             return self._kl(losses, block.weights)
         groups = [block.weights] if self.uncertainty == "topk" else [block.positive, block.negative]
         with torch.no_grad():
-            tops = [top_weights(losses.flatten(), group.flatten(), self.k / len(groups)) for group in groups]
-            selected = torch.stack(tops).sum(0).view_as(losses)
+            group_weights = [top_weights(losses.flatten(), group.flatten(), self.k / len(groups)) for group in groups]
+            selected = torch.stack(group_weights).sum(0).view_as(losses)
         return (selected * losses).sum(1), selected.sum(1)
 
     def _kl_of_rows(self, losses: Tensor, weights: Tensor) -> Tensor:
@@ -162,11 +162,11 @@ def top_weights(losses: Tensor, weights: Tensor, k: float) -> Tensor:
 
     Losses that tie for the last places share them, so that the order of the pairs does not matter.
     """
-    present = weights[weights > 0]
-    if float(present.sum()) <= k:
+    nonzero = weights[weights > 0]
+    if float(nonzero.sum()) <= k:
         return weights
-    enough = min(len(present), math.ceil(k / float(present.min())))  # this many pairs weigh at least K
-    values, order = losses.masked_fill(weights == 0, -torch.inf).topk(enough)
-    last = values[(weights[order].cumsum(0) < k).sum().clamp(max=enough - 1)]
-    above, tied = weights * (losses > last), weights * (losses == last)
+    max_pairs = min(len(nonzero), math.ceil(k / float(nonzero.min())))  # this many pairs weigh at least K
+    values, order = losses.masked_fill(weights == 0, -torch.inf).topk(max_pairs)
+    threshold = values[(weights[order].cumsum(0) < k).sum().clamp(max=max_pairs - 1)]
+    above, tied = weights * (losses > threshold), weights * (losses == threshold)
     return above + tied * ((k - above.sum()) / tied.sum())

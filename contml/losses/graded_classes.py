@@ -71,12 +71,12 @@ class GradedMultiSimilarityLoss(GradedSimilarityLoss):
         """Whether a pair counts as positive, and whether as negative, `[A, B]`."""
         member = block.weights > 0
         rows = sort_rows(block.label_distances, member)
-        x, none = s.gather(1, rows.order), s.new_full((len(s), 1), torch.inf)
-        present = member.gather(1, rows.order)
-        most = torch.cat((-none, x.masked_fill(~present, -torch.inf).cummax(1).values), 1)  # [A,B+1] of the farthest
-        least = torch.cat((x.masked_fill(~present, torch.inf).flip(1).cummin(1).values.flip(1), none), 1)
-        positive = (x < most.gather(1, rows.first) + self.epsilon) & present
-        negative = (x > least.gather(1, rows.last) - self.epsilon) & present
+        x, inf = s.gather(1, rows.order), s.new_full((len(s), 1), torch.inf)
+        valid = member.gather(1, rows.order)
+        highest = torch.cat((-inf, x.masked_fill(~valid, -torch.inf).cummax(1).values), 1)  # [A,B+1] of the farthest
+        lowest = torch.cat((x.masked_fill(~valid, torch.inf).flip(1).cummin(1).values.flip(1), inf), 1)
+        positive = (x < highest.gather(1, rows.first) + self.epsilon) & valid
+        negative = (x > lowest.gather(1, rows.last) - self.epsilon) & valid
         return rows.by_column(positive), rows.by_column(negative)
 
 

@@ -86,8 +86,8 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Sum over the pairs of each anchor, and their number."""
         d, psi = block.scores, self.similarity(block.label_distances)  # [A,B]
-        pairs = (psi * d.square() + (1 - psi) * (self.margin - d).relu().square()) / 2
-        return (block.weights * pairs).sum(1), block.weights.sum(1)
+        pair_losses = (psi * d.square() + (1 - psi) * (self.margin - d).relu().square()) / 2
+        return (block.weights * pair_losses).sum(1), block.weights.sum(1)
 
 
 class RelaxedContrastiveLoss(ScaledLabelLoss):

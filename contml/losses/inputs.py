@@ -86,8 +86,8 @@ def check_dim(embeddings: Tensor, dim: int, same_as: str) -> None:
 
 def nan_unless_finite(tensors: Iterable[Tensor]) -> Tensor:
     """0 if all entries are finite, else NaN; without a gradient. It reads each tensor once and does not synchronize."""
-    edges = [torch.aminmax(tensor.detach()) for tensor in tensors if tensor.numel()]
-    return sum((low * 0 + high * 0 for low, high in edges), torch.zeros(()))
+    ranges = [torch.aminmax(tensor.detach()) for tensor in tensors if tensor.numel()]
+    return sum((low * 0 + high * 0 for low, high in ranges), torch.zeros(()))
 
 
 def as_anchors(anchors: Tensor | None, embeddings: Tensor) -> Tensor | None:
@@ -138,20 +138,20 @@ def _from_tensor(
 ) -> LabelSpace:
     batch = len(embeddings)
     rows = batch if anchors is None else len(anchors)
-    forms = f"integer classes [{batch}], numbers [{batch}], or label distances [{rows}, {batch}] (anchors, items)"
+    accepted = f"integer classes [{batch}], numbers [{batch}], or label distances [{rows}, {batch}] (anchors, items)"
     if not isinstance(labels, Tensor):
         raise InputError(
-            "labels", type(labels).__name__, f"must be labels[rows] of a label space, or a tensor: {forms}"
+            "labels", type(labels).__name__, f"must be labels[rows] of a label space, or a tensor: {accepted}"
         )
     labels = labels.to(embeddings.device)
     if labels.ndim == 1 and labels.is_floating_point():
-        values = VectorLabels(labels, squared=squared)
-        values.rows = None
-        return values
+        vector_labels = VectorLabels(labels, squared=squared)
+        vector_labels.rows = None
+        return vector_labels
     if labels.ndim == 1 and labels.dtype != torch.bool and not labels.is_complex():
         return ClassLabels.from_ids(labels)
     if labels.shape != (rows, batch):
-        raise InputError("labels", _describe(labels), f"must be {forms}")
+        raise InputError("labels", _describe(labels), f"must be {accepted}")
     # Checked only for losses that need 0 / 1, since it takes three passes over the matrix.
     binary = requires in ("binary", "classes") and bool(((labels == 0) | (labels == 1)).all())
     return MatrixLabels(labels, anchors, kind="binary" if binary else "graded")

@@ -48,18 +48,18 @@ class IsometricLoss(ScaledLabelLoss):
         """Sum over the hard pairs of each anchor, and their number."""
         d, target = block.scores, block.label_distances  # [A,B]
         weight = block.weights * ((-(target / self.sigma).square() / 2).exp() + _LEAST)
-        pairs = weight * (d - target).abs()
-        hard = block.weights * (pairs.detach() >= self.running_mean)
-        self._sums.append(torch.stack((pairs.detach().sum(), block.weights.sum())))
-        return (hard * pairs).sum(1), hard.sum(1)
+        pair_losses = weight * (d - target).abs()
+        hard_weights = block.weights * (pair_losses.detach() >= self.running_mean)
+        self._sums.append(torch.stack((pair_losses.detach().sum(), block.weights.sum())))
+        return (hard_weights * pair_losses).sum(1), hard_weights.sum(1)
 
     def value(self, comparison: Comparison) -> Tensor:
         """The loss of a comparison; in training, its pairs then change the running mean."""
         self._sums = []
         value = super().value(comparison)
         if self.training:
-            total, pairs = torch.stack(self._sums).double().sum(0)
-            mean, old = total / pairs.clamp(min=1), self.running_mean
-            new = torch.where(old > 0, _MOMENTUM * old + (1 - _MOMENTUM) * mean, mean)
-            self.running_mean = torch.where((pairs > 0) & new.isfinite(), new, old)
+            total, num_pairs = torch.stack(self._sums).double().sum(0)
+            mean, old_mean = total / num_pairs.clamp(min=1), self.running_mean
+            new_mean = torch.where(old_mean > 0, _MOMENTUM * old_mean + (1 - _MOMENTUM) * mean, mean)
+            self.running_mean = torch.where((num_pairs > 0) & new_mean.isfinite(), new_mean, old_mean)
         return value

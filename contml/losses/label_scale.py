@@ -39,9 +39,9 @@ class ScaledLabelLoss(PairLoss):
         else:
             check_positive(label_scale=label_scale)
         self.label_scale = label_scale
-        number = label_scale if not isinstance(label_scale, str) else median_distance(labels) if labels else 0.0
-        self.register_buffer("label_unit", torch.tensor(number, dtype=torch.float64))  # 0: not known
-        self._known = number > 0
+        label_unit = label_scale if not isinstance(label_scale, str) else median_distance(labels) if labels else 0.0
+        self.register_buffer("label_unit", torch.tensor(label_unit, dtype=torch.float64))  # 0: not known
+        self._known = label_unit > 0
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """All pairs of the anchors, if the scale of their label distances is known."""
@@ -60,8 +60,8 @@ class ScaledLabelLoss(PairLoss):
 
 def median_distance(labels: LabelSpace) -> float:
     """The median of the label distances above 0 of 10,000 random pairs, always the same ones; 1 if there are none."""
-    n, pairs = len(labels), _BLOCKS * _SIDE**2
-    if n * n <= pairs:
+    n, num_pairs = len(labels), _BLOCKS * _SIDE**2
+    if n * n <= num_pairs:
         distances = labels.pairwise()
     else:
         rows = torch.randint(n, (_BLOCKS, 2, _SIDE), generator=torch.Generator().manual_seed(0))

@@ -71,8 +71,8 @@ class LogRatioLoss(PairLoss):
 
     def _weighted(self, block: Block, member: Tensor) -> tuple[Tensor, Tensor]:
         log_embedding, log_label = (block.scores + EPSILON).log(), (block.label_distances + EPSILON).log()  # [A,B]
-        near = {"label": [log_label], "embedding": [log_embedding], "mixture": [log_label, log_embedding]}[self.weights]
-        shares = [softmax_of_members(-self.power * log_distance.detach(), member) for log_distance in near]
+        logs = {"label": [log_label], "embedding": [log_embedding], "mixture": [log_label, log_embedding]}[self.weights]
+        shares = [softmax_of_members(-self.power * log_distance.detach(), member) for log_distance in logs]
         w = torch.stack(shares).mean(0)
         r = (log_embedding - log_label).masked_fill(~member, 0)
         value = 2 * (w * (r - (w * r).sum(1, keepdim=True)).square()).sum(1)
@@ -99,12 +99,12 @@ class _LogRatio(torch.autograd.Function):
             tied_total, tied_pairs, tied_half_gradient = _within_ties(c, member, label_distances)
             total, pairs = total - tied_total, pairs - tied_pairs
             half_gradient -= tied_half_gradient
-        counted = pairs > 0
-        safe = torch.where(counted, pairs, 1)
-        ctx.save_for_backward(half_gradient.div_(inside), counted / safe)
-        counts = counted.to(total.dtype)
+        has_pairs = pairs > 0
+        divisor = torch.where(has_pairs, pairs, 1)
+        ctx.save_for_backward(half_gradient.div_(inside), has_pairs / divisor)
+        counts = has_pairs.to(total.dtype)
         ctx.mark_non_differentiable(counts)
-        return total / safe * counted, counts
+        return total / divisor * has_pairs, counts
 
     @staticmethod
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
@@ -116,9 +116,9 @@ class _LogRatio(torch.autograd.Function):
 
 def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """For pairs of equal label distance: the sum of (r_i - r_j)^2 `[A]`, number `[A]`, half its gradient `[A, B]`."""
-    ordered, order = label_distances.sort(1)
+    sorted_distances, order = label_distances.sort(1)
     group = torch.zeros_like(order)
-    group[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
+    group[:, 1:] = (sorted_distances[:, 1:] != sorted_distances[:, :-1]).cumsum(1)
     group = torch.empty_like(group).scatter_(1, order, group)  # [A,B] the group of ties of an item
 
     def sums(values: Tensor) -> Tensor:  # [A,B] by item to [A,B] by group

@@ -41,8 +41,8 @@ def shares(weights: Tensor) -> Tensor:
 def softmax_of_members(x: Tensor, member: Tensor) -> Tensor:
     """The softmax of the members (bool `[A, B]`) of each row, 0 for all others, also in a row without members."""
     x = x.masked_fill(~member, -torch.inf)
-    top = x.amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
-    return shares((x - top).exp())
+    maximum = x.amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
+    return shares((x - maximum).exp())
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -50,18 +50,18 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor, add_one: bool) -> tuple[Tensor, Tensor]:
-        top = x.masked_fill(weights == 0, -torch.inf).amax(1, keepdim=True)  # [A,1] -inf if all weights are 0
+        maximum = x.masked_fill(weights == 0, -torch.inf).amax(1, keepdim=True)  # [A,1] -inf if all weights are 0
         if add_one:
-            top.clamp_(min=0)
-        terms = (x - top).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)  # [A,B]
+            maximum.clamp_(min=0)
+        terms = (x - maximum).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)  # [A,B]
         total = terms.sum(1, keepdim=True)
         if add_one:
-            total += (-top).exp()
+            total += (-maximum).exp()
         has_weight = total != 0  # NaN is not 0: it stays
-        safe = total.where(has_weight, 1)
-        ctx.save_for_backward(terms, has_weight / safe)
+        safe_total = total.where(has_weight, 1)
+        ctx.save_for_backward(terms, has_weight / safe_total)
         ctx.mark_non_differentiable(has_weight := has_weight.squeeze(1))
-        return (top + safe.log()).squeeze(1).where(has_weight, 0), has_weight
+        return (maximum + safe_total.log()).squeeze(1).where(has_weight, 0), has_weight
 
     @staticmethod
     def backward(ctx: Any, value: Tensor, _positive: Tensor) -> tuple[Tensor | None, ...]:

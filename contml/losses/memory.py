@@ -104,18 +104,18 @@ class CrossBatchMemory(nn.Module):
         return value
 
     def _with_memory(self, embeddings: Tensor, batch: LabelSpace, rows: Tensor, anchors: Tensor | None) -> Tensor:
-        size, device = len(embeddings), embeddings.device
+        batch_size, device = len(embeddings), embeddings.device
         # A copy, since later writes to the memory must not change what a backward pass may still need.
         items = torch.cat((full_precision(embeddings), full_precision(self.embeddings[: len(self)].to(device))))
         rows = torch.cat((rows, self.rows[: len(self)].to(device)))
-        anchors = torch.arange(size, device=device) if anchors is None else anchors
+        anchors = torch.arange(batch_size, device=device) if anchors is None else anchors
         if batch.rows is None:
             return self.loss.value(self.loss.compare(items, ClassLabels.from_ids(rows), anchors))
 
         def same_image(part: slice) -> Tensor:
             """True where an item of the memory is the anchor's own image: bool `[A, B + M]`."""
             same = rows[anchors[part], None] == rows
-            same[:, :size] = False  # within the batch, an anchor is excluded by its position
+            same[:, :batch_size] = False  # within the batch, an anchor is excluded by its position
             return same
 
         labels = batch.root[rows.to(batch.device)]
@@ -152,11 +152,11 @@ class CrossBatchMemory(nn.Module):
             self.embeddings = x.new_zeros(self.size, x.shape[1])
         self.embeddings, self.rows = self.embeddings.to(x.device), self.rows.to(x.device)
         self._space_length = space_length
-        kept = min(len(x), self.size)
-        first = self.written + len(x) - kept
-        positions = torch.arange(first, first + kept, device=x.device) % self.size
-        self.embeddings[positions] = x[-kept:].to(self.embeddings.dtype)
-        self.rows[positions] = rows[-kept:]
+        num_kept = min(len(x), self.size)
+        start = self.written + len(x) - num_kept
+        positions = torch.arange(start, start + num_kept, device=x.device) % self.size
+        self.embeddings[positions] = x[-num_kept:].to(self.embeddings.dtype)
+        self.rows[positions] = rows[-num_kept:]
         self.written += len(x)
 
     def get_extra_state(self) -> Tensor:

@@ -64,9 +64,9 @@ class NPairsLoss(PairLoss):
         classes = _classes(labels, embeddings)
         partner = class_pairs(classes)
         positions = torch.arange(len(partner), device=partner.device)
-        first = (partner > positions).nonzero()[:, 0]
-        positives = partner[first] if len(first) else positions  # reductions need at least one column
-        rows = first if anchors is None else anchors[partner[anchors] > anchors]
+        first_items = (partner > positions).nonzero()[:, 0]
+        positives = partner[first_items] if len(first_items) else positions  # reductions need at least one column
+        rows = first_items if anchors is None else anchors[partner[anchors] > anchors]
         return _chosen(embeddings[rows], embeddings[positives], classes, rows, positives)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
@@ -88,7 +88,7 @@ class AngularLoss(PairLoss):
 
     requires: Requirement = "classes"
     distance: Distance = "dot"
-    whole = True  # it reads the row of the anchor's partner too
+    needs_whole_batch = True  # it reads the row of the anchor's partner too
     takes_memory = False
 
     def __init__(self, alpha: float = 40.0) -> None:
@@ -134,11 +134,11 @@ def _chosen(x: Tensor, y: Tensor, classes: Tensor, rows: Tensor, cols: Tensor) -
 
 def class_pairs(classes: Tensor) -> Tensor:
     """The position of each item's partner `[B]`, for the first two items of a class; -1 for all other items."""
-    ordered, order = classes.sort(stable=True)
-    same = ordered[1:] == ordered[:-1]
-    first = same.clone()  # the first item of each class that has two or more
-    first[1:] &= ~same[:-1]
-    a, p = order[:-1][first], order[1:][first]
+    sorted_classes, order = classes.sort(stable=True)
+    same_class = sorted_classes[1:] == sorted_classes[:-1]
+    is_first = same_class.clone()  # the first item of each class that has two or more
+    is_first[1:] &= ~same_class[:-1]
+    a, p = order[:-1][is_first], order[1:][is_first]
     partner = torch.full_like(order, -1)
     partner[a], partner[p] = p, a
     return partner

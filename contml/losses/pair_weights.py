@@ -57,19 +57,19 @@ def pair_weights(
     if comparison.rows is None or comparison.cols is None:
         return weights
     # The loss chose its pairs: all other pairs of the batch have weight 0.
-    batch = weights.new_zeros(len(embeddings), len(embeddings))
+    batch_weights = weights.new_zeros(len(embeddings), len(embeddings))
     # An anchor that appears twice has two rows. A partner reads the first, so that one is written last.
     for row, row_weights in zip(comparison.rows.flip(0).tolist(), weights.flip(0), strict=True):
-        batch[row, comparison.cols] = row_weights
+        batch_weights[row, comparison.cols] = row_weights
     positions = as_anchors(anchors, embeddings)
-    return batch if positions is None else batch[positions]
+    return batch_weights if positions is None else batch_weights[positions]
 
 
 def _in_blocks(loss: PairLoss, comparison: Comparison) -> Tensor:
     rows, step = len(comparison.x), loss.rows_of_a_block(comparison)
-    parts = [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
-    scores = (pairs(loss.pair_distance, comparison.x[part], comparison.y) for part in parts)
-    return torch.cat([block_weights(loss, comparison, s, part) for s, part in zip(scores, parts, strict=True)])
+    slices = [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
+    scores = (pairs(loss.pair_distance, comparison.x[part], comparison.y) for part in slices)
+    return torch.cat([block_weights(loss, comparison, s, part) for s, part in zip(scores, slices, strict=True)])
 
 
 def block_weights(

@@ -64,15 +64,15 @@ class PMLLoss(nn.Module):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__()
-        given = inspect.signature(type(self)).bind(*args, **options)
-        given.apply_defaults()
-        values = dict(given.arguments)
+        bound = inspect.signature(type(self)).bind(*args, **options)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
         ids = values.pop("class_ids", None)
         self.index = ClassIndex(values["num_classes"], ids) if "num_classes" in values else None
         self.embedding_dim: int | None = values.get("embedding_dim")
         check_finite(**{option: value for option, value in values.items() if isinstance(value, float)})
-        for theirs, ours in _data_arguments(self.library).items():
-            values[theirs] = values.pop(ours)
+        for pml_name, our_name in _data_arguments(self.library).items():
+            values[pml_name] = values.pop(our_name)
         try:
             self.loss = self.library(**values)
         except (ArithmeticError, AssertionError, TypeError, ValueError) as error:
@@ -114,15 +114,15 @@ def _adapter_class(name: str) -> type[PMLLoss]:
     library, loss_name = _library(name), name.removeprefix(PREFIX)
     if loss_name in _UNSUPPORTED:
         raise InputError(name, _UNSUPPORTED[loss_name], hint="choose another loss")
-    known: dict[str, Any] = {
+    losses: dict[str, Any] = {
         key: value
         for key, value in vars(library).items()
         if inspect.isclass(value) and issubclass(value, library.BaseMetricLossFunction) and key not in _UNSUPPORTED
     }
-    if loss_name not in known:
-        hint = did_you_mean(name, [PREFIX + key for key in known], f"choose one of {', '.join(sorted(known))}")
+    if loss_name not in losses:
+        hint = did_you_mean(name, [PREFIX + key for key in losses], f"choose one of {', '.join(sorted(losses))}")
         raise InputError(name, "not a loss of pytorch-metric-learning", hint=hint)
-    loss: type[nn.Module] = known[loss_name]
+    loss: type[nn.Module] = losses[loss_name]
     doc = f"{loss_name} of pytorch-metric-learning.\n\n{inspect.cleandoc(loss.__doc__ or '')}"
     return type(name, (PMLLoss,), {"library": loss, "__signature__": _signature(loss), "__doc__": doc})
 
@@ -141,11 +141,11 @@ def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
     arguments: dict[str, inspect.Parameter] = {}
     for base in loss.__mro__:
         if "__init__" in vars(base):
-            own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
-            for p in own:
+            parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]  # without self
+            for p in parameters:
                 if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _OBJECT_OPTIONS:
                     arguments.setdefault(p.name, p)
-            if not any(p.kind is p.VAR_KEYWORD for p in own):
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 break
     return arguments
 
@@ -164,9 +164,9 @@ def _signature(loss: type[nn.Module]) -> inspect.Signature:
     options = [p for name, p in _arguments(loss).items() if name not in _DATA_ARGUMENTS]
     positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD, annotation=_option_type(p)) for p in options]
     positional.sort(key=lambda p: p.default is not p.empty)
-    data = list(_data_arguments(loss).values())
-    keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=int) for name in data]
-    if "num_classes" in data:
+    data_names = list(_data_arguments(loss).values())
+    keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=int) for name in data_names]
+    if "num_classes" in data_names:
         keywords.append(inspect.Parameter("class_ids", inspect.Parameter.KEYWORD_ONLY, default=None))
     return inspect.Signature([*positional, *keywords])
 

@@ -115,11 +115,13 @@ class ProxyNCALoss(ProxyLoss):
         """Loss of each anchor, and 1."""
         # D = |scale x - scale p|^2 / temperature = 2 scale^2 (1 - s) / temperature: terms common to all proxies cancel.
         s = block.scores * (2 * self.scale**2 / self.temperature)  # [A,C]
-        own = block.label_distances == 0
-        others = max(s.shape[1] - 1, 1)
-        share = torch.full_like(s, self.label_smoothing / others).masked_fill_(own, 1 - self.label_smoothing)
-        denominator, has_terms = log_sum_exp(s, torch.ones_like(own) if self.positive_in_denominator else ~own)
-        value = (denominator - (share * s).sum(1)).where(has_terms, 0)
+        positive = block.label_distances == 0
+        num_others = max(s.shape[1] - 1, 1)
+        target = torch.full_like(s, self.label_smoothing / num_others).masked_fill_(positive, 1 - self.label_smoothing)
+        denominator, has_terms = log_sum_exp(
+            s, torch.ones_like(positive) if self.positive_in_denominator else ~positive
+        )
+        value = (denominator - (target * s).sum(1)).where(has_terms, 0)
         return value, torch.ones_like(value)
 
 
@@ -143,11 +145,11 @@ class ProxyAnchorLoss(ProxyLoss):
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """The positive and the negative term of each proxy `[P, 2]`, and 1 where it counts in their means."""
-        own = block.label_distances == 0  # [P,B]
-        pull = log_one_plus_sum_exp(-self.alpha * (block.scores - self.delta), own)
-        push = log_one_plus_sum_exp(self.alpha * (block.scores + self.delta), ~own)
-        present = own.any(1)
-        return torch.stack((pull, push), 1), torch.stack((present, torch.ones_like(present)), 1).to(pull.dtype)
+        positive = block.label_distances == 0  # [P,B]
+        pull = log_one_plus_sum_exp(-self.alpha * (block.scores - self.delta), positive)
+        push = log_one_plus_sum_exp(self.alpha * (block.scores + self.delta), ~positive)
+        valid = positive.any(1)
+        return torch.stack((pull, push), 1), torch.stack((valid, torch.ones_like(valid)), 1).to(pull.dtype)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:  # noqa: ARG002
         """The proxies with the batch."""

@@ -113,20 +113,20 @@ class SoftTripleLoss(_SoftmaxLoss):
 
     def logits(self, block: Block) -> Tensor:
         """Scaled similarities to the classes, with the margin at the item's own class."""
-        classes, centers, _ = self.centers.shape
-        s = block.scores.view(len(block.scores), classes, centers)  # [A,C,K]
+        num_classes, num_centers, _ = self.centers.shape
+        s = block.scores.view(len(block.scores), num_classes, num_centers)  # [A,C,K]
         similarity = ((s / self.gamma).softmax(2) * s).sum(2)  # [A,C]
-        own = (block.label_distances[:, ::centers] == 0).to(s.dtype)
-        return self.la * (similarity - self.margin * own)
+        own_class = (block.label_distances[:, ::num_centers] == 0).to(s.dtype)
+        return self.la * (similarity - self.margin * own_class)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
         """The regulariser: tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_c^s . w_c^t) / (C K (K - 1))."""
-        classes, k, _ = self.centers.shape
+        num_classes, k, _ = self.centers.shape
         if self.tau == 0 or k == 1:
             return None
         y = comparison.y
         with torch.autocast(y.device.type, enabled=False):  # in half precision 2 - 2 w . w may be below -1e-5
-            unit = normalize(self.centers.to(loss_dtype(y)))
-            s, t = torch.triu_indices(k, k, 1, device=unit.device)
-            squared = 2 + EPSILON - 2 * (unit @ unit.mT)[:, s, t]  # [C, K (K-1) / 2]
-            return self.tau * squared.sqrt().sum() / (classes * k * (k - 1))
+            unit_centers = normalize(self.centers.to(loss_dtype(y)))
+            s, t = torch.triu_indices(k, k, 1, device=unit_centers.device)
+            squared = 2 + EPSILON - 2 * (unit_centers @ unit_centers.mT)[:, s, t]  # [C, K (K-1) / 2]
+            return self.tau * squared.sqrt().sum() / (num_classes * k * (k - 1))

@@ -66,18 +66,18 @@ class SmoothRankLoss(GradedSimilarityLoss):
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """One minus the metric of each anchor, and 1 where it has a relevant item."""
-        s, rel = block.scores, block.weights * self.similarity(block.label_distances)  # [A,B]
+        s, relevance = block.scores, block.weights * self.similarity(block.label_distances)  # [A,B]
         # Item j before item i, [A,i,j]; sigmoid(0) = 1/2 of an item with itself is subtracted.
         before = ((s[:, None] - s[:, :, None]) / self.temperature).sigmoid()
         rank = 0.5 + torch.einsum("aij,aj->ai", before, block.weights)
-        best = rel.sort(dim=1, descending=True).values
+        ideal = relevance.sort(dim=1, descending=True).values
         if self.metric == "ap":
-            shared = 0.5 * rel + (before * torch.minimum(rel[:, None], rel[:, :, None])).sum(2)
-            total, most = (shared / rank).sum(1), rel.sum(1)
+            shared = 0.5 * relevance + (before * torch.minimum(relevance[:, None], relevance[:, :, None])).sum(2)
+            total, ideal_total = (shared / rank).sum(1), relevance.sum(1)
         elif self.metric == "recall":
-            total, most = (rel * (self.k - rank).sigmoid()).sum(1), best[:, : self.k].sum(1)
+            total, ideal_total = (relevance * (self.k - rank).sigmoid()).sum(1), ideal[:, : self.k].sum(1)
         else:
-            discount = torch.arange(2, rel.shape[1] + 2, device=s.device, dtype=s.dtype).log2()
-            total, most = (rel / (1 + rank).log2()).sum(1), (best / discount).sum(1)
-        relevant = most > 0
-        return (1 - total / most.where(relevant, 1)) * relevant, relevant.to(s.dtype)
+            discount = torch.arange(2, relevance.shape[1] + 2, device=s.device, dtype=s.dtype).log2()
+            total, ideal_total = (relevance / (1 + rank).log2()).sum(1), (ideal / discount).sum(1)
+        relevant = ideal_total > 0
+        return (1 - total / ideal_total.where(relevant, 1)) * relevant, relevant.to(s.dtype)

@@ -47,8 +47,8 @@ class SortedRows(NamedTuple):
 
 def sort_rows(key: Tensor, member: Tensor) -> SortedRows:
     """The order of the members (bool `[A, B]`) of each row by key `[A, B]`, finite."""
-    ordered, order = (-key).masked_fill_(~member, torch.inf).sort(1)
-    return SortedRows(order, torch.searchsorted(ordered, ordered), torch.searchsorted(ordered, ordered, right=True))
+    keys, order = (-key).masked_fill_(~member, torch.inf).sort(1)
+    return SortedRows(order, torch.searchsorted(keys, keys), torch.searchsorted(keys, keys, right=True))
 
 
 def ranked_cross_entropy(x: Tensor, key: Tensor, share: Tensor, member: Tensor, *, strict: bool) -> Tensor:
@@ -67,16 +67,16 @@ class _RankedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, key: Tensor, share: Tensor, member: Tensor, strict: bool) -> Tensor:
         rows = sort_rows(key, member)
-        ordered = x.masked_fill(~member, -torch.inf).gather(1, rows.order)
-        sums = rows.before(ordered, strict)  # [A,B] log sum of each item's denominator
+        sorted_x = x.masked_fill(~member, -torch.inf).gather(1, rows.order)
+        sums = rows.before(sorted_x, strict)  # [A,B] log sum of each item's denominator
         counted = member.gather(1, rows.order)
         if strict:
             counted &= rows.first > 0
         share = share.gather(1, rows.order) * counted
         gradient = rows.after((share.log() - sums).masked_fill_(share == 0, -torch.inf), strict)
-        gradient = gradient.add_(ordered).exp_().sub_(share)
+        gradient = gradient.add_(sorted_x).exp_().sub_(share)
         ctx.save_for_backward(rows.by_column(gradient))
-        return (share * (sums - ordered).masked_fill_(~counted, 0)).sum(1)
+        return (share * (sums - sorted_x).masked_fill_(~counted, 0)).sum(1)
 
     @staticmethod
     def backward(ctx: Any, value: Tensor) -> tuple[Tensor | None, ...]:

@@ -64,13 +64,13 @@ class TripletMarginLoss(PairLoss):
         if self.triplets == "all":
             return super().comparison(embeddings, labels, anchors)
         triplets = batch_triplets(len(embeddings), embeddings.device)  # [3,T]
-        size = triplets.shape[1]
-        rows = triplets[0] if anchors is None else anchors[anchors < size]
+        num_triplets = triplets.shape[1]
+        rows = triplets[0] if anchors is None else anchors[anchors < num_triplets]
         cols = torch.arange(len(embeddings), device=embeddings.device)
 
         def excluded(part: slice) -> Tensor:
             offset = cols - rows[part, None]  # [a,B]
-            return (offset != size) & (offset != 2 * size)
+            return (offset != num_triplets) & (offset != 2 * num_triplets)
 
         return replace(super().comparison(embeddings, labels, rows), excluded=excluded, rows=rows, cols=cols)
 
@@ -142,9 +142,9 @@ def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: floa
     weight = weight.gather(1, order)
 
     inactive = torch.searchsorted(limits, d.contiguous(), right=True)  # [A,B] positives with limit <= d_an
-    ends = limits.new_zeros(len(d), limits.shape[1] + 1)
+    zeros = limits.new_zeros(len(d), limits.shape[1] + 1)
     # [A,P] weight of the negatives below each limit
-    active_negatives = ends.scatter_add(1, inactive, negative)[:, :-1].cumsum(1)
+    active_negatives = zeros.scatter_add(1, inactive, negative)[:, :-1].cumsum(1)
     active_positives = torch.nn.functional.pad(weight, (0, 1)).flip(1).cumsum(1).flip(1)  # [A,P+1]
     slope = active_positives.gather(1, inactive).mul_(negative).neg_()
     active_negatives *= weight
@@ -162,29 +162,29 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
     """
     order = d.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True)
     label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
-    label_distances, by_label = label_distances.sort(dim=1, stable=True)
-    order = order.gather(1, by_label)
-    rank, size = _rank_in_ties(label_distances)
+    label_distances, label_order = label_distances.sort(dim=1, stable=True)
+    order = order.gather(1, label_order)
+    rank, tie_size = _rank_in_ties(label_distances)
     is_member = member.gather(1, order)
     x = d.gather(1, order).masked_fill(~is_member, torch.inf)
 
     if len(x) == 0:
         return d, d, d.sum(1)
-    items = x.shape[1]
+    num_items = x.shape[1]
     length = _RUN_LENGTH
-    while length < items:
+    while length < num_items:
         length *= 2
-    x = torch.nn.functional.pad(x, (0, length - items), value=torch.inf)
+    x = torch.nn.functional.pad(x, (0, length - num_items), value=torch.inf)
     nearer, farther = _count_in_runs(x, margin)
     width = _RUN_LENGTH
     while width < length:
         _count_across_runs(x, margin, width, nearer, farther)
         width *= 2
-    nearer = (nearer[:, :items] - (size - 1 - rank)) * is_member
-    farther = (farther[:, :items] - rank) * is_member
+    nearer = (nearer[:, :num_items] - (tie_size - 1 - rank)) * is_member
+    farther = (farther[:, :num_items] - rank) * is_member
 
     n = is_member.sum(1)
-    pairs = (n * (n - 1) - ((size - 1) * is_member).sum(1)) / 2
+    pairs = (n * (n - 1) - ((tie_size - 1) * is_member).sum(1)) / 2
     zeros = torch.zeros_like(d)
     return zeros.scatter(1, order, nearer.to(d.dtype)), zeros.scatter(1, order, farther.to(d.dtype)), pairs.to(d.dtype)
 
@@ -192,9 +192,9 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
 def _rank_in_ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
     """For sorted values `[A, B]`: the position of each in its run of equal values, and the run's length."""
     position = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered)
-    first = torch.searchsorted(ordered, ordered)
-    last = torch.searchsorted(ordered, ordered, right=True)
-    return position - first, last - first
+    start = torch.searchsorted(ordered, ordered)
+    end = torch.searchsorted(ordered, ordered, right=True)
+    return position - start, end - start
 
 
 def _count_in_runs(x: Tensor, margin: float) -> tuple[Tensor, Tensor]:

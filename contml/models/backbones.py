@@ -14,7 +14,7 @@ from contml.models.bn_inception import BNInception
 from contml.models.pixel_format import PixelFormat
 from contml.models.weights import FILES
 
-Found = TypeVar("Found")
+Output = TypeVar("Output")
 
 
 class SmallCNN(nn.Module):
@@ -119,10 +119,10 @@ def _torchvision(name: str, weights: str) -> Built:
         allowed = f"must be {', '.join(BACKBONES)}, a torchvision model, timm:NAME or package.module:callable"
         raise InputError("backbone", name, allowed, did_you_mean(name, names))
     registry = models.get_model_weights(name)
-    known = [*registry.__members__]
-    if weights not in ("none", *known):
-        hint = did_you_mean("DEFAULT" if weights == "pretrained" else weights, known)
-        raise InputError("weights", weights, f"must be none, {', '.join(known)} or a local file for {name}", hint)
+    available = [*registry.__members__]
+    if weights not in ("none", *available):
+        hint = did_you_mean("DEFAULT" if weights == "pretrained" else weights, available)
+        raise InputError("weights", weights, f"must be none, {', '.join(available)} or a local file for {name}", hint)
     entry = None if weights == "none" else registry[weights]
     # Auxiliary classifiers of these two models only help to train a classifier, and make the output a tuple. Their
     # published weights were trained on inputs of other statistics, which transform_input restores.
@@ -162,7 +162,7 @@ def _timm(name: str, weights: str) -> Built:
     if weights not in ("none", "DEFAULT"):
         raise InputError("weights", weights, f"must be none, DEFAULT or a local file for timm:{name}")
     if not timm.is_model(name):
-        names = [f"timm:{known}" for known in timm.list_models()]
+        names = [f"timm:{model_name}" for model_name in timm.list_models()]
         raise InputError("backbone", f"timm:{name}", hint=did_you_mean(f"timm:{name}", names, "see timm.list_models()"))
     try:
         module = timm.create_model(name, pretrained=weights != "none", num_classes=0)
@@ -195,19 +195,19 @@ def width_of(module: nn.Module, *sizes: int) -> int:
     return dry_run(module, lambda features: flat_features(features).shape[1], *sizes)
 
 
-def dry_run(module: nn.Module, read: Callable[[Any], Found], *sizes: int) -> Found:
+def dry_run(module: nn.Module, read: Callable[[Any], Output], *sizes: int) -> Output:
     """Returns `read(output)` of a module for one image of the first size that it accepts.
 
     Raises:
         InputError: it accepts none of the sizes, or its output is not that of a backbone.
     """
-    first = next(module.parameters(), torch.empty(0))
+    parameter = next(module.parameters(), torch.empty(0))
     reason = ""
     module.eval()
     for size in sizes or (224, 64, 128, 256, 96, 32, 384, 512):
         try:
             with torch.inference_mode():
-                return read(module(torch.zeros(1, 3, size, size, dtype=first.dtype, device=first.device)))
+                return read(module(torch.zeros(1, 3, size, size, dtype=parameter.dtype, device=parameter.device)))
         except InputError:
             raise
         except (RuntimeError, AssertionError, ValueError) as error:

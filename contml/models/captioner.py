@@ -93,10 +93,10 @@ class Captioner(nn.Module):
         if words is None:
             raise InputError(f"weights {file}", "not the weights of a captioner")
         if not torch.equal(words.cpu(), self.words.cpu()):
-            found, own = len(Vocabulary.from_tensor(words)), len(self.vocabulary)
-            got = f"its vocabulary has {found:,} words" if found != own else "its vocabulary has other words"
+            saved, expected = len(Vocabulary.from_tensor(words)), len(self.vocabulary)
+            got = f"its vocabulary has {saved:,} words" if saved != expected else "its vocabulary has other words"
             hint = "train on the same captions with the same threshold"
-            raise InputError(f"weights {file}", got, f"must have the same {own:,} words as this run", hint)
+            raise InputError(f"weights {file}", got, f"must have the same {expected:,} words as this run", hint)
 
     def visual(self, images: Tensor) -> Tensor:
         """Returns what the decoder gets of images: features `[B, C]`, or maps `[B, P, C]`."""
@@ -133,10 +133,10 @@ class Captioner(nn.Module):
             return self.network.train(self.training)(images)
         features = self.visual(images)
         if tokens is None:
-            training = self.decoder.training
+            was_training = self.decoder.training
             drawn = sample(self.decoder.eval(), features, samples, self.length + 1)
-            self.decoder.train(training)
-            return tuple(part.view(len(images), samples, -1) for part in drawn)
+            self.decoder.train(was_training)
+            return tuple(tensor.view(len(images), samples, -1) for tensor in drawn)
         return self.decoder(features, tokens, sampling).data
 
     @torch.no_grad()

@@ -34,7 +34,7 @@ class State(NamedTuple):
 
     def select(self, captions: Tensor) -> Self:
         """Returns the state of these captions `[M]`; a caption may occur several times."""
-        memory = tuple(part.index_select(0, captions) for part in self.memory)
+        memory = tuple(tensor.index_select(0, captions) for tensor in self.memory)
         return self._replace(memory=memory, images=self.images.index_select(0, captions), attention=None)
 
     def repeat(self, count: int) -> Self:
@@ -120,14 +120,14 @@ class Decoder(nn.Module):
             state = state.select(order)  # long captions first
         if sampling == 0:
             return tokens._replace(data=self.logits(self.outputs(data, sizes, state)[0]))
-        inputs, *following = torch.split(data, sizes.tolist())
+        inputs, *targets = torch.split(data, sizes.tolist())
         all_logits = []
-        for true in [*following, None]:
+        for target in [*targets, None]:
             logits, state = self.step(inputs, state)
             all_logits.append(logits)
-            if true is not None:
-                replaced = torch.rand(len(true), device=true.device) < sampling
-                inputs = torch.where(replaced, draw(generated(logits.detach()[: len(true)]).exp()), true)
+            if target is not None:
+                replaced = torch.rand(len(target), device=target.device) < sampling
+                inputs = torch.where(replaced, draw(generated(logits.detach()[: len(target)]).exp()), target)
         return tokens._replace(data=torch.cat(all_logits))
 
 
@@ -177,20 +177,22 @@ class LSTMDecoder(Decoder):
 
     def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
         """Reads `sizes[t]` words at step t: see `Decoder.read`."""
-        outputs, after = self._read(inputs, sizes, state)
-        for of_image in state.maps:
+        outputs, next_state = self._read(inputs, sizes, state)
+        for image_outputs in state.maps:
             images = torch.cat([state.images[:size] for size in sizes.tolist()])
-            outputs = outputs + of_image.index_select(0, images)
-        return outputs, after
+            outputs = outputs + image_outputs.index_select(0, images)
+        return outputs, next_state
 
     def _read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
-        first, last = int(sizes[0]), int(sizes[-1])
+        first_size, last_size = int(sizes[0]), int(sizes[-1])
         dtype, device = self.image.weight.dtype, inputs.device.type
         # Not every CPU has an LSTM in half precision.
         with torch.autocast(device, enabled=False) if device == "cpu" else nullcontext():
-            memory = tuple(part[None, :first].to(dtype) for part in state.memory)
+            memory = tuple(tensor[None, :first_size].to(dtype) for tensor in state.memory)
             outputs, (hidden, cell) = self.lstm(PackedSequence(inputs.to(dtype), sizes), memory)
-        return outputs.data, state._replace(memory=(hidden[0, :last], cell[0, :last]), images=state.images[:last])
+        return outputs.data, state._replace(
+            memory=(hidden[0, :last_size], cell[0, :last_size]), images=state.images[:last_size]
+        )
 
 
 class AttentionDecoder(Decoder):
@@ -247,14 +249,14 @@ class AttentionDecoder(Decoder):
         (h1, c1, h2, c2), images, (places, keys, mean), weights = state
         outputs = []
         for word in torch.split(inputs, sizes.tolist()):
-            h1, c1, h2, c2, images = (part[: len(word)] for part in (h1, c1, h2, c2, images))
+            h1, c1, h2, c2, images = (tensor[: len(word)] for tensor in (h1, c1, h2, c2, images))
             h1, c1 = self.attention_lstm(torch.cat([h2, mean.index_select(0, images), word], 1), (h1, c1))
             # In place: [captions,P,attention] is by far the largest tensor of a step.
             keys_and_query = keys.index_select(0, images).add_(self.query(h1)[:, None])
             weights = self.score(keys_and_query.tanh_())[..., 0].softmax(-1)
-            seen = (weights.to(places.dtype)[:, None] @ places.index_select(0, images))[:, 0]
-            h2, c2 = self.language_lstm(torch.cat([seen, h1], 1), (h2, c2))
-            outputs.append(h2 + seen if self.deep_output else h2)
+            context = (weights.to(places.dtype)[:, None] @ places.index_select(0, images))[:, 0]
+            h2, c2 = self.language_lstm(torch.cat([context, h1], 1), (h2, c2))
+            outputs.append(h2 + context if self.deep_output else h2)
         return torch.cat(outputs), State((h1, c1, h2, c2), images, state.maps, weights)
 
 

@@ -60,19 +60,19 @@ def _write(
     rows = torch.arange(len(features) * captions, device=features.device)  # the captions that are being written
     tokens = rows.new_full((len(rows), length), PAD)
     inputs, log_probabilities = torch.full_like(rows, BEGIN), []
-    for place in range(length):
+    for position in range(length):
         logits, state = decoder.step(inputs, state)
         scores = generated(logits, temperature)
         inputs = choose(scores)
         scores = scores.gather(1, inputs[:, None])[:, 0]
         log_probabilities.append(scores.new_zeros(len(tokens)).index_copy(0, rows, scores))
-        tokens[rows, place] = inputs
-        further = (inputs != END).nonzero()[:, 0]
-        if len(further) == 0:
+        tokens[rows, position] = inputs
+        unfinished = (inputs != END).nonzero()[:, 0]
+        if len(unfinished) == 0:
             break
-        if len(further) < len(rows):
-            state, rows, inputs = state.select(further), rows[further], inputs[further]
-    return tokens[:, : place + 1], torch.stack(log_probabilities, 1)
+        if len(unfinished) < len(rows):
+            state, rows, inputs = state.select(unfinished), rows[unfinished], inputs[unfinished]
+    return tokens[:, : position + 1], torch.stack(log_probabilities, 1)
 
 
 @torch.no_grad()
@@ -87,28 +87,28 @@ def beam_search(decoder: Decoder, features: Tensor, width: int, length: int) -> 
     check_whole(1, width=width, length=length)
     state = decoder.start(features)
     rows = torch.arange(len(features), device=features.device)  # the images that are being searched
-    result, best = rows.new_full((len(rows), length), PAD), torch.zeros_like(rows, dtype=torch.float64)
+    captions, best_scores = rows.new_full((len(rows), length), PAD), torch.zeros_like(rows, dtype=torch.float64)
     tokens = rows.new_full((len(rows), 1, 1), BEGIN)  # [B,captions,1+T], the best caption first
-    sums, ended = best[:, None], torch.zeros_like(tokens[..., 0], dtype=torch.bool)  # [B,captions]
-    for place in range(1, length + 1):
+    sums, ended = best_scores[:, None], torch.zeros_like(tokens[..., 0], dtype=torch.bool)  # [B,captions]
+    for position in range(1, length + 1):
         logits, state = decoder.step(tokens[..., -1].flatten(), state)
         scores, words = generated(logits).topk(min(width, logits.shape[1]), 1)
-        count, further = ended.shape[1], words.shape[1]
-        scores = scores.view(-1, count, further).masked_fill(ended[..., None], -torch.inf)
+        num_captions, num_words = ended.shape[1], words.shape[1]
+        scores = scores.view(-1, num_captions, num_words).masked_fill(ended[..., None], -torch.inf)
         scores[..., 0].masked_fill_(ended, 0)  # a caption that has ended goes on with PAD alone
-        words = words.view(-1, count, further).masked_fill(ended[..., None], PAD)
-        sums, chosen = (sums[..., None] + scores).flatten(1).topk(min(width, count * further), 1)
-        parents = chosen // further
-        words = words.flatten(1).gather(1, chosen)
+        words = words.view(-1, num_captions, num_words).masked_fill(ended[..., None], PAD)
+        sums, flat_index = (sums[..., None] + scores).flatten(1).topk(min(width, num_captions * num_words), 1)
+        parents = flat_index // num_words
+        words = words.flatten(1).gather(1, flat_index)
         tokens = torch.cat([tokens.take_along_dim(parents[..., None], 1), words[..., None]], 2)
         ended = ended.gather(1, parents) | (words == END)
         # Log-probabilities only fall: if the best caption has ended, no other can become better.
-        done = ended[:, 0] | (place == length)
-        result[rows[done], :place], best[rows[done]] = tokens[done, 0, 1:], sums[done, 0]
+        done = ended[:, 0] | (position == length)
+        captions[rows[done], :position], best_scores[rows[done]] = tokens[done, 0, 1:], sums[done, 0]
         images = (~done).nonzero()[:, 0]
         if len(images) == 0:
             break
-        kept = (torch.arange(len(rows), device=rows.device)[:, None] * count + parents)[images].flatten()
-        state = state.select(kept)
+        selected = (torch.arange(len(rows), device=rows.device)[:, None] * num_captions + parents)[images].flatten()
+        state = state.select(selected)
         rows, tokens, sums, ended = rows[images], tokens[images], sums[images], ended[images]
-    return result[:, : max(1, int((result != PAD).any(0).sum()))], best
+    return captions[:, : max(1, int((captions != PAD).any(0).sum()))], best_scores

@@ -86,7 +86,7 @@ class EmbeddingModel(nn.Module):
         state = None if file is None else network_of(read(file))  # before the backbone is built, which is slow
         self.backbone, width, self.pixel_format = build(backbone, "none" if file else weights, feature_dim)
         name = name_of(backbone)
-        whole, widths = self.backbone.state_dict().keys(), [width]
+        backbone_keys, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
             self.backbone = at_levels(self.backbone, name, levels)
             widths = widths_of(self.backbone, levels)
@@ -101,7 +101,7 @@ class EmbeddingModel(nn.Module):
         self.register_buffer("std", torch.tensor(self.pixel_format.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
             check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize, pooling=pooling)
-            load_backbone(self.backbone, state, file, name, whole)
+            load_backbone(self.backbone, state, file, name, backbone_keys)
             load_head(self.head, state)
         self.train()
 
@@ -126,14 +126,14 @@ class EmbeddingModel(nn.Module):
         if images.ndim == 2:
             got, hint = "features without maps", "write maps with 'contml features ... --maps'"
             raise InputError("images.features", got, hint=hint)
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         module = self.backbone.get_submodule(self._last_maps[0])
-        handle = module.register_forward_hook(lambda _module, _inputs, output: found.append(output))
+        handle = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
         try:
             self.backbone(self._normalized(images))
         finally:
             handle.remove()
-        return found[0].flatten(2).transpose(1, 2)
+        return outputs[0].flatten(2).transpose(1, 2)
 
     @property
     def map_dim(self) -> int:

@@ -38,7 +38,7 @@ def at_levels(backbone: nn.Module, name: str, levels: Sequence[str]) -> nn.Modul
     Raises:
         InputError: no level is given, one appears twice or is no module, or PyTorch cannot trace the backbone.
     """
-    nodes = next((nodes for names, nodes in LEVELS.items() if re.fullmatch(names, name)), None)
+    nodes = next((nodes for pattern, nodes in LEVELS.items() if re.fullmatch(pattern, name)), None)
     modules = {key: key for key, _ in backbone.named_modules() if key}
     allowed = "the name of a module of this backbone, see named_modules()"
     if nodes is not None:

@@ -16,25 +16,25 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
     Raises:
         InputError: no module has such an output.
     """
-    found: list[tuple[str, int]] = []
+    map_modules: list[tuple[str, int]] = []
 
     def note(name: str, output: Any) -> None:
         if isinstance(output, Tensor) and output.ndim == 4 and output.shape[2] * output.shape[3] > 1:
-            found.append((name, output.shape[1]))
+            map_modules.append((name, output.shape[1]))
 
     handles = [
         module.register_forward_hook(lambda _module, _inputs, output, name=name: note(name, output))
         for name, module in backbone.named_modules()
         if name
     ]
-    training = backbone.training
+    was_training = backbone.training
     try:
         dry_run(backbone, lambda _: None)
     finally:
-        backbone.train(training)
+        backbone.train(was_training)
         for handle in handles:
             handle.remove()
-    if not found:
+    if not map_modules:
         got, hint = f"{type(backbone).__name__} has no feature maps", "choose a convolutional network"
         raise InputError("backbone", got, hint=hint)
-    return found[-1]
+    return map_modules[-1]

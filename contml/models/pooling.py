@@ -47,9 +47,9 @@ def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
     for handle in handles:
         handle.remove()
     # The one whose output is the features, in the same memory: squeeze-and-excitation blocks have such pools too.
-    last = next((key for key, output in outputs.items() if output.data_ptr() == features), None)
-    if last is None:
+    last_pool = next((key for key, output in outputs.items() if output.data_ptr() == features), None)
+    if last_pool is None:
         allowed = f"must be average, since {name} does not end in a module AdaptiveAvgPool2d(1)"
         hint = "or set model.levels to the module whose maps are pooled"
         raise InputError("pooling", pooling, allowed, hint)
-    backbone.set_submodule(last, GlobalPool(pooling))
+    backbone.set_submodule(last_pool, GlobalPool(pooling))

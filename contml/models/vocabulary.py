@@ -32,9 +32,9 @@ class Vocabulary:
         if len(self._ids) < len(self.words):
             repeated = Counter(self.words).most_common(1)[0][0]
             raise InputError("vocabulary", f"the word {repeated!r} appears twice")
-        bad = next((word for word in self.words if not word or "\n" in word), None)
-        if bad is not None:
-            raise InputError("vocabulary", repr(bad), "must be words, without line breaks")
+        invalid_word = next((word for word in self.words if not word or "\n" in word), None)
+        if invalid_word is not None:
+            raise InputError("vocabulary", repr(invalid_word), "must be words, without line breaks")
 
     @classmethod
     def of(cls, captions: Iterable[Sequence[str]], threshold: int = 5) -> Self:
@@ -47,9 +47,9 @@ class Vocabulary:
         counts = Counter(word for caption in captions for word in caption)
         words = sorted((word for word in counts if counts[word] >= threshold), key=lambda word: (-counts[word], word))
         if not words:
-            most = max(counts.values(), default=0)
-            allowed = f"must be at most {most}, the count of the most frequent word" if most else ""
-            raise InputError("threshold", str(threshold) if most else "the captions have no words", allowed)
+            max_count = max(counts.values(), default=0)
+            allowed = f"must be at most {max_count}, the count of the most frequent word" if max_count else ""
+            raise InputError("threshold", str(threshold) if max_count else "the captions have no words", allowed)
         return cls(words)
 
     def __len__(self) -> int:

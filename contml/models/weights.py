@@ -32,9 +32,9 @@ def read(file: Path) -> dict[str, Tensor]:
     """Returns the state dict in a file; no code in the file is executed."""
     subject = f"weights {file}"
     if not file.is_file():
-        known = _ADDRESSES.get(file.name)
+        address = _ADDRESSES.get(file.name)
         raise InputError(
-            subject, "no such file", hint=f"download it from {known}, or set weights=none" if known else ""
+            subject, "no such file", hint=f"download it from {address}, or set weights=none" if address else ""
         )
     if file.suffix not in FILES:
         raise InputError(subject, f"suffix {file.suffix!r}", f"must end in {', '.join(FILES)}")
@@ -54,16 +54,16 @@ def read(file: Path) -> dict[str, Tensor]:
 
 def network_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of the visual network if these are the weights of a captioner; else all of them."""
-    part = {key.removeprefix("network."): value for key, value in state.items() if key.startswith("network.")}
-    return part if "words" in state and part else state
+    network_state = {key.removeprefix("network."): value for key, value in state.items() if key.startswith("network.")}
+    return network_state if "words" in state and network_state else state
 
 
 def trained_options(file: Path) -> dict[str, Any]:
     """The options of the model whose weights a run saved in a file; empty for other files."""
     if file.suffix != ".safetensors":
         return {}
-    with safe_open(file, framework="pt") as opened:
-        metadata = opened.metadata() or {}
+    with safe_open(file, framework="pt") as reader:
+        metadata = reader.metadata() or {}
     try:
         options = json.loads(metadata.get("contml", "{}"))["config"]["model"]
     except (ValueError, KeyError, TypeError):
@@ -90,10 +90,12 @@ def check_options(file: Path, state: Mapping[str, Tensor], head: nn.Module, **op
             raise InputError(f"weights {file}", got, hint=f"set model.{name}={_yaml(trained[name])}")
     if not all(key.startswith(("backbone.", "head.")) for key in state):
         return
-    own = {f"head.{key}": list(value.shape) for key, value in head.state_dict().items()}
-    found = {key: list(value.shape) for key, value in state.items() if key.startswith("head.")}
-    if own != found and found and own:
-        raise InputError(f"weights {file}", f"the head is {found}", f"must be {own}", "set model.dim and model.levels")
+    shapes = {f"head.{key}": list(value.shape) for key, value in head.state_dict().items()}
+    saved = {key: list(value.shape) for key, value in state.items() if key.startswith("head.")}
+    if shapes != saved and saved and shapes:
+        raise InputError(
+            f"weights {file}", f"the head is {saved}", f"must be {shapes}", "set model.dim and model.levels"
+        )
 
 
 def _yaml(value: Any) -> str:
@@ -116,16 +118,16 @@ def load_backbone(
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
     own = backbone.state_dict()
     prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
-    found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     # Files converted from Caffe may hold the vectors of batch norm as [1, C].
-    found |= {key: found[key][0] for key in own if key in found and found[key].shape == (1, *own[key].shape)}
+    saved |= {key: saved[key][0] for key in own if key in saved and saved[key].shape == (1, *own[key].shape)}
     counters = "num_batches_tracked"  # absent from old files, and not needed
-    missing = [key for key in own if key not in found and not key.endswith(counters)]
-    unexpected = [key for key in found if key not in own and key not in removed and not key.startswith(_CLASSIFIERS)]
+    missing = [key for key in own if key not in saved and not key.endswith(counters)]
+    unexpected = [key for key in saved if key not in own and key not in removed and not key.startswith(_CLASSIFIERS)]
     shapes = [
-        f"{key} {list(found[key].shape)} for {list(own[key].shape)}"
+        f"{key} {list(saved[key].shape)} for {list(own[key].shape)}"
         for key in own
-        if key in found and found[key].shape != own[key].shape
+        if key in saved and saved[key].shape != own[key].shape
     ]
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
     problems = [
@@ -135,7 +137,7 @@ def load_backbone(
     ]
     if problems:
         raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}")
-    fitting = type(own)((key, found[key]) for key in own if key in found)
+    fitting = type(own)((key, saved[key]) for key in own if key in saved)
     fitting._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
     backbone.load_state_dict(fitting, strict=False)
 
@@ -151,10 +153,10 @@ def _prefixes(state: dict[str, Tensor]) -> list[str]:
 
 def load_head(head: nn.Module, state: dict[str, Tensor]) -> None:
     """Loads the head of an embedding model's own checkpoint; for another model's file the new head is kept."""
-    own = head.state_dict()
-    found = {key: state[f"head.{key}"] for key in own if f"head.{key}" in state}
+    expected = head.state_dict()
+    saved = {key: state[f"head.{key}"] for key in expected if f"head.{key}" in state}
     # Without the prefix, the file is not of this model: its head is a classifier.
     if any(key.startswith("backbone.") for key in state) and all(
-        key in found and found[key].shape == value.shape for key, value in own.items()
+        key in saved and saved[key].shape == value.shape for key, value in expected.items()
     ):
-        head.load_state_dict(found)
+        head.load_state_dict(saved)

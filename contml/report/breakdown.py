@@ -29,13 +29,13 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
     rows = []
     unread = torch.zeros(0, dtype=torch.long) if missing is None else missing.cpu()
     for n, space in enumerate(labels.spaces):
-        absent = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
-        every = torch.unique(torch.cat((unread, absent)))
+        unlabelled_rows = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
+        missing_rows = torch.unique(torch.cat((unread, unlabelled_rows)))
         groups = split.groups if space.class_ids is None else None
-        found, _ = evaluate(
-            ranking.embeddings, space, split.queries, split.gallery, missing=every, clusters=False, groups=groups
+        evaluation, _ = evaluate(
+            ranking.embeddings, space, split.queries, split.gallery, missing=missing_rows, clusters=False, groups=groups
         )
-        score, measure = found.main, space.measure if space.class_ids is None else None
+        score, measure = evaluation.main, space.measure if space.class_ids is None else None
         values = [shown_number(x, measure) for x in (score.model, score.random, score.oracle)]
         unit = "" if measure is None else f", {'a factor ' if measure.kind == 'ratio' else ''}{measure.unit}"
         rows.append([space.unit, score.title + unit.rstrip(", "), *values, percent(score.normalized())])
@@ -48,21 +48,21 @@ def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
     The groups are those of the split, named by their first item; where labels are classes, the classes.
     """
     classes = split.labels.class_ids
-    of_item = split.groups if classes is None else classes.cpu()
-    if of_item is None or not len(ranking.queries):
+    group_ids = split.groups if classes is None else classes.cpu()
+    if group_ids is None or not len(ranking.queries):
         return 0, []
-    found, position, counts = torch.unique(of_item[ranking.queries], return_inverse=True, return_counts=True)
-    sums = torch.zeros(len(found), dtype=torch.float64).index_add_(0, position, ranking.values.double())
+    unique_groups, position, counts = torch.unique(group_ids[ranking.queries], return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(unique_groups), dtype=torch.float64).index_add_(0, position, ranking.values.double())
     means = sums / counts
-    if len(found) < 2:
-        return len(found), []
+    if len(unique_groups) < 2:
+        return len(unique_groups), []
     rows = []
     for n in means.argsort(descending=classes is None, stable=True)[:_GROUPS].tolist():
-        first = int((of_item == found[n]).nonzero()[0, 0])
+        first_row = int((group_ids == unique_groups[n]).nonzero()[0, 0])
         described = split.describer is not None and classes is not None
-        name = split.describer(first) if described and split.describer else split.name(first)
+        name = split.describer(first_row) if described and split.describer else split.name(first_row)
         rows.append([plain_text(name), f"{int(counts[n]):,}", _value(float(means[n]), split)])
-    return len(found), rows
+    return len(unique_groups), rows
 
 
 def _value(value: float, split: Split) -> str:

@@ -32,8 +32,8 @@ def intervals(captions: Captions) -> list[list[str]]:
     for name, values in captions.scores.items():
         interval = ""
         if len(values) > 1 and np.ptp(values) > 0:
-            found = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=100, method="percentile", rng=0)
-            interval = f"{number(found.confidence_interval.low)} to {number(found.confidence_interval.high)}"
+            result = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=100, method="percentile", rng=0)
+            interval = f"{number(result.confidence_interval.low)} to {number(result.confidence_interval.high)}"
         rows.append([title_of(name), number(float(values.mean())), interval])
     return rows
 
@@ -41,11 +41,11 @@ def intervals(captions: Captions) -> list[list[str]]:
 def fact_table(captions: Captions) -> list[list[str]]:
     """How many facts of each kind the captions state, and how many of these are right; empty if none is known."""
     kinds: dict[str, list[bool]] = {}
-    for of_image in captions.facts:
-        for kind, _, right in of_image:
+    for image_facts in captions.facts:
+        for kind, _, right in image_facts:
             kinds.setdefault(kind, []).append(right)
-    every = [right for found in kinds.values() for right in found]
-    rows = {**kinds, "all": every} if every else {}
+    all_facts = [right for kind_facts in kinds.values() for right in kind_facts]
+    rows = {**kinds, "all": all_facts} if all_facts else {}
     return [[kind, f"{len(f):,}", f"{sum(f):,}", percent(sum(f) / len(f))] for kind, f in rows.items()]
 
 
@@ -88,8 +88,8 @@ def captions_csv(captions: Captions, split: Split) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["image", "caption", *captions.scores])
-    for place, (row, caption) in enumerate(zip(captions.rows.tolist(), captions.texts, strict=True)):
-        scores = [float(values[place]) for values in captions.scores.values()]
+    for index, (row, caption) in enumerate(zip(captions.rows.tolist(), captions.texts, strict=True)):
+        scores = [float(values[index]) for values in captions.scores.values()]
         writer.writerow([plain_text(split.name(row)), plain_text(caption), *scores])
     return text.getvalue().encode()
 
@@ -102,12 +102,12 @@ def _seen(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image, quality: int) -> list[tuple[str, str]]:
     """Each word with the picture, bright where the captioner looked before it wrote the word."""
     side = round(attention.shape[1] ** 0.5)
-    found = []
+    words = []
     for word, weights in zip(text.split(), attention, strict=False):
         grid = weights[: side * side].reshape(side, side) / max(float(weights.max()), 1e-9)
         mask = Image.fromarray((255 * (0.15 + 0.85 * grid)).astype(np.uint8)).resize(
             picture.size, Image.Resampling.BICUBIC
         )
         bright = Image.composite(picture, Image.new("RGB", picture.size), mask)
-        found.append((word, embedded(bright, quality, _WORD)))
-    return found
+        words.append((word, embedded(bright, quality, _WORD)))
+    return words

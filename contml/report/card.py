@@ -21,17 +21,17 @@ def card(title: str, headline: str, lines: Sequence[tuple[Image.Image, Sequence[
     pen = ImageDraw.Draw(canvas)
     room = SIZE[0] - 2 * _LEFT
     pen.rectangle((0, 0, SIZE[0], 10), fill=BLUE)
-    font, shown = font_for(printable(title), 24)
-    pen.text((_LEFT, 28), shorten(shown, font, room), fill=SUBDUED, font=font)
+    font, drawn_text = font_for(printable(title), 24)
+    pen.text((_LEFT, 28), shorten(drawn_text, font, room), fill=SUBDUED, font=font)
     for size in (36, 32, 28, 24):  # the largest with which the sentence fits
-        font, shown = font_for(printable(headline), size, bold=True)
-        found = wrapped(shown, font, room, 2)
-        if not found[-1:] or not found[-1].endswith("…"):
+        font, drawn_text = font_for(printable(headline), size, bold=True)
+        headline_lines = wrapped(drawn_text, font, room, 2)
+        if not headline_lines[-1:] or not headline_lines[-1].endswith("…"):
             break
-    for place, text in enumerate(found):
-        pen.text((_LEFT, 72 + 48 * place), text, fill=INK, font=font)
-    for place, (query, items, text) in enumerate(lines[:3]):
-        left, top = _LEFT, _TOP + place * (_TILE + _GAP)
+    for index, text in enumerate(headline_lines):
+        pen.text((_LEFT, 72 + 48 * index), text, fill=INK, font=font)
+    for index, (query, items, text) in enumerate(lines[:3]):
+        left, top = _LEFT, _TOP + index * (_TILE + _GAP)
 
         def paste(picture: Image.Image, left: int, top: int, line: str, width: int) -> None:
             canvas.paste(picture.resize((_TILE, _TILE), Image.Resampling.LANCZOS), (left, top))
@@ -43,7 +43,7 @@ def card(title: str, headline: str, lines: Sequence[tuple[Image.Image, Sequence[
             if left + _TILE <= SIZE[0] - _LEFT:
                 paste(item, left, top, FRAME, 1)
                 left += _TILE + _GAP
-        font, shown = font_for(printable(text), 24)
-        for number, line in enumerate(wrapped(shown, font, SIZE[0] - _LEFT - left, 4)):
+        font, drawn_text = font_for(printable(text), 24)
+        for number, line in enumerate(wrapped(drawn_text, font, SIZE[0] - _LEFT - left, 4)):
             pen.text((left, top + 6 + 32 * number), line, fill=INK, font=font)
     return canvas

@@ -45,19 +45,19 @@ def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure
 
 def tsne_plot(split: Split, embeddings: Tensor, broken: dict[int, str], seed: int = 0) -> Figure:
     """Pictures at the place of their embeddings on a t-SNE map; of many items, of a sample that the seed fixes."""
-    finite = _finite_rows(embeddings)
+    finite_rows = _finite_rows(embeddings)
     generator = torch.Generator().manual_seed(seed)
-    rows = finite[torch.randperm(len(finite), generator=generator)[:MAX_TSNE].sort().values]
-    if few := 0 < len(rows) < MIN_TSNE:
+    rows = finite_rows[torch.randperm(len(finite_rows), generator=generator)[:MAX_TSNE].sort().values]
+    if too_few := 0 < len(rows) < MIN_TSNE:
         rows = rows[:0]
     figure, axes = _draw_map(
-        split, rows, tsne(embeddings[rows], seed), broken, f"t-SNE needs at least {MIN_TSNE} items" if few else ""
+        split, rows, tsne(embeddings[rows], seed), broken, f"t-SNE needs at least {MIN_TSNE} items" if too_few else ""
     )
     axes.set_xticks([])
     axes.set_yticks([])
-    items = f"{len(finite):,} item{'s' * (len(finite) != 1)}"
-    if len(rows) < len(finite) and not few:
-        items = f"{len(rows):,} of {len(finite):,} items, drawn at random"
+    items = f"{len(finite_rows):,} item{'s' * (len(finite_rows) != 1)}"
+    if len(rows) < len(finite_rows) and not too_few:
+        items = f"{len(rows):,} of {len(finite_rows):,} items, drawn at random"
     axes.set_xlabel(f"t-SNE of {items} (seed {seed}); the axes have no unit")
     return figure
 
@@ -69,19 +69,19 @@ def _finite_rows(embeddings: Tensor) -> Tensor:
 @matplotlib.rc_context({**STYLE, "axes.grid": False})
 def _draw_map(split: Split, rows: Tensor, points: Array, broken: dict[int, str], note: str = "") -> tuple[Figure, Axes]:
     """The pictures of `rows` at their `points`, at most one per cell of a grid; without points, a note."""
-    grid, chosen = place_pictures(points)
+    grid, placements = place_pictures(points)
     height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     (left, bottom), (right, top) = grid.corner, grid.corner + grid.side * np.array([grid.columns, grid.lines])
     cell = int(DPI * WIDTH / grid.columns)
     canvas = Image.new("RGB", (cell * grid.columns, cell * grid.lines), "white")
-    for position, centre in chosen:
+    for position, centre in placements:
         x, y = (centre - [left, top]) / grid.side * [cell, -cell] - 0.46 * cell  # pixels from the upper left
         picture = draw(split, int(rows[position]), int(0.92 * cell), broken)
         canvas.paste(picture, (round(float(x)), round(float(y))))
     axes.imshow(np.asarray(canvas), extent=(left, right, bottom, top), aspect="equal")
-    if not chosen:
+    if not placements:
         draw_note(axes, note or "no embeddings recorded")
     return figure, axes
 
@@ -148,10 +148,10 @@ def place_pictures(points: Array, pictures: int = MAX_PICTURES) -> tuple[Grid, l
         side = float(extent[0]) / columns
         shape = np.array([columns, np.ceil(extent[1] / side)], dtype=np.int64)
         corner = (low + high) / 2 - side * shape / 2
-        chosen = _nearest_to_centres(points, corner, side, shape)
-        if len(chosen) <= pictures:
+        placements = _nearest_to_centres(points, corner, side, shape)
+        if len(placements) <= pictures:
             break
-    return Grid(corner, side, int(shape[0]), int(shape[1])), chosen
+    return Grid(corner, side, int(shape[0]), int(shape[1])), placements
 
 
 def _nearest_to_centres(
@@ -163,5 +163,5 @@ def _nearest_to_centres(
     distances = np.square(points[inside] - centres).sum(axis=1)
     cell_ids = cells[inside, 0] + shape[0] * cells[inside, 1]
     order = np.lexsort((distances, cell_ids))
-    _, first = np.unique(cell_ids[order], return_index=True)
-    return [(int(inside[i]), centres[i]) for i in order[first]]
+    _, first_in_cell = np.unique(cell_ids[order], return_index=True)
+    return [(int(inside[i]), centres[i]) for i in order[first_in_cell]]

@@ -57,13 +57,13 @@ def examples(split: Split, evaluation: Evaluation, ranking: Ranking) -> Examples
     order, k = by_score(ranking, evaluation), len(ranking.queries)
     best = [(int(order[0]), "Best query"), (int(order[min(1, k - 1)]), "Second best query")] if k else []
     median = [(int(order[k // 2]), "Median query")] if k else []
-    chosen = dict([*median, *reversed(best)])  # of few queries, one may be all of these
+    titles = dict([*median, *reversed(best)])  # of few queries, one may be all of these
     show = _Shown(split, evaluation, ranking)
     spread = choose_queries(ranking.label_distances, QUERIES).tolist()
     return Examples(
-        first=[show.example(q, chosen[q], oracle=False) for q in sorted(chosen, key=order.tolist().index)],
-        spread=[show.example(q, f"Query {place}") for place, q in enumerate(spread, start=1)],
-        worst=[show.example(q, f"Worst query {place}") for place, q in enumerate(worst(ranking), start=1)],
+        first=[show.example(q, titles[q], oracle=False) for q in sorted(titles, key=order.tolist().index)],
+        spread=[show.example(q, f"Query {rank}") for rank, q in enumerate(spread, start=1)],
+        worst=[show.example(q, f"Worst query {rank}") for rank, q in enumerate(worst(ranking), start=1)],
         surprises=[show.pair(q) for q in surprises(ranking)],
     )
 
@@ -94,11 +94,11 @@ def surprises(ranking: Ranking, count: int = SHOWN) -> list[int]:
     if not ranking.model.numel():
         return []
     rows, x = ranking.model[:, 0], ranking.embeddings
-    near = squared_distances_of(x, x, ranking.queries, rows).sqrt().double().numpy()
-    far = np.nan_to_num(ranking.label_distances[:, 0].double().numpy())
-    kept = np.flatnonzero(near <= np.median(near))
-    order = kept[np.lexsort((near[kept], -far[kept]))]
-    pairs = {frozenset((int(ranking.queries[q]), int(rows[q]))): int(q) for q in order[::-1] if far[q] > 0}
+    distances = squared_distances_of(x, x, ranking.queries, rows).sqrt().double().numpy()
+    label_distances = np.nan_to_num(ranking.label_distances[:, 0].double().numpy())
+    near_positions = np.flatnonzero(distances <= np.median(distances))
+    order = near_positions[np.lexsort((distances[near_positions], -label_distances[near_positions]))]
+    pairs = {frozenset((int(ranking.queries[q]), int(rows[q]))): int(q) for q in order[::-1] if label_distances[q] > 0}
     return list(pairs.values())[::-1][:count]
 
 
@@ -113,13 +113,13 @@ class _Shown:
     def example(self, q: int, title: str, *, oracle: bool = True) -> Example:
         """A query and what was retrieved for it; `oracle`: also by the oracle."""
         ranking = self.ranking
-        of_model = self._items(ranking.model[q, :TOP].tolist(), ranking.label_distances[q, :TOP].tolist())
-        lines = [("Retrieved by the embedding", of_model)]
+        model_items = self._items(ranking.model[q, :TOP].tolist(), ranking.label_distances[q, :TOP].tolist())
+        lines = [("Retrieved by the embedding", model_items)]
         if oracle:
-            rows, found = ranking.oracle[q, :TOP].tolist(), ranking.oracle_label_distances[q, :TOP].tolist()
+            rows, distances = ranking.oracle[q, :TOP].tolist(), ranking.oracle_label_distances[q, :TOP].tolist()
             heading = "Best possible: the same class" if self.classes else "Best possible: nearest by label"
-            lines.append((heading, self._items(rows, found)))
-        return Example(title, int(ranking.queries[q]), self._details(q, of_model), lines)
+            lines.append((heading, self._items(rows, distances)))
+        return Example(title, int(ranking.queries[q]), self._details(q, model_items), lines)
 
     def pair(self, q: int) -> Example:
         """A query and its nearest item."""

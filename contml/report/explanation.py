@@ -44,18 +44,18 @@ def explain_pair(
     if pair is None:
         if not ranking.model.numel():
             return None
-        first = choose_queries(ranking.label_distances, QUERIES)[0]
-        pair = int(ranking.queries[first]), int(ranking.model[first, 0])
+        first_query = choose_queries(ranking.label_distances, QUERIES)[0]
+        pair = int(ranking.queries[first_query]), int(ranking.model[first_query, 0])
     query, row = pair
     try:
-        found = split.explain(query, row, WIDTH)
+        explanation = split.explain(query, row, WIDTH)
     except Exception as error:  # as in `draw`
         broken.setdefault(query, f"{type(error).__name__}: {error}")
         return None
-    if found is None:
+    if explanation is None:
         pictures = [(title, draw(split, n, _SIDE, broken)) for title, n in (("query", query), ("item", row))]
-        found = Explanation(pictures, _HEADER, pair_rows(split.labels, query, row))
-    return f"query {printable(split.name(query))} and {printable(split.name(row))}", found
+        explanation = Explanation(pictures, _HEADER, pair_rows(split.labels, query, row))
+    return f"query {printable(split.name(query))} and {printable(split.name(row))}", explanation
 
 
 def pair_rows(labels: LabelSpace, a: int, b: int) -> list[list[str]]:
@@ -75,11 +75,11 @@ def parts(labels: LabelSpace, a: int, b: int) -> list[list[str]]:  # noqa: ARG00
 @parts.register
 def _(labels: VectorLabels, a: int, b: int) -> list[list[str]]:
     x, y = labels.values[a], labels.values[b]
-    apart = (x - y).abs()
+    difference = (x - y).abs()
     if len(x) == 1:
-        return [["number", number(float(x)), number(float(y)), number(float(apart))]]
-    order = apart.argsort(descending=True, stable=True)[:_LISTED].tolist()
-    return [[f"number {n + 1}", number(float(x[n])), number(float(y[n])), number(float(apart[n]))] for n in order]
+        return [["number", number(float(x)), number(float(y)), number(float(difference))]]
+    order = difference.argsort(descending=True, stable=True)[:_LISTED].tolist()
+    return [[f"number {n + 1}", number(float(x[n])), number(float(y[n])), number(float(difference[n]))] for n in order]
 
 
 @parts.register
@@ -92,8 +92,8 @@ def _(labels: ClassLabels, a: int, b: int) -> list[list[str]]:
 @parts.register
 def _(labels: OrdinalLabels, a: int, b: int) -> list[list[str]]:
     x, y = int(labels.ranks[a]), int(labels.ranks[b])
-    apart = f"{abs(x - y)} level{'s' * (abs(x - y) != 1)}"
-    return [["level", str(labels.levels[x]), str(labels.levels[y]), apart]]
+    difference = f"{abs(x - y)} level{'s' * (abs(x - y) != 1)}"
+    return [["level", str(labels.levels[x]), str(labels.levels[y]), difference]]
 
 
 @parts.register
@@ -104,8 +104,8 @@ def _(labels: GeoLabels, a: int, b: int) -> list[list[str]]:
     rows = [["place", *texts, measured_words(metres, Measure("m") if metres < 1000 else Measure("km", 1e-3))]]
     if labels.headings is not None:
         headings = labels.headings[[a, b]]
-        apart = float(heading_difference(headings[:1], headings[1:]))
-        rows.append(["heading", *(f"{float(turn):.0f}°" for turn in headings), f"{apart:.0f}°"])
+        difference = float(heading_difference(headings[:1], headings[1:]))
+        rows.append(["heading", *(f"{float(heading):.0f}°" for heading in headings), f"{difference:.0f}°"])
     return rows
 
 
@@ -119,7 +119,7 @@ def _(labels: TagLabels, a: int, b: int) -> list[list[str]]:
 @parts.register
 def _(labels: MultiHotLabels, a: int, b: int) -> list[list[str]]:
     x, y = labels.labels[a].bool(), labels.labels[b].bool()
-    texts = [", ".join(str(n + 1) for n in each.nonzero()[:, 0].tolist()) or MISSING for each in (x, y)]
+    texts = [", ".join(str(n + 1) for n in vector.nonzero()[:, 0].tolist()) or MISSING for vector in (x, y)]
     return [["labels", *texts, f"{int((x != y).sum())} of {len(x)} differ"]]
 
 
@@ -131,47 +131,50 @@ def _(labels: SequenceLabels, a: int, b: int) -> list[list[str]]:
 
 @parts.register
 def _(labels: PoseLabels, a: int, b: int) -> list[list[str]]:
-    x, y, both = labels.joints[a], labels.joints[b], labels.visible[a] & labels.visible[b]
-    apart = torch.where(both, (x - y).norm(dim=1), -1)
-    order = [n for n in apart.argsort(descending=True, stable=True)[:_LISTED].tolist() if both[n]]
-    texts = [[", ".join(number(float(value)) for value in joint) for joint in each] for each in (x, y)]
-    return [[f"joint {n + 1}", texts[0][n], texts[1][n], number(float(apart[n]))] for n in order]
+    x, y, visible = labels.joints[a], labels.joints[b], labels.visible[a] & labels.visible[b]
+    distances = torch.where(visible, (x - y).norm(dim=1), -1)
+    order = [n for n in distances.argsort(descending=True, stable=True)[:_LISTED].tolist() if visible[n]]
+    texts = [[", ".join(number(float(value)) for value in joint) for joint in pose] for pose in (x, y)]
+    return [[f"joint {n + 1}", texts[0][n], texts[1][n], number(float(distances[n]))] for n in order]
 
 
 @parts.register
 def _(labels: WeightedLabels, a: int, b: int) -> list[list[str]]:
     rows = []
     for n, space in enumerate(labels.spaces):
-        known = labels.present is None or bool(labels.present[a, n] and labels.present[b, n])
-        rows += parts(space, a, b) if known else []
-        words = measured_words(float(space.pairwise([a], [b])), space.measure) if known else "missing"
+        present = labels.present is None or bool(labels.present[a, n] and labels.present[b, n])
+        rows += parts(space, a, b) if present else []
+        words = measured_words(float(space.pairwise([a], [b])), space.measure) if present else "missing"
         rows.append([space.unit, "", "", words])
     return rows
 
 
 def explanation_picture(found: Explanation) -> Image.Image:
     """`match.png`: the pictures in lines, and the table below."""
-    most = 1 if len(found.pictures) == 1 else 3
-    side = (WIDTH - (most - 1) * GAP) // most
-    shown = [picture.convert("RGB") for _, picture in found.pictures]
-    shown = [each if most == 1 else each.resize((side, round(each.height * side / each.width))) for each in shown]
-    lines = [shown[n : n + most] for n in range(0, len(shown), most)]
-    heights = [max(each.height for each in line) + GAP for line in lines]
+    columns = 1 if len(found.pictures) == 1 else 3
+    side = (WIDTH - (columns - 1) * GAP) // columns
+    pictures = [picture.convert("RGB") for _, picture in found.pictures]
+    pictures = [
+        picture if columns == 1 else picture.resize((side, round(picture.height * side / picture.width)))
+        for picture in pictures
+    ]
+    lines = [pictures[n : n + columns] for n in range(0, len(pictures), columns)]
+    heights = [max(picture.height for picture in line) + GAP for line in lines]
     table = [found.header, *found.rows] if found.rows else []
     canvas = Image.new("RGB", (WIDTH, sum(heights) + _LINE * len(table)), "white")
     top = 0
     for line, height in zip(lines, heights, strict=True):
-        for place, each in enumerate(line):
-            canvas.paste(each, (place * (side + GAP), top))
+        for column, picture in enumerate(line):
+            canvas.paste(picture, (column * (side + GAP), top))
         top += height
     pen = ImageDraw.Draw(canvas)
-    for number_of_row, cells in enumerate(table):
-        _write_row(pen, top + number_of_row * _LINE, cells, bold=number_of_row == 0)
+    for row, cells in enumerate(table):
+        _write_row(pen, top + row * _LINE, cells, bold=row == 0)
     return canvas
 
 
 def _write_row(pen: ImageDraw.ImageDraw, top: int, cells: Sequence[str], *, bold: bool) -> None:
     width = WIDTH // max(len(cells), 1)
-    for place, cell in enumerate(cells):
+    for column, cell in enumerate(cells):
         font, text = font_for(printable(" ".join(cell.split())), 22, bold)
-        pen.text((place * width, top + 6), shorten(text, font, width - GAP), fill=INK, font=font)
+        pen.text((column * width, top + 6), shorten(text, font, width - GAP), fill=INK, font=font)

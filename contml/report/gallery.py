@@ -36,7 +36,7 @@ class Strip(NamedTuple):
 def gallery_strips(split: Split, ranking: Ranking, broken: dict[int, str], count: int = QUERIES) -> list[Strip]:
     """One strip per chosen query, from good to bad; rows that could not be drawn are noted in `broken`."""
     positions = choose_queries(ranking.label_distances, count)
-    return [_strip(split, ranking, int(q), place, broken) for place, q in enumerate(positions, start=1)]
+    return [_strip(split, ranking, int(q), rank, broken) for rank, q in enumerate(positions, start=1)]
 
 
 def stack(strips: list[Strip]) -> Image.Image:
@@ -47,10 +47,10 @@ def stack(strips: list[Strip]) -> Image.Image:
         return blank
     step = strips[0].picture.height + BETWEEN
     canvas = Image.new("RGB", (WIDTH, step * len(strips) - BETWEEN), "white")
-    for place, strip in enumerate(strips):
-        canvas.paste(strip.picture, (0, place * step))
-        if place:
-            y = place * step - BETWEEN // 2
+    for index, strip in enumerate(strips):
+        canvas.paste(strip.picture, (0, index * step))
+        if index:
+            y = index * step - BETWEEN // 2
             ImageDraw.Draw(canvas).line((0, y, WIDTH, y), fill=FRAME, width=2)
     return canvas
 
@@ -64,7 +64,7 @@ def choose_queries(label_distances: Tensor, count: int) -> Indices:
     shuffled = np.random.default_rng(0).permutation(len(quality))
     order = np.lexsort((shuffled, quality))  # NaN comes last
     count = min(count, len(order))
-    return np.asarray(order[[int((place + 0.5) / count * len(order)) for place in range(count)]], dtype=np.int64)
+    return np.asarray(order[[int((index + 0.5) / count * len(order)) for index in range(count)]], dtype=np.int64)
 
 
 def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bool = True) -> Image.Image:
@@ -107,8 +107,8 @@ def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int,
     means = [mean_label_distance(line) for line in (model, oracle)]
     quality = [f"mean label distance {means[0]}", f"oracle {means[1]}"]
     if split.labels.kind == "classes":
-        found = model.label_distances
-        quality = [f"{found.count(0.0)} of the top {len(found)} have the same class"]
+        distances = model.label_distances
+        quality = [f"{distances.count(0.0)} of the top {len(distances)} have the same class"]
     return query_strip(split, int(ranking.queries[q]), [model, oracle], f"Query {place}", quality, broken)
 
 
@@ -147,18 +147,18 @@ def query_strip(
     paste(query, 0, HEADING, QUERY)
     name, classes = printable(split.name(query)), split.labels.kind == "classes"
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
-    for place, text in enumerate(details):
-        _write(pen, (0, HEADING + QUERY + 40 + 30 * place), text, 22, INK, QUERY)
-    for place, line in enumerate(lines):
-        left, top = QUERY + BETWEEN, place * height
+    for index, text in enumerate(details):
+        _write(pen, (0, HEADING + QUERY + 40 + 30 * index), text, 22, INK, QUERY)
+    for index, line in enumerate(lines):
+        left, top = QUERY + BETWEEN, index * height
         _write(pen, (left, top + 4), printable(line.heading), 24, INK, WIDTH - left, bold=True)
         for row, distance in zip(line.rows, line.label_distances, strict=True):
             paste(row, left, top + HEADING, THUMB)
             text, color = _caption(distance, classes)
             _write(pen, (left + THUMB // 2, top + HEADING + THUMB + 4), text, 22, color, THUMB, centre=True)
             left += THUMB + GAP
-    found = [_list(line.label_distances) for line in lines]
-    description = f"label distances of the retrieved items {'; '.join(found[:-1])}; of the oracle's {found[-1]}"
+    texts = [_list(line.label_distances) for line in lines]
+    description = f"label distances of the retrieved items {'; '.join(texts[:-1])}; of the oracle's {texts[-1]}"
     return Strip(canvas, f"query {name}: {description}")
 
 
@@ -182,11 +182,11 @@ def _write(
 ) -> None:
     """One line of text. If it is wider than `room` pixels, its middle is omitted: the end of a path matters most."""
     font, text = font_for(text, size, bold)
-    shown, kept = text, len(text)
-    while kept > 2 and pen.textlength(shown, font=font) > room:
-        kept = min(kept - 1, int(kept * room / pen.textlength(shown, font=font)) + 1)
-        shown = text[: kept // 3] + "…" + text[-(kept - kept // 3) :]
-    pen.text(at, shown, fill=color, font=font, anchor="ma" if centre else "la")
+    short_text, length = text, len(text)
+    while length > 2 and pen.textlength(short_text, font=font) > room:
+        length = min(length - 1, int(length * room / pen.textlength(short_text, font=font)) + 1)
+        short_text = text[: length // 3] + "…" + text[-(length - length // 3) :]
+    pen.text(at, short_text, fill=color, font=font, anchor="ma" if centre else "la")
 
 
 def finite_mean(values: Array) -> Array:

@@ -24,33 +24,33 @@ def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> L
 
     None of too few items, or of embeddings that are not finite.
     """
-    read = torch.ones(len(split), dtype=torch.bool)
+    valid_mask = torch.ones(len(split), dtype=torch.bool)
     if missing is not None:
-        read[missing] = False
-    if int(read.sum()) < _LEAST or (split.groups is not None and len(set(split.groups.tolist())) < _LEAST):
+        valid_mask[missing] = False
+    if int(valid_mask.sum()) < _LEAST or (split.groups is not None and len(set(split.groups.tolist())) < _LEAST):
         return None
-    if len(embeddings) < len(split) or not bool(embeddings[read].isfinite().all()):
+    if len(embeddings) < len(split) or not bool(embeddings[valid_mask].isfinite().all()):
         return None
     return label_errors(embeddings, split.labels, missing=missing, groups=split.groups)
 
 
 def possible_errors(split: Split, errors: LabelErrors, count: int) -> list[Example]:
     """The items with the highest scores, each with its nearest items."""
-    return [_example(split, errors, row, place) for place, row in enumerate(errors.order[:count].tolist(), start=1)]
+    return [_example(split, errors, row, rank) for rank, row in enumerate(errors.order[:count].tolist(), start=1)]
 
 
 def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example:
     classes, measure = split.labels.kind == "classes", split.labels.measure
-    near, k = errors.label_distances[row], errors.neighbours.shape[1]
-    items = shown_items(errors.neighbours[row, :TOP].tolist(), near[:TOP].tolist(), measure, classes=classes)
-    around = float(errors.errors[errors.neighbours[row]].nanmean())
+    distances, k = errors.label_distances[row], errors.neighbours.shape[1]
+    items = shown_items(errors.neighbours[row, :TOP].tolist(), distances[:TOP].tolist(), measure, classes=classes)
+    mean_error = float(errors.errors[errors.neighbours[row]].nanmean())
     details = (
-        f"Error of the predicted label: {number(float(errors.errors[row]))}, of its {k} nearest {number(around)}; "
+        f"Error of the predicted label: {number(float(errors.errors[row]))}, of its {k} nearest {number(mean_error)}; "
     )
     if classes:
-        details += f"{int((near == 0).sum())} of its {k} nearest have the same class"
+        details += f"{int((distances == 0).sum())} of its {k} nearest have the same class"
     else:
-        details += f"mean label distance to them: {shown_number(float(near.nanmean()), measure)}"
+        details += f"mean label distance to them: {shown_number(float(distances.nanmean()), measure)}"
     title = f"{place}. Score {number(float(errors.scores[row]))}"
     return Example(title, row, details, [("Nearest items", items)])
 
@@ -63,16 +63,16 @@ def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
         label = split.describer(row) if split.describer is not None else texts[row] if texts is not None else ""
         return [plain_text(split.name(row)), plain_text(label)]
 
-    shown = min(TOP, errors.neighbours.shape[1])
+    k = min(TOP, errors.neighbours.shape[1])
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    nearest = [f"{what}_{n}" for n in range(1, shown + 1) for what in ("neighbour", "label", "label_distance")]
+    nearest = [f"{column}_{n}" for n in range(1, k + 1) for column in ("neighbour", "label", "label_distance")]
     writer.writerow(["item", "score", "error", "label", "mean_label_distance", *nearest])
     for row in errors.order[:count].tolist():
-        rows, near = errors.neighbours[row], errors.label_distances[row]
+        rows, distances = errors.neighbours[row], errors.label_distances[row]
         name, label = words(row)
         numbers = [float(errors.scores[row]), float(errors.errors[row])]
-        found = [[*words(other), d] for other, d in zip(rows[:shown].tolist(), near[:shown].tolist(), strict=True)]
-        cells = (cell for each in found for cell in each)
-        writer.writerow([name, *numbers, label, float(near.nanmean()), *cells])
+        nearest_cells = [[*words(item), d] for item, d in zip(rows[:k].tolist(), distances[:k].tolist(), strict=True)]
+        cells = (cell for row_cells in nearest_cells for cell in row_cells)
+        writer.writerow([name, *numbers, label, float(distances.nanmean()), *cells])
     return text.getvalue().encode()

@@ -112,22 +112,22 @@ def write_report(
         "map": map_plot(split, ranking.embeddings, broken),
         "tsne": tsne_plot(split, ranking.embeddings, broken),
     }
-    whole = {name: picture_of(figure) for name, figure in figures.items()}
-    shown = examples(split, metrics, ranking)
+    plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
+    page_examples = examples(split, metrics, ranking)
     headline = headline_words(metrics, measure)
     errors = report_errors(split, ranking.embeddings, missing)
     suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
     album = Album(split, broken)
-    lists = (shown.first, shown.spread, shown.worst, shown.surprises, suspects)
-    album.prepare([each for found in lists for each in found])
-    files: dict[str, bytes] = {f"{name}.png": encode(picture) for name, picture in whole.items()}
+    example_lists = (page_examples.first, page_examples.spread, page_examples.worst, page_examples.surprises, suspects)
+    album.prepare([example for example_list in example_lists for example in example_list])
+    files: dict[str, bytes] = {f"{name}.png": encode(picture) for name, picture in plot_pictures.items()}
     files |= {"gallery.png": encode(stack(strips)), **_match(explained)}
-    files["card.png"] = encode(card(title, headline, [_card_line(album, each) for each in shown.first]))
+    files["card.png"] = encode(card(title, headline, [_card_line(album, example) for example in page_examples.first]))
     files["queries.csv"] = queries_csv(split, metrics, ranking)
     for name, content in files.items():
         write(folder / name, methodcaller("write_bytes", content))
     group_count, groups = group_rows(split, ranking)
-    sections = _sections(figures, whole)
+    sections = _sections(figures, plot_pictures)
     names, explanation = explained or ("", Explanation(()))
     sections["match"] = [Strip(picture, title) for title, picture in explanation.pictures]
     values = {
@@ -143,7 +143,7 @@ def write_report(
         "largest_tsne": MAX_TSNE,
         "squared": about.squared,
         "album": album,
-        "shown": shown,
+        "shown": page_examples,
         "suspects": suspects,
         "legend": [(colour, text(name)) for colour, name in split.legend],
         "labels": texts(label_rows(split, ranking, missing)),
@@ -193,18 +193,18 @@ def write_caption_report(
     folder.mkdir(parents=True, exist_ok=True)
     broken: dict[int, str] = {}
     figures = _curves(rows, evaluation)
-    whole = {name: picture_of(figure) for name, figure in figures.items()}
+    plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
     headline, album = headline_words(evaluation.evaluation), Album(split, broken)
     positions = captions.shown()
-    first = [positions[place] for place in _first(len(positions))]
-    on_card: list[tuple[Image.Image, list[Image.Image], str]] = [
-        (album.picture(int(captions.rows[n])), [], captions.texts[n]) for n in first
+    card_positions = [positions[index] for index in _first(len(positions))]
+    card_lines: list[tuple[Image.Image, list[Image.Image], str]] = [
+        (album.picture(int(captions.rows[n])), [], captions.texts[n]) for n in card_positions
     ]
-    files = {f"{name}.png": encode(picture) for name, picture in whole.items()}
-    files |= {"card.png": encode(card(title, headline, on_card)), "queries.csv": captions_csv(captions, split)}
+    files = {f"{name}.png": encode(picture) for name, picture in plot_pictures.items()}
+    files |= {"card.png": encode(card(title, headline, card_lines)), "queries.csv": captions_csv(captions, split)}
     for name, content in files.items():
         write(folder / name, methodcaller("write_bytes", content))
-    sections = _sections(figures, whole)
+    sections = _sections(figures, plot_pictures)
     examples_at = partial(caption_examples, captions, split, attention, size, broken)
     examples_at(QUALITIES[-1])  # notes what cannot be drawn
     values = {
@@ -216,11 +216,11 @@ def write_caption_report(
     }
 
     def pictures(quality: int) -> dict[str, Any]:
-        found = [{**each, "name": text(printable(each["name"]))} for each in examples_at(quality)]
-        return {"pictures": _encoded(sections, quality), "examples": found}
+        page_examples = [{**example, "name": text(printable(example["name"]))} for example in examples_at(quality)]
+        return {"pictures": _encoded(sections, quality), "examples": page_examples}
 
-    shown = watched(rows, evaluation)
-    return _write_page(folder, "captions.html", title, config, evaluation, shown, values, about, pictures)
+    watched_split = watched(rows, evaluation)
+    return _write_page(folder, "captions.html", title, config, evaluation, watched_split, values, about, pictures)
 
 
 def _match(explained: tuple[str, Explanation] | None) -> dict[str, bytes]:
@@ -241,13 +241,13 @@ def write_errors_page(
         count: number of items.
     """
     broken: dict[int, str] = {}
-    album, shown = Album(split, broken), possible_errors(split, errors, count)
-    album.prepare(shown)
+    album, suspects = Album(split, broken), possible_errors(split, errors, count)
+    album.prepare(suspects)
     labels = split.labels
 
     def pictures(quality: int) -> Mapping[str, Any]:
         album.quality = quality
-        return {"shown": shown, "album": album}
+        return {"shown": suspects, "album": album}
 
     page = render(
         "audit.html",
@@ -263,7 +263,7 @@ def write_errors_page(
 
 def _first(count: int) -> list[int]:
     """The places of the best two and the median of so many, best first."""
-    return sorted({place for place in (0, 1, count // 2) if place < count})
+    return sorted({index for index in (0, 1, count // 2) if index < count})
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], evaluation: Evaluated) -> dict[str, Figure]:
@@ -280,8 +280,8 @@ def _card_line(album: Album, each: Example) -> tuple[Image.Image, list[Image.Ima
 def _sections(figures: Mapping[str, Figure], whole: Mapping[str, Image.Image]) -> dict[str, list[Strip]]:
     """The pictures of the plots by section of the page; the panels of some are pictures of their own."""
     return {
-        name: [Strip(part, "") for part in (panel_pictures(each) if name in _PANELS else [whole[name]])]
-        for name, each in figures.items()
+        name: [Strip(picture, "") for picture in (panel_pictures(figure) if name in _PANELS else [whole[name]])]
+        for name, figure in figures.items()
     }
 
 
@@ -309,7 +309,7 @@ def _write_page(
     header, *table = summary(metrics)
     k = headline_k(len(metrics.curves["label_distance"].model)) if "label_distance" in metrics.curves else 0
     table, rest = (table, []) if "cider_d" in metrics.scores else shortened(table, str(k))
-    more = [*rest, *further(metrics)]
+    folded_rows = [*rest, *further(metrics)]
     page = render(
         template,
         pictures,
@@ -326,9 +326,9 @@ def _write_page(
         main=title_of(metrics.headline),
         header=header,
         table=texts(table),
-        folded=texts(more),
+        folded=texts(folded_rows),
         config=text(config),
-        brief=[text(each) for each in about.brief],
+        brief=[text(fact) for fact in about.brief],
         facts=[(name, text(value)) for name, value in about.facts],
         command=text(about.command),
         usage=text(about.usage),

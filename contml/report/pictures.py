@@ -38,25 +38,25 @@ def panel_pictures(figure: Figure) -> list[Image.Image]:
 
     `picture_of` the plot must have been taken: it places the panels.
     """
-    layout, pad, found = figure.get_layout_engine(), 0.06 * figure.dpi, []
-    hidden = [*figure.axes, *figure.legends]
+    layout, pad, pictures = figure.get_layout_engine(), 0.06 * figure.dpi, []
+    artists = [*figure.axes, *figure.legends]
     figure.set_layout_engine("none")
     for axes in figure.axes:
         if axes.axison:
-            for each in hidden:  # titles may reach into a neighbour
-                each.set_visible(each is axes)
-            whole = picture_of(figure)
+            for artist in artists:  # titles may reach into a neighbour
+                artist.set_visible(artist is axes)
+            plot = picture_of(figure)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # as in `png`
                 box = axes.get_tightbbox()
             assert box is not None  # it is visible
-            left, right = max(0, int(box.x0 - pad)), min(whole.width, int(box.x1 + pad))
-            top, bottom = max(0, int(whole.height - box.y1 - pad)), min(whole.height, int(whole.height - box.y0 + pad))
-            found.append(whole.crop((left, top, right, bottom)))
-    for each in hidden:
-        each.set_visible(True)
+            left, right = max(0, int(box.x0 - pad)), min(plot.width, int(box.x1 + pad))
+            top, bottom = max(0, int(plot.height - box.y1 - pad)), min(plot.height, int(plot.height - box.y0 + pad))
+            pictures.append(plot.crop((left, top, right, bottom)))
+    for artist in artists:
+        artist.set_visible(True)
     figure.set_layout_engine(layout)
-    return found
+    return pictures
 
 
 def label_texts(split: Split) -> list[str] | None:
@@ -68,7 +68,7 @@ def label_texts(split: Split) -> list[str] | None:
         return [text.replace("\t", ", ") for text in split.label_texts]
     if labels.class_ids is not None:
         names = labels.names if isinstance(labels, ClassLabels) else []
-        return [str(names[each]) if names else f"class {each}" for each in labels.class_ids.tolist()]
+        return [str(names[class_id]) if names else f"class {class_id}" for class_id in labels.class_ids.tolist()]
     if isinstance(labels, VectorLabels) and labels.values.shape[1] <= 4:
         return [", ".join(map(number, values)) for values in labels.values.tolist()]
     return None
@@ -87,10 +87,10 @@ class Album:
 
     def prepare(self, examples: Sequence[Example]) -> None:
         """Draw what these examples show, and note what cannot be drawn."""
-        for each in examples:
-            rows = [item.row for _, items in each.lines for item in items]
-            for row in (each.row, *rows):
-                self.picture(row, QUERY if row == each.row else ITEM)
+        for example in examples:
+            rows = [item.row for _, items in example.lines for item in items]
+            for row in (example.row, *rows):
+                self.picture(row, QUERY if row == example.row else ITEM)
                 self.label(row)
 
     def picture(self, row: int, size: int = ITEM) -> Image.Image:

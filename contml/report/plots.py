@@ -113,8 +113,8 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
 def metrics_plot(evaluation: Evaluation) -> Figure:
     """Each metric over K, of the model, a random ranking and the oracle; recall over the label distance beside them."""
     curves = [curve for curve in evaluation.curves.values() if curve.model]
-    within = evaluation.recall_within
-    count = len(curves) + (within is not None)
+    recall = evaluation.recall_within
+    count = len(curves) + (recall is not None)
     columns = min(count, 2) or 1
     lines = math.ceil(count / columns) or 1
     figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
@@ -125,13 +125,13 @@ def metrics_plot(evaluation: Evaluation) -> Figure:
             axes.plot(k, values, marker=_marker(k), **style)
         axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
         neighbours_axis(axes, len(k))
-    if within is not None:
-        axes, places = grid[len(curves)], np.arange(len(within.thresholds))
-        for values, style in ((within.random, RANDOM), (within.oracle, ORACLE), (within.model, MODEL)):
-            axes.plot(places, values, **style)
-        axes.set_title(f"Recall@{within.k} within a label distance  (higher is better)")
-        axes.set_xticks(places[1::2], [number(threshold) for threshold in within.thresholds[1::2]])
-        axes.set_xlabel(f"label distance ({within.quantiles[0]:.1%} to {within.quantiles[-1]:.0%} of all pairs)")
+    if recall is not None:
+        axes, positions = grid[len(curves)], np.arange(len(recall.thresholds))
+        for values, style in ((recall.random, RANDOM), (recall.oracle, ORACLE), (recall.model, MODEL)):
+            axes.plot(positions, values, **style)
+        axes.set_title(f"Recall@{recall.k} within a label distance  (higher is better)")
+        axes.set_xticks(positions[1::2], [number(threshold) for threshold in recall.thresholds[1::2]])
+        axes.set_xlabel(f"label distance ({recall.quantiles[0]:.1%} to {recall.quantiles[-1]:.0%} of all pairs)")
     if curves:
         random, oracle, model = grid[0].get_lines()
         figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
@@ -189,11 +189,11 @@ def class_density_plot(pairs: Tensor, bins: int = 80) -> Figure:
         return figure
     low, high = float(embedding.min()), float(embedding.max())
     edges = np.linspace(low, high if high > low else low + 1, bins + 1)
-    for chosen, color, name in ((label == 0, BLUE, "within a class"), (label != 0, VERMILION, "between classes")):
-        if chosen.any():
-            density, _ = np.histogram(embedding[chosen], edges, density=True)
+    for mask, color, name in ((label == 0, BLUE, "within a class"), (label != 0, VERMILION, "between classes")):
+        if mask.any():
+            density, _ = np.histogram(embedding[mask], edges, density=True)
             axes.stairs(density, edges, fill=True, color=color, alpha=0.25)
-            axes.stairs(density, edges, color=color, linewidth=2.0, label=f"{name} ({int(chosen.sum()):,})")
+            axes.stairs(density, edges, color=color, linewidth=2.0, label=f"{name} ({int(mask.sum()):,})")
     figure.legend(loc="outside upper right", ncols=2)
     return figure
 
@@ -226,9 +226,9 @@ def binned_quartiles(x: Array, y: Array, bins: int = 40, least: int = 10) -> tup
     position = np.zeros(len(x)) if high == low else (x - low) / (high - low)
     bin_of = np.minimum((position * bins).astype(np.int64), bins - 1)
     counts = np.bincount(bin_of, minlength=bins)
-    kept = np.flatnonzero(counts >= min(least, int(counts.max())))
-    quartiles = [np.quantile(y[bin_of == b], [0.25, 0.5, 0.75]) for b in kept]
-    return low + (kept + 0.5) * (high - low) / bins, np.transpose(quartiles)
+    valid_bins = np.flatnonzero(counts >= min(least, int(counts.max())))
+    quartiles = [np.quantile(y[bin_of == b], [0.25, 0.5, 0.75]) for b in valid_bins]
+    return low + (valid_bins + 0.5) * (high - low) / bins, np.transpose(quartiles)
 
 
 def smooth(values: Array, window: int) -> Array:
@@ -302,6 +302,6 @@ def _marker(values: Sized) -> str | None:
 def series(rows: Sequence[Mapping[str, Any]], key: str, over: str = "step") -> tuple[Array, Array]:
     """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
     pairs: list[tuple[Any, Any]] = [(row.get(over), row.get(key)) for row in rows]
-    found = dict(pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair))
-    steps = sorted(found)
-    return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
+    values_by_step = dict(pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair))
+    steps = sorted(values_by_step)
+    return np.array(steps, dtype=np.float64), np.array([values_by_step[step] for step in steps], dtype=np.float64)

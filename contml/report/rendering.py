@@ -21,9 +21,9 @@ def render(template: str, pictures: Callable[[int], Mapping[str, Any]], **texts:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made, page = environment.get_template(template), b""
+    page_template, page = environment.get_template(template), b""
     for quality in QUALITIES:
-        page = made.render(**texts, **pictures(quality)).encode()
+        page = page_template.render(**texts, **pictures(quality)).encode()
         if len(page) < LIMIT:
             break
     return page

@@ -99,8 +99,8 @@ def _curves_of(overrides: list[str]) -> Curves:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         loss = part.build(**data)
-    changed = {key: value for section in parts.values() for key, value in _changed_options(section).items()}
-    return Curves(part.name, changed, SIMILARITIES.numpy(), *weight_curves(loss))
+    changed_options = {key: value for section in parts.values() for key, value in _changed_options(section).items()}
+    return Curves(part.name, changed_options, SIMILARITIES.numpy(), *weight_curves(loss))
 
 
 def _changed_options(part: Part) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
     embeddings = torch.randn(len(classes), DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
         comparison = loss.compare(embeddings, ClassLabels(classes))
-        part = slice(0, len(comparison.x) if loss.whole else 1)
-        fixed = torch.zeros(len(comparison.x[part]), len(comparison.y), dtype=torch.float64)
-        block = loss.block(comparison, fixed.clone(), part)
-        compared = comparison.weights(fixed, part) > 0
+        row_slice = slice(0, len(comparison.x) if loss.needs_whole_batch else 1)
+        fixed_scores = torch.zeros(len(comparison.x[row_slice]), len(comparison.y), dtype=torch.float64)
+        block = loss.block(comparison, fixed_scores.clone(), row_slice)
+        compared = comparison.weights(fixed_scores, row_slice) > 0
         positive, negative = compared & (block.label_distances == 0), compared & (block.label_distances != 0)
-        for row, positives, negatives in zip(fixed, positive, negative, strict=True):
+        for row, positives, negatives in zip(fixed_scores, positive, negative, strict=True):
             row[positives] = _spaced_similarities(int(positives.sum()), *POSITIVES)
             row[negatives] = _spaced_similarities(int(negatives.sum()), *NEGATIVES)
 
@@ -146,11 +146,11 @@ def weight_curves(loss: nn.Module) -> tuple[Array, Array]:
         column = int(pairs.nonzero()[0])
         weights = []
         for value in SIMILARITIES:
-            scores = fixed.clone()
+            scores = fixed_scores.clone()
             scores[0, column] = value
             if loss.distance not in ("cosine", "dot"):
                 scores = 2 - 2 * scores if loss.distance == "squared_euclidean" else (2 - 2 * scores).sqrt()
-            weights.append(block_weights(loss, comparison, scores, part, on_sphere=True)[0, column])
+            weights.append(block_weights(loss, comparison, scores, row_slice, on_sphere=True)[0, column])
         return np.asarray(torch.stack(weights).numpy(), dtype=np.float64)
 
     return weigh(positive[0]), weigh(negative[0])
@@ -197,13 +197,13 @@ def _draw_panel(axes: Axes, curve: Curves, title_pad: float | None) -> None:
         right.grid(visible=False)
         scales = [(axes, lines[:1], "weight of positives", GREEN), (right, lines[1:], "weight of negatives", BLUE)]
     ranges = []
-    for scale, its_lines, label, color in scales:
-        for weights, style in its_lines:
+    for scale, scale_lines, label, color in scales:
+        for weights, style in scale_lines:
             scale.plot(curve.similarity, weights, **style)
         scale.set_ylabel(label, color=color)
         if len(scales) > 1:
             scale.tick_params(axis="y", labelcolor=color)
-        low, high = min(float(w.min()) for w, _ in its_lines), max(float(w.max()) for w, _ in its_lines)
+        low, high = min(float(w.min()) for w, _ in scale_lines), max(float(w.max()) for w, _ in scale_lines)
         ranges.append((low, max(high, -low) or 1.0))
     # Negative weights are shown, but not those of rounding. Both scales have 0 at the same height.
     below = max(0.02, *(-1.08 * low / high for low, high in ranges))

@@ -4,6 +4,6 @@ from contml.retrieval.calibration import Calibration, LabelDistance
 from contml.retrieval.embedder import Embedder, load
 from contml.retrieval.files import embed_to_file
 from contml.retrieval.images import named_images
-from contml.retrieval.index import Found, Index
+from contml.retrieval.index import Index, SearchResult
 
-__all__ = ["Calibration", "Embedder", "Found", "Index", "LabelDistance", "embed_to_file", "load", "named_images"]
+__all__ = ["Calibration", "Embedder", "Index", "LabelDistance", "SearchResult", "embed_to_file", "load", "named_images"]

@@ -120,8 +120,8 @@ def read(folder: Path) -> Source:
         return _read_bundle(folder)
     if (folder / "config.yaml").is_file():
         return _read_run(Run(folder))
-    got = f"neither a run folder nor a bundle: no config.yaml, no {RECORD}" if folder.is_dir() else "no such folder"
-    raise InputError(str(folder), got, hint="give a folder of 'contml train' or 'contml export'")
+    problem = f"neither a run folder nor a bundle: no config.yaml, no {RECORD}" if folder.is_dir() else "no such folder"
+    raise InputError(str(folder), problem, hint="give a folder of 'contml train' or 'contml export'")
 
 
 def _read_bundle(folder: Path) -> Source:
@@ -145,14 +145,14 @@ def _read_bundle(folder: Path) -> Source:
 
 def _check_format(path: Path, values: Any) -> None:
     """Refuse a format that this version does not know."""
-    found = values.get("format") if isinstance(values, dict) else None
-    if not isinstance(found, int) or found < 1:
+    format_number = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(format_number, int) or format_number < 1:
         raise InputError(str(path), "not a bundle of contml", hint=_DAMAGED)
-    if found > FORMAT:
-        written = values.get("versions")
-        version = written.get("contml") if isinstance(written, dict) else None
-        got = f"format {found}, this version of contml reads 1 to {FORMAT}"
-        raise InputError(str(path), got, hint=f"install contml {version or 'of a later version'}")
+    if format_number > FORMAT:
+        versions = values.get("versions")
+        version = versions.get("contml") if isinstance(versions, dict) else None
+        problem = f"format {format_number}, this version of contml reads 1 to {FORMAT}"
+        raise InputError(str(path), problem, hint=f"install contml {version or 'of a later version'}")
 
 
 def _read_run(run: Run) -> Source:
@@ -228,7 +228,7 @@ def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PL
         if (folder / name).exists():
             raise InputError(str(folder), f"has a {name} already", hint="choose another folder")
     save_tensors(folder / WEIGHTS, source.weights, config={"model": dict(source.options)}, epoch=source.bundle.epoch)
-    written = source.bundle.model_copy(update={"sha256": _sha256(folder / WEIGHTS)})
+    bundle = source.bundle.model_copy(update={"sha256": _sha256(folder / WEIGHTS)})
     source.card.save(folder, pictures=pictures, place=place)
-    text = json.dumps(written.model_dump(mode="json"), ensure_ascii=False, indent=1)
+    text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)
     write(folder / RECORD, lambda path: path.write_text(text, encoding="utf-8"))

@@ -211,10 +211,10 @@ class Calibration(BaseModel):
 
 def damaged(path: Path, error: ValidationError, hint: str) -> InputError:
     """The error of a JSON file that does not fit its schema: the first of its problems."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    problem = " ".join(first["msg"].split())[:200]
-    return InputError(str(path), f"cannot be read ({place + ': ' if place else ''}{problem})", hint=hint)
+    details = error.errors(include_url=False, include_input=False)[0]
+    location = ".".join(map(str, details["loc"]))
+    problem = " ".join(details["msg"].split())[:200]
+    return InputError(str(path), f"cannot be read ({location + ': ' if location else ''}{problem})", hint=hint)
 
 
 def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibration | None:
@@ -233,9 +233,9 @@ def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibratio
         return None
     fold = (np.random.default_rng(0).permutation(m) % _FOLDS)[unit]
     scores = np.empty_like(e)
-    for own in (fold == each for each in range(_FOLDS)):
-        f, g = _curves(e[~own], y[~own], weights[~own])
-        scores[own] = np.abs(y[own] - f(e[own])) / g(e[own])
+    for in_fold in (fold == fold_index for fold_index in range(_FOLDS)):
+        f, g = _curves(e[~in_fold], y[~in_fold], weights[~in_fold])
+        scores[in_fold] = np.abs(y[in_fold] - f(e[in_fold])) / g(e[in_fold])
     order = scores.flatten().argsort()
     reached = (weights.flatten()[order] / e.shape[1]).cumsum() / (m + 1) >= level - 1e-9
     q = scores.flatten()[order][reached.argmax()]
@@ -259,11 +259,11 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
         evaluated: the ranking of the test split; unused if the task has none.
     """
     assert task.val is not None
-    found = calibrate(Pairs.of(task.val, val), task.val.labels.kind)
-    if found is not None and task.test is not None:
-        found = found.checked(Pairs.of(task.test, evaluated, found.nearest))
-    if found is not None:
-        found.save(path)
+    calibration = calibrate(Pairs.of(task.val, val), task.val.labels.kind)
+    if calibration is not None and task.test is not None:
+        calibration = calibration.checked(Pairs.of(task.test, evaluated, calibration.nearest))
+    if calibration is not None:
+        calibration.save(path)
 
 
 class _Curve(NamedTuple):
@@ -283,20 +283,20 @@ def _curves(e: Array, y: Array, weights: Array) -> tuple[_Curve, _Curve]:
     rises = bool(np.average((e - np.average(e, weights=weights)) * residuals, weights=weights) >= 0)
     spread = _isotonic(e, residuals, weights, increasing=rises)
     # At least 1 where there are no residuals at all: the scores are then 0.
-    least = _LEAST_SPREAD * float(np.average(residuals, weights=weights)) or 1.0
-    return f, _Curve(spread.x, np.maximum(spread.y, least))
+    min_spread = _LEAST_SPREAD * float(np.average(residuals, weights=weights)) or 1.0
+    return f, _Curve(spread.x, np.maximum(spread.y, min_spread))
 
 
 def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) -> _Curve:
     """Isotonic regression over means of bins: else one pair would be the end of a curve, where the best results are."""
     from sklearn.isotonic import IsotonicRegression  # here: the import is slow
 
-    bins = min(_MOST_BINS, max(1, x.size // _BIN))
+    num_bins = min(_MOST_BINS, max(1, x.size // _BIN))
     order = x.ravel().argsort(kind="stable")
-    of = np.empty(x.size, np.int64)
-    of[order] = np.arange(x.size) * bins // x.size
-    w = np.bincount(of, weights.ravel())
-    means = [np.bincount(of, values.ravel() * weights.ravel()) / w for values in (x, y)]
+    bin_of = np.empty(x.size, np.int64)
+    bin_of[order] = np.arange(x.size) * num_bins // x.size
+    w = np.bincount(bin_of, weights.ravel())
+    means = [np.bincount(bin_of, values.ravel() * weights.ravel()) / w for values in (x, y)]
     fitted = IsotonicRegression(increasing=increasing).fit(*means, w)
     return _Curve(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
 
@@ -307,7 +307,7 @@ def _bootstrap(values: Array, units: Any) -> tuple[float, float]:
     totals, counts = np.bincount(unit, values), np.bincount(unit)
     random = np.random.default_rng(0)
     draws = (random.integers(0, len(counts), len(counts)) for _ in range(_RESAMPLES))
-    low, high = np.percentile([totals[drawn].sum() / counts[drawn].sum() for drawn in draws], [2.5, 97.5])
+    low, high = np.percentile([totals[draw].sum() / counts[draw].sum() for draw in draws], [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -319,6 +319,6 @@ def _as_distances(distances: Any) -> Array:
     except (TypeError, ValueError):
         raise InputError("distances", f"a {type(distances).__name__}", "must be numbers") from None
     if not bool((x >= 0).all()) or not bool(np.isfinite(x).all()):
-        bad = x[~((x >= 0) & np.isfinite(x))]
-        raise InputError("distances", str(bad.flat[0]), "must be finite numbers of at least 0")
+        invalid = x[~((x >= 0) & np.isfinite(x))]
+        raise InputError("distances", str(invalid.flat[0]), "must be finite numbers of at least 0")
     return x

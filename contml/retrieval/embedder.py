@@ -55,9 +55,9 @@ def load(
         from contml.retrieval.hub import download  # here: the import is slow, and the package optional
 
         source = download(str(source), local_files_only=local_files_only)
-    found = bundles.read(Path(source).expanduser())
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Embedder(_build(found, trust), found.bundle, found.options, found.card).to(chosen)
+    loaded = bundles.read(Path(source).expanduser())
+    target_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Embedder(_build(loaded, trust), loaded.bundle, loaded.options, loaded.card).to(target_device)
 
 
 def on_hub(source: str | Path) -> bool:
@@ -141,20 +141,20 @@ class Embedder:
         loader = self.images(broken=broken, workers=0 if lazy else workers)
         self.left_out = loader.left_out
         items = items_of(images, self.bundle.feature_dim)
-        found = [np.empty((0, self.embedding_dim), np.float32)]
+        all_embeddings = [np.empty((0, self.embedding_dim), np.float32)]
         try:
             for chunk in filter(None, self._chunks(items, batch_size) if lazy else [[*items]]):
                 split = split_of(chunk)
                 rows, embeddings = embed_rows(
                     self.model, split, loader, None, device=self.device, batch_size=batch_size
                 )
-                part = np.full((len(split), self.embedding_dim), np.nan, np.float32)
+                chunk_embeddings = np.full((len(split), self.embedding_dim), np.nan, np.float32)
                 if len(rows):
-                    part[rows.numpy()] = embeddings.numpy()
-                found.append(part)
+                    chunk_embeddings[rows.numpy()] = embeddings.numpy()
+                all_embeddings.append(chunk_embeddings)
         finally:
             loader.close()
-        return np.concatenate(found)
+        return np.concatenate(all_embeddings)
 
     def images(self, *, broken: Literal["fail", "skip"] = "fail", workers: int = 0) -> Images:
         """The loader of images, with the transform of the evaluation."""
@@ -243,11 +243,11 @@ class Embedder:
 
     @property
     def _calibration(self) -> Calibration:
-        found = self.bundle.calibration
-        if found is None:
+        calibration = self.bundle.calibration
+        if calibration is None:
             hint = "train with a validation split, or run 'contml evaluate' if the run is older"
             raise InputError(self.bundle.name, "no calibration", hint=hint)
-        return found
+        return calibration
 
     def _chunks(self, items: Iterator[Item], size: int) -> Iterator[list[Item]]:
         """The images of a generator. Pictures are resized at once: it may change them, and they may be large."""
@@ -258,8 +258,8 @@ class Embedder:
     def __repr__(self) -> str:
         transform: Transform = self.bundle.transform
         size = f"{transform.crop} x {transform.crop} pixels"
-        given = size if self.bundle.feature_dim is None else f"{self.bundle.feature_dim} features"
-        return f"Embedder({self.bundle.name}: {given} to {self.embedding_dim} numbers; label distance: {self.unit})"
+        inputs = size if self.bundle.feature_dim is None else f"{self.bundle.feature_dim} features"
+        return f"Embedder({self.bundle.name}: {inputs} to {self.embedding_dim} numbers; label distance: {self.unit})"
 
 
 def _resized(item: Item, side: int) -> Item:
@@ -274,8 +274,8 @@ def _build(found: Source, trust: bool) -> EmbeddingModel:
     backbone, file = found.options["backbone"], str(found.file)
     is_code = ":" in backbone and not backbone.startswith("timm:")
     if is_code and not trust:
-        got, hint = f"its backbone is code to import ({backbone})", "pass trust=True (--trust) if you trust it"
-        raise InputError(file, got, hint=hint)
+        problem, hint = f"its backbone is code to import ({backbone})", "pass trust=True (--trust) if you trust it"
+        raise InputError(file, problem, hint=hint)
     document = Document(file, {"model": found.options})
     try:
         part = validate(document, {"model": Section(EmbeddingModel)}).parts["model"]
@@ -291,17 +291,17 @@ def _build(found: Source, trust: bool) -> EmbeddingModel:
     pixels = found.bundle.transform.pixels
     if pixels is not None:
         model.pixel_format = PixelFormat(pixels.mean, pixels.std, pixels.maximum, pixels.order)
-        model.mean, model.std = (torch.tensor(each).view(1, 3, 1, 1) for each in (pixels.mean, pixels.std))
+        model.mean, model.std = (torch.tensor(values).view(1, 3, 1, 1) for values in (pixels.mean, pixels.std))
     try:
         model.load_state_dict(network_of(found.weights))  # of a captioner: its visual network
     except RuntimeError as error:
-        got = f"does not fit the model that its options name ({str(error).splitlines()[-1].strip()})"
-        raise InputError(file, got, hint=_other_versions(found.bundle)) from None
+        problem = f"does not fit the model that its options name ({str(error).splitlines()[-1].strip()})"
+        raise InputError(file, problem, hint=_other_versions(found.bundle)) from None
     return model
 
 
 def _other_versions(bundle: Bundle) -> str:
     """Which packages have other versions than those that trained the model."""
-    here = versions()
-    other = [f"{name} {version}" for name, version in bundle.versions.items() if here.get(name) != version]
-    return f"it was trained with {', '.join(other)}" if other else ""
+    installed = versions()
+    differing = [f"{name} {version}" for name, version in bundle.versions.items() if installed.get(name) != version]
+    return f"it was trained with {', '.join(differing)}" if differing else ""

@@ -65,14 +65,14 @@ def embed_to_file(
     """
     check_file(out)
     if embedder.bundle.feature_dim is not None:
-        got = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
-        raise InputError(embedder.bundle.name, got, hint="embed them in Python: contml.load(...).embed(vectors)")
+        problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
+        raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
     transform = embedder.bundle.transform.model_dump_json()
     key = hashlib.sha256(f"{embedder.bundle.sha256} {transform} {batch_size}".encode()).hexdigest()[:16]
     parts = Parts(out, key)
     names: list[str] = []
-    values: list[Floats] = []
+    embedding_parts: list[Floats] = []
     broken: dict[str, str] = {}
     resumed = 0
     try:
@@ -80,21 +80,21 @@ def embed_to_file(
             broken |= {split.name(row): cause for row, cause in part.broken.items()}
             names += [split.name(row) for row in part.rows if row not in part.broken]
             if len(part.embeddings):
-                values.append(part.embeddings.numpy())
+                embedding_parts.append(part.embeddings.numpy())
             resumed += len(part.rows) if part.resumed else 0
             progress(part.rows.stop)
     finally:
         images.close()
-    if not values:
+    if not embedding_parts:
         name, cause = next(iter(broken.items()))
         raise InputError(name, f"cannot be decoded ({cause}), nor can any other image", hint="check the image files")
-    found = np.concatenate(values)
+    embeddings = np.concatenate(embedding_parts)
     if out.suffix == ".h5":
-        _write_hloc(out, names, found)
+        _write_hloc(out, names, embeddings)
     else:
-        write_features(out, names, None, found)
+        write_features(out, names, None, embeddings)
     parts.remove()
-    return Written(len(found), found.shape[1], resumed, broken)
+    return Written(len(embeddings), embeddings.shape[1], resumed, broken)
 
 
 def _write_hloc(out: Path, names: Sequence[str], values: Floats) -> None:

@@ -77,22 +77,22 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
     check_graph(file)
     network = copy.deepcopy(embedder.model).to("cpu")
     crop, width = embedder.bundle.transform.crop, embedder.bundle.feature_dim
-    random = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     module: nn.Module = network
     name, shape = "features", [width or 0]
     if width is None:
         module, name, shape = _OfImages(network), "images", [crop, crop, 3]
-        items = torch.randint(0, 256, (_TRACED + _CHECKED, *shape), dtype=torch.uint8, generator=random)
+        items = torch.randint(0, 256, (_TRACED + _CHECKED, *shape), dtype=torch.uint8, generator=generator)
     else:
-        items = torch.randn(_TRACED + _CHECKED, *shape, generator=random)
+        items = torch.randn(_TRACED + _CHECKED, *shape, generator=generator)
     module = module.eval()
     dtype = str(items.dtype).removeprefix("torch.")
-    about = json.dumps(_description(embedder, {"name": name, "dtype": dtype, "shape": ["N", *shape]}), indent=1)
+    description = json.dumps(_description(embedder, {"name": name, "dtype": dtype, "shape": ["N", *shape]}), indent=1)
     traced, checked = items[:_TRACED], items[_TRACED:]
     with torch.no_grad():
         expected = module(checked).numpy()
         try:
-            save, run = _WRITERS[file.suffix](_program(module, traced), traced, name, about)
+            save, run = _WRITERS[file.suffix](_program(module, traced), traced, name, description)
         except Exception as error:  # a user's own network may raise anything, and so may the libraries
             raise _not_exported(embedder, file, one_line(error)) from error
         difference = 0.0
@@ -101,10 +101,10 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
             nonlocal difference
             save(path)
             try:
-                found = run(path, checked.numpy())
+                embeddings = run(path, checked.numpy())
             except Exception as error:
                 raise _not_exported(embedder, file, f"it cannot be run: {one_line(error)}") from error
-            difference = float(np.abs(found - expected).max())
+            difference = float(np.abs(embeddings - expected).max())
             if not difference <= _TOLERANCE * max(1.0, float(np.abs(expected).max())):
                 raise _not_exported(embedder, file, f"its embeddings would differ by {difference:.2g}")
 
@@ -130,7 +130,7 @@ def check_graph(file: Path) -> None:
 def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
     """What a user of the graph must know: input, output, what to do before, and all that a bundle says."""
     transform = embedder.bundle.transform
-    before = [
+    preprocessing = [
         {"do": "decode", "channels": "RGB", "upright": "by EXIF", "jpeg_at_least": 2 * transform.resize},
         {"do": "resize", "height": transform.resize, "width": transform.resize, "filter": "bilinear, as in Pillow"},
         {"do": "crop", "height": transform.crop, "width": transform.crop, "place": "centre"},
@@ -138,7 +138,7 @@ def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "input": given,
         "output": {"name": "embeddings", "dtype": "float32", "shape": ["N", embedder.embedding_dim]},
-        "preprocessing": before if embedder.bundle.feature_dim is None else [],
+        "preprocessing": preprocessing if embedder.bundle.feature_dim is None else [],
         "bundle": embedder.whole_bundle.model_dump(mode="json"),
     }
 
@@ -165,8 +165,8 @@ def _torch(program: ExportedProgram, _items: Tensor, _name: str, about: str) -> 
     torch.export.save(program, buffer, extra_files={f"{KEY}.json": about})
 
     def run(path: Path, given: Any) -> Floats:
-        found: Floats = torch.export.load(path).module()(torch.from_numpy(given)).numpy()
-        return found
+        embeddings: Floats = torch.export.load(path).module()(torch.from_numpy(given)).numpy()
+        return embeddings
 
     return methodcaller("write_bytes", buffer.getvalue()), run
 
@@ -188,8 +188,8 @@ def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Wr
 
     def run(path: Path, given: Any) -> Floats:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        found: Floats = session.run(None, {name: given})[0]
-        return found
+        embeddings: Floats = session.run(None, {name: given})[0]
+        return embeddings
 
     return lambda path: graph.save(path, external_data=False), run
 

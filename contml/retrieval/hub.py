@@ -36,17 +36,17 @@ def download(address: str, **options: Any) -> Path:
         InputError: it is no address, there is no such repository or none that may be read, it is no bundle, or it is
             neither in the cache nor can be downloaded.
     """
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
         raise InputError("hub", address, "must be hf://USER/NAME or hf://USER/NAME@REVISION")
-    name, revision = parts.groups()
+    name, revision = match.groups()
     subject = f"hf://{name}{f'@{revision}' if revision else ''}"
     files = [RECORD, WEIGHTS, CARD, GALLERY]
     try:
-        found = snapshot_download(name, revision=revision, allow_patterns=files, library_name="contml", **options)
+        snapshot = snapshot_download(name, revision=revision, allow_patterns=files, library_name="contml", **options)
     except Exception as error:  # of the network, of the hub, of the cache: each has its own
         raise _refusal(subject, error) from None
-    folder = Path(found)
+    folder = Path(snapshot)
     if not (folder / RECORD).is_file():
         raise InputError(subject, f"not a model of contml: no {RECORD}", hint="'contml export' writes one")
     return folder

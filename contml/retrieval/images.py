@@ -44,18 +44,18 @@ def items_of(images: ImageInput, feature_dim: int | None = None) -> Iterator[Ite
     Raises:
         InputError: something is no image, or a folder has none.
     """
-    several: Iterable[Any] = [images] if _is_one(images, feature_dim) else images  # type: ignore[assignment]
-    for number, given in enumerate(several):
+    inputs: Iterable[Any] = [images] if _is_one(images, feature_dim) else images  # type: ignore[assignment]
+    for number, value in enumerate(inputs):
         if feature_dim is not None:
-            yield Item(f"item {number}", _vector(given, number, feature_dim))
-        elif isinstance(given, str | os.PathLike):
-            yield from _files(Path(given).expanduser())
-        elif isinstance(given, ImageSource):
-            yield Item(f"image {number}" if given.stamp is None else str(given.stamp.file), given)
-        elif isinstance(given, Image.Image | np.ndarray):
-            yield Item(f"image {number}", Pixels(given))
+            yield Item(f"item {number}", _vector(value, number, feature_dim))
+        elif isinstance(value, str | os.PathLike):
+            yield from _files(Path(value).expanduser())
+        elif isinstance(value, ImageSource):
+            yield Item(f"image {number}" if value.stamp is None else str(value.stamp.file), value)
+        elif isinstance(value, Image.Image | np.ndarray):
+            yield Item(f"image {number}", Pixels(value))
         else:
-            raise InputError(f"image {number}", _kind(given), _ALLOWED)
+            raise InputError(f"image {number}", _kind(value), _ALLOWED)
 
 
 def _is_one(images: ImageInput, feature_dim: int | None) -> bool:
@@ -101,13 +101,13 @@ def named_images(arguments: Sequence[str]) -> list[Item]:
         InputError: there is no such file or folder, a folder or a list has no image, or two images have one name.
     """
     items = [item for argument in arguments for item in _named(argument)]
-    first: dict[str, Path] = {}
+    file_by_name: dict[str, Path] = {}
     for name, source in items:
         assert isinstance(source, ImageFile)
-        if (other := first.setdefault(name, source.file)) is not source.file:
-            same = other == source.file
-            got = "appears twice" if same else f"the name of two images, {other} and {source.file}"
-            raise InputError(name, got, hint="give it once" if same else "give the folder that holds both")
+        if (other_file := file_by_name.setdefault(name, source.file)) is not source.file:
+            is_repeated = other_file == source.file
+            problem = "appears twice" if is_repeated else f"the name of two images, {other_file} and {source.file}"
+            raise InputError(name, problem, hint="give it once" if is_repeated else "give the folder that holds both")
     return items
 
 
@@ -130,8 +130,8 @@ def _listed(argument: str) -> tuple[Path, list[str]]:
     """The folder of a list, and the paths in it."""
     path, column = Path(argument[1:]).expanduser(), None
     if not path.exists() and ":" in path.name:
-        start, _, column = argument[1:].rpartition(":")
-        path = Path(start).expanduser()
+        path_text, _, column = argument[1:].rpartition(":")
+        path = Path(path_text).expanduser()
     try:
         text = read_bytes(path, _LIMIT).decode("utf-8-sig")
     except FileNotFoundError:
@@ -144,9 +144,9 @@ def _listed(argument: str) -> tuple[Path, list[str]]:
         rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         columns = [*(rows.fieldnames or [])]
         if column not in columns:
-            got = f"no column {column!r}" if column else "a table"
+            problem = f"no column {column!r}" if column else "a table"
             hint = did_you_mean(column or "", columns) or f"write @{path}:COLUMN, with one of {', '.join(columns)}"
-            raise InputError(str(path), got, hint=hint)
+            raise InputError(str(path), problem, hint=hint)
         names = [row[column] or "" for row in rows]
         if "" in names:
             raise InputError(f"{path}:{names.index('') + 2}", f"no path in column {column}", hint="remove the row")

@@ -41,7 +41,7 @@ class ImageEmbedder(Protocol):
         ...
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The nearest items of each query, nearest first."""
 
     ids: Ids  # [Q,k]
@@ -172,19 +172,19 @@ class Index:
         names = _names(ids)
         while True:
             content = self._store.content()
-            present = self._position_of(content)
-            positions = [_known(present, name) for name in names]
+            position_by_id = self._position_of(content)
+            positions = [_known(position_by_id, name) for name in names]
             try:
-                found = self._store.metadata(content, positions)
-                return [found[position] for position in positions]
+                metadata = self._store.metadata(content, positions)
+                return [metadata[position] for position in positions]
             except ChangedError:
                 continue
 
     def embeddings(self, ids: Sequence[str]) -> Floats:
         """The embeddings `[N, d]` of items."""
         content = self._store.content()
-        present = self._position_of(content)
-        return np.array(content.vectors[[_known(present, name) for name in _names(ids)]], np.float32)
+        position_by_id = self._position_of(content)
+        return np.array(content.vectors[[_known(position_by_id, name) for name in _names(ids)]], np.float32)
 
     def __len__(self) -> int:
         return self._store.content().state.live
@@ -259,14 +259,18 @@ class Index:
         if len(texts) != len(names):
             raise InputError("metadata", f"{len(texts):,} for {len(names):,} items", hint="give one per item, or None")
         with self._store.lock() as content:
-            present = self._position_of(content)
-            if twice := next((name for name in names if name in present), None):
-                raise InputError("ids", f"'{twice}' is in the index", hint="remove it first, or choose another id")
+            position_by_id = self._position_of(content)
+            if existing_id := next((name for name in names if name in position_by_id), None):
+                raise InputError(
+                    "ids", f"'{existing_id}' is in the index", hint="remove it first, or choose another id"
+                )
             if names:
                 self._store.append(names, vectors, texts, norm)
                 content = self._store.content()
-                present.update(zip(names, range(content.state.count - len(names), content.state.count), strict=True))
-                self._positions = content, present
+                position_by_id.update(
+                    zip(names, range(content.state.count - len(names), content.state.count), strict=True)
+                )
+                self._positions = content, position_by_id
 
     def remove(self, ids: Sequence[str]) -> None:
         """Removes items: all of them, or none if it fails or the process is killed.
@@ -275,8 +279,8 @@ class Index:
         """
         names = _names(ids)
         with self._store.lock() as content:
-            present = self._position_of(content)
-            positions = [_known(present, name) for name in names]
+            position_by_id = self._position_of(content)
+            positions = [_known(position_by_id, name) for name in names]
             if positions:
                 self._store.remove(positions)
 
@@ -291,17 +295,17 @@ class Index:
 
     def _build(self, progress: Callable[[int], None] | None) -> None:
         content = self._store.content()
-        state, before = content.state, content.state.structure
+        state, old_file = content.state, content.state.structure
         kind = kind_for(self.kind, state.live)
         if kind == "flat" or state.count < FEWEST:
-            if before is not None:
+            if old_file is not None:
                 self._store.commit_structure(None)
             return
-        if before is not None and (before.kind, before.count) == (kind, state.count):
+        if old_file is not None and (old_file.kind, old_file.count) == (kind, state.count):
             return
         path = self._store.structure_path
         # Read again: a search in another thread may use the one in memory.
-        structure = before if before is None else load(path(before.number), before, content.vectors)
+        structure = old_file if old_file is None else load(path(old_file.number), old_file, content.vectors)
         for file in grow(kind, content.vectors, structure, path, state.last + 1):
             self._store.commit_structure(file)
             if progress is not None:
@@ -320,7 +324,7 @@ class Index:
 
     # -- searching -------------------------------------------------------------------------------------------------
 
-    def search(self, queries: Any, k: int = 10) -> Found:
+    def search(self, queries: Any, k: int = 10) -> SearchResult:
         """Finds the k nearest items of each query; all items if there are fewer.
 
         Args:
@@ -336,9 +340,9 @@ class Index:
         vectors, _ = self._vectors("queries", queries)
         while True:
             content, searcher = self._current()
-            found = searcher.nearest(vectors, min(int(k), content.state.live))
+            nearest = searcher.nearest(vectors, min(int(k), content.state.live))
             try:
-                return self._found(content, found.positions, np.sqrt(found.squared).astype(np.float32))
+                return self._search_result(content, nearest.positions, np.sqrt(nearest.squared).astype(np.float32))
             except ChangedError:
                 continue
 
@@ -355,14 +359,14 @@ class Index:
         rows = np.flatnonzero(content.live)
         if len(rows) < 2:
             return float("nan")
-        chosen = np.sort(np.random.default_rng(seed).choice(rows, min(sample, len(rows)), replace=False))
+        query_rows = np.sort(np.random.default_rng(seed).choice(rows, min(sample, len(rows)), replace=False))
         k = min(k, len(rows) - 1)
-        queries = np.array(content.vectors[chosen])
+        queries = np.array(content.vectors[query_rows])
         exact = Searcher(content.vectors, content.live, content.state.norm).nearest(queries, k + 1)
-        found = searcher.nearest(queries, k + 1)
-        limits = [without_self.max() for without_self in _others(exact.squared, exact.positions, chosen, k)]
-        others = _others(found.squared, found.positions, chosen, k)
-        return float(np.mean([(part <= limit).mean() for part, limit in zip(others, limits, strict=True)]))
+        retrieved = searcher.nearest(queries, k + 1)
+        limits = [without_self.max() for without_self in _others(exact.squared, exact.positions, query_rows, k)]
+        squared = _others(retrieved.squared, retrieved.positions, query_rows, k)
+        return float(np.mean([(row <= limit).mean() for row, limit in zip(squared, limits, strict=True)]))
 
     def _current(self) -> _Loaded:
         """What is to be searched now, read again if it has changed."""
@@ -378,12 +382,12 @@ class Index:
                 self._loaded = loaded = _Loaded(content, searcher)
             return loaded
 
-    def _found(self, content: Content, positions: Positions, distances: Floats) -> Found:
-        nested = None
+    def _search_result(self, content: Content, positions: Positions, distances: Floats) -> SearchResult:
+        result_metadata = None
         if content.state.described:
             metadata = self._store.metadata(content, np.unique(positions).tolist())
-            nested = [[metadata[position] for position in row] for row in positions.tolist()]
-        return Found(content.ids[positions], distances, nested)
+            result_metadata = [[metadata[position] for position in row] for row in positions.tolist()]
+        return SearchResult(content.ids[positions], distances, result_metadata)
 
     def _position_of(self, content: Content) -> dict[str, int]:
         """The positions of all items by id."""
@@ -395,19 +399,21 @@ class Index:
     def _vectors(self, name: str, values: Any) -> tuple[Floats, float]:
         """A copy of the vectors in float32, checked, and the largest of their norms."""
         try:
-            given = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
-            if given.dtype.kind not in "fiu":
-                raise TypeError(f"an array of {given.dtype}")
+            array = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
+            if array.dtype.kind not in "fiu":
+                raise TypeError(f"an array of {array.dtype}")
             with np.errstate(over="ignore"):
-                vectors: Floats = np.array(given, np.float32, order="C")
+                vectors: Floats = np.array(array, np.float32, order="C")
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise InputError(name, one_line(error), f"must be numbers [N, {self.dim}]") from None
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
             raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {self.dim}]")
         norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
-        if len(wrong := np.flatnonzero(~(norms <= _LARGEST))):
-            kind = "are not finite" if not np.isfinite(vectors[wrong[0]]).all() else f"have a norm above {_LARGEST:g}"
-            raise InputError(name, f"the numbers of row {wrong[0]} {kind}")
+        if len(invalid := np.flatnonzero(~(norms <= _LARGEST))):
+            problem = (
+                "are not finite" if not np.isfinite(vectors[invalid[0]]).all() else f"have a norm above {_LARGEST:g}"
+            )
+            raise InputError(name, f"the numbers of row {invalid[0]} {problem}")
         return vectors, float(norms.max(initial=0))
 
 

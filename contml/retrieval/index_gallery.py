@@ -16,7 +16,7 @@ from contml._support.files import write
 from contml._support.text import number
 from contml.data.decode import BrokenError, decode
 from contml.data.renderers.text import load_font, shorten
-from contml.retrieval.index_images import FILE, Line, Named
+from contml.retrieval.index_images import FILE, NamedImage, SearchHit
 
 #: Side of a picture in pixels, space between two, height of a line of text.
 _SIDE, _GAP, _TEXT = 220, 16, 22
@@ -34,53 +34,55 @@ def check_gallery(path: Path) -> None:
         raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {' or '.join(SUFFIXES)}")
 
 
-def write_gallery(path: Path, title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> None:
-    """Writes a gallery: each query with the items that it found, nearest first.
+def write_gallery(
+    path: Path, title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[Sequence[SearchHit]]
+) -> None:
+    """Writes a gallery: each query with the items it found, nearest first.
 
     Args:
         path: the file, `.html` or `.png`.
         title: its heading.
         note: a line below the heading.
         queries: the images that were searched with.
-        found: what each found. A picture that cannot be read is a crossed square.
+        hits: the items found for each query. A picture that cannot be read is a crossed square.
     """
     check_gallery(path)
-    make = _page if path.suffix.lower() == ".html" else _picture
-    content = make(title, note, queries, found)
+    render = _page if path.suffix.lower() == ".html" else _picture
+    content = render(title, note, queries, hits)
     write(path, methodcaller("write_bytes", content))
 
 
-def _page(title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> bytes:
+def _page(title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[Sequence[SearchHit]]) -> bytes:
     # Everything is escaped: names and metadata may hold HTML.
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = [
+    entries = [
         {
             "name": _text(query.name),
             "picture": _jpeg(query.file),
-            "found": [
+            "hits": [
                 {
-                    "rank": line.rank,
-                    "name": _text(line.id),
-                    "picture": _jpeg(line.file),
-                    "texts": [_text(text) for text in (*_meaning(line), *_about(line))],
+                    "rank": hit.rank,
+                    "name": _text(hit.id),
+                    "picture": _jpeg(hit.file),
+                    "texts": [_text(text) for text in (*_meaning(hit), *_about(hit))],
                 }
-                for line in lines
+                for hit in row_hits
             ],
         }
-        for query, lines in zip(queries, found, strict=True)
+        for query, row_hits in zip(queries, hits, strict=True)
     ]
-    page = environment.get_template("gallery.html").render(title=_text(title), note=_text(note), queries=shown)
+    page = environment.get_template("gallery.html").render(title=_text(title), note=_text(note), queries=entries)
     return page.encode()
 
 
-def _picture(title: str, note: str, queries: Sequence[Named], found: Sequence[Sequence[Line]]) -> bytes:
-    columns = 1 + max(map(len, found), default=0)
-    texts = 1 + max((len(_meaning(line)) for lines in found for line in lines), default=0)
-    width, height = columns * (_SIDE + _GAP) + _GAP, _SIDE + texts * _TEXT + 2 * _GAP
-    canvas = Image.new("RGB", (max(width, 600), len(found) * height + 4 * _TEXT), "white")
+def _picture(title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[Sequence[SearchHit]]) -> bytes:
+    num_columns = 1 + max(map(len, hits), default=0)
+    num_lines = 1 + max((len(_meaning(hit)) for row_hits in hits for hit in row_hits), default=0)
+    width, height = num_columns * (_SIDE + _GAP) + _GAP, _SIDE + num_lines * _TEXT + 2 * _GAP
+    canvas = Image.new("RGB", (max(width, 600), len(hits) * height + 4 * _TEXT), "white")
     pen = ImageDraw.Draw(canvas)
 
     def say(
@@ -91,26 +93,26 @@ def _picture(title: str, note: str, queries: Sequence[Named], found: Sequence[Se
 
     say(title, _GAP, _GAP, canvas.width - 2 * _GAP, size=22, bold=True)
     say(note, _GAP, _GAP + 32, canvas.width - 2 * _GAP, _GREY)
-    for q, (query, lines) in enumerate(zip(queries, found, strict=True)):
+    for q, (query, row_hits) in enumerate(zip(queries, hits, strict=True)):
         top = q * height + 4 * _TEXT
         cells = [(query.file, [f"query: {query.name}"])]
-        cells += [(line.file, [f"{line.rank}. {line.id}", *_meaning(line)]) for line in lines]
-        for column, (file, words) in enumerate(cells):
+        cells += [(hit.file, [f"{hit.rank}. {hit.id}", *_meaning(hit)]) for hit in row_hits]
+        for column, (file, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
             canvas.paste(_tile(file), (left, top))
-            for place, text in enumerate(words):
-                say(text, left, top + _SIDE + 4 + place * _TEXT, _SIDE, _GREY if place else _INK, bold=not place)
+            for row, text in enumerate(cell_texts):
+                say(text, left, top + _SIDE + 4 + row * _TEXT, _SIDE, _GREY if row else _INK, bold=not row)
     buffer = io.BytesIO()
     canvas.save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def _meaning(line: Line) -> list[str]:
-    return [f"distance {number(line.distance)}", *(f"{name} {text}" for name, text in line.meaning.items())]
+def _meaning(hit: SearchHit) -> list[str]:
+    return [f"distance {number(hit.distance)}", *(f"{name} {text}" for name, text in hit.meaning.items())]
 
 
-def _about(line: Line) -> list[str]:
-    return [f"{name}: {value}" for name, value in line.metadata.items() if name != FILE]
+def _about(hit: SearchHit) -> list[str]:
+    return [f"{name}: {value}" for name, value in hit.metadata.items() if name != FILE]
 
 
 def _tile(file: Path) -> Image.Image:

@@ -14,7 +14,7 @@ import numpy as np
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import read_bytes
 from contml._support.text import number, percent
-from contml.retrieval.index import Found, ImageEmbedder, Index
+from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 
 #: Images that are embedded and added at a time: an interrupted build loses at most so many.
@@ -25,7 +25,7 @@ FILE = "file"
 _LIMIT = 1 << 30
 
 
-class Named(NamedTuple):
+class NamedImage(NamedTuple):
     """An image file and its name, which is its id in the index."""
 
     name: str
@@ -65,7 +65,7 @@ class Added:
 def add_images(
     index: Index,
     model: Model,
-    images: Sequence[Named],
+    images: Sequence[NamedImage],
     metadata: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Added:
@@ -83,35 +83,35 @@ def add_images(
     Raises:
         InputError: an image has the name of another file in the index.
     """
-    done, metadata = Added(), metadata or {}
-    present, removed = [image for image in images if image.name in index], index.removed_ids
-    for image, found in zip(present, index.metadata([image.name for image in present]), strict=True):
-        if (other := found.get(FILE)) != str(image.file.absolute()):
-            got = f"the name of {image.file.absolute()}, and of {other}, which is in {index.path}"
-            raise InputError(image.name, got, hint="remove that one first, or give a folder that holds both")
-    known = {image.name for image in present}
-    todo = [image for image in images if image.name not in known and image.name not in removed]
-    done.present, done.removed = len(present), len(images) - len(present) - len(todo)
-    for start in range(0, len(todo), CHUNK):
-        chunk = todo[start : start + CHUNK]
+    result, metadata = Added(), metadata or {}
+    present, removed_ids = [image for image in images if image.name in index], index.removed_ids
+    for image, stored in zip(present, index.metadata([image.name for image in present]), strict=True):
+        if (stored_path := stored.get(FILE)) != str(image.file.absolute()):
+            problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
+            raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
+    present_names = {image.name for image in present}
+    new_images = [image for image in images if image.name not in present_names and image.name not in removed_ids]
+    result.present, result.removed = len(present), len(images) - len(present) - len(new_images)
+    for start in range(0, len(new_images), CHUNK):
+        chunk = new_images[start : start + CHUNK]
         embeddings = model.embed([image.file for image in chunk], broken="skip")
-        rows, about = [], []
+        rows, new_metadata = [], []
         for row, (name, file) in enumerate(chunk):
             path = str(file.absolute())
             if not np.isfinite(embeddings[row]).all():
-                done.broken[name] = model.left_out.get(str(file), "its embedding is not finite")
+                result.broken[name] = model.left_out.get(str(file), "its embedding is not finite")
             elif path != path.encode(errors="replace").decode():
-                done.broken[name] = "its name is not valid Unicode: rename it"
+                result.broken[name] = "its name is not valid Unicode: rename it"
             else:
                 rows.append(row)
-                about.append({**metadata.get(name, {}), FILE: path})
-        index.add([chunk[row].name for row in rows], embeddings[rows], about)
-        done.added += len(rows)
-        progress(min(start + CHUNK, len(todo)))
-    return done
+                new_metadata.append({**metadata.get(name, {}), FILE: path})
+        index.add([chunk[row].name for row in rows], embeddings[rows], new_metadata)
+        result.added += len(rows)
+        progress(min(start + CHUNK, len(new_images)))
+    return result
 
 
-def read_metadata(table: Path, images: Sequence[Named], column: str = "image") -> dict[str, dict[str, str]]:
+def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "image") -> dict[str, dict[str, str]]:
     """Reads the metadata of images from a CSV table; the cells of a row are the metadata of its image.
 
     Args:
@@ -140,26 +140,26 @@ def read_metadata(table: Path, images: Sequence[Named], column: str = "image") -
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")
     names = {image.name: image.name for image in images}
     names |= {str(image.file.absolute()): image.name for image in images}
-    found: dict[str, dict[str, str]] = {}
+    metadata: dict[str, dict[str, str]] = {}
     for line, row in enumerate(rows, 2):
         path = row.pop(column) or ""
         name = names.get(str((table.parent / path).absolute()), names.get(path))
         if name is None:
             continue
-        if name in found:
+        if name in metadata:
             raise InputError(f"{table}:{line}", f"{path} has two rows", hint="remove one")
-        found[name] = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
-    if images and not found:
+        metadata[name] = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
+    if images and not metadata:
         example = f"such as {rows[0].get(column) or images[0].file}" if rows else ""
         raise InputError(str(table), "no row is of these images", f"must be their paths or names {example}".strip())
-    return found
+    return metadata
 
 
 # -- what a search found -----------------------------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
-    """An item that a query found."""
+class SearchHit(NamedTuple):
+    """An item that was found for a query."""
 
     rank: int
     id: str
@@ -180,37 +180,39 @@ class Line(NamedTuple):
         return {"rank": self.rank, "id": self.id, "distance": self.distance, **self.numbers, "metadata": self.metadata}
 
 
-def lines_of(found: Found, model: Any) -> list[list[Line]]:
-    """What each query found, with the label distance where the model has a calibration.
+def hits_of(result: SearchResult, model: Any) -> list[list[SearchHit]]:
+    """What was found for each query, with the label distance where the model has a calibration.
 
     Args:
-        found: the result of a search.
+        result: the result of a search.
         model: what `contml.load` returns.
     """
-    texts: list[Any] = [[{} for _ in row] for row in found.ids]
-    numbers: list[Any] = [[{} for _ in row] for row in found.ids]
+    texts: list[Any] = [[{} for _ in row] for row in result.ids]
+    numbers: list[Any] = [[{} for _ in row] for row in result.ids]
     calibration = model.bundle.calibration
-    if calibration is not None and found.distances.size:
+    if calibration is not None and result.distances.size:
         interval = calibration.kind == "interval"
-        values = model.label_distance(found.distances) if interval else [model.same_class(found.distances)]
+        values = model.label_distance(result.distances) if interval else [model.same_class(result.distances)]
         keys = ["label_distance", "low", "high"] if interval else ["same_class"]
-        for at in np.ndindex(found.distances.shape):
-            q, rank = at
-            each = [float(value[at]) for value in values]
-            numbers[q][rank] = dict(zip(keys, each, strict=True))
+        for index in np.ndindex(result.distances.shape):
+            q, rank = index
+            item_values = [float(value[index]) for value in values]
+            numbers[q][rank] = dict(zip(keys, item_values, strict=True))
             texts[q][rank] = (
                 {
-                    "label distance": number(each[0]),
-                    f"{percent(calibration.level)} interval": f"{number(each[1])} to {number(each[2])}",
+                    "label distance": number(item_values[0]),
+                    f"{percent(calibration.level)} interval": f"{number(item_values[1])} to {number(item_values[2])}",
                 }
                 if interval
-                else {"same class": percent(each[0])}
+                else {"same class": percent(item_values[0])}
             )
-    metadata = found.metadata or [[{} for _ in row] for row in found.ids]
+    metadata = result.metadata or [[{} for _ in row] for row in result.ids]
     return [
         [
-            Line(rank + 1, name, float(found.distances[q, rank]), texts[q][rank], numbers[q][rank], metadata[q][rank])
+            SearchHit(
+                rank + 1, name, float(result.distances[q, rank]), texts[q][rank], numbers[q][rank], metadata[q][rank]
+            )
             for rank, name in enumerate(row)
         ]
-        for q, row in enumerate(found.ids)
+        for q, row in enumerate(result.ids)
     ]

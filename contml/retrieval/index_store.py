@@ -150,8 +150,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / FILE
         if not self.file.is_file():
-            got = "not an index, it has no index.sqlite" if folder.is_dir() else "no such index"
-            raise InputError(str(folder), got, hint="'contml index RUN IMAGES... --out INDEX' makes one")
+            problem = "not an index, it has no index.sqlite" if folder.is_dir() else "no such index"
+            raise InputError(str(folder), problem, hint="'contml index RUN IMAGES... --out INDEX' makes one")
         self._mutex, self._writer, self._depth = threading.RLock(), threading.RLock(), 0
         self._version: int | None = None
         self._content: Content | None = None
@@ -216,8 +216,8 @@ class Store:
                         self._content = self._load(self._content)
                     except FileNotFoundError:  # compaction by another process has replaced it meanwhile
                         with self._reading():
-                            (now,) = self._connection.execute("PRAGMA data_version").fetchone()
-                        if now == version:
+                            (current_version,) = self._connection.execute("PRAGMA data_version").fetchone()
+                        if current_version == version:
                             raise self._damaged("the file of its vectors is missing") from None
                         continue
                 self._version = version
@@ -236,14 +236,14 @@ class Store:
                 (version,) = self._connection.execute("PRAGMA data_version").fetchone()
                 rows = [self._connection.execute(query, (position,)).fetchone() for position in positions]
             unchanged = version == self._version and content is self._content
-        found = {}
+        metadata = {}
         for position, row in zip(positions, rows, strict=True):
             if row is None or row[0] != content.ids[position]:
                 raise self._damaged("an item is missing") if unchanged else ChangedError
             if row[1] is not None and not (isinstance(row[1], str) and zlib.crc32(row[1].encode()) == row[2]):
                 raise self._damaged(f"the metadata of '{row[0]}' changed")
-            found[position] = {} if row[1] is None else json.loads(row[1])
-        return found
+            metadata[position] = {} if row[1] is None else json.loads(row[1])
+        return metadata
 
     def removed_ids(self) -> set[str]:
         """The ids of all items that were ever removed."""
@@ -262,42 +262,46 @@ class Store:
                 state = self._read_state()
                 if before is not None and before.state.vectors != state.vectors:
                     before = None
-                first, number = (0, 0) if before is None else (before.state.count, before.state.removed)
-                chunks = self._connection.execute("SELECT * FROM chunks WHERE start >= ? ORDER BY start", (first,))
-                chunks_after = chunks.fetchall()
+                first_position, num_removed = (0, 0) if before is None else (before.state.count, before.state.removed)
+                chunks = self._connection.execute(
+                    "SELECT * FROM chunks WHERE start >= ? ORDER BY start", (first_position,)
+                )
+                new_chunks = chunks.fetchall()
                 query = "SELECT position, id, crc FROM items WHERE position >= ? ORDER BY position"
-                items = self._connection.execute(query, (first,)).fetchall()
+                items = self._connection.execute(query, (first_position,)).fetchall()
                 query = "SELECT * FROM removed WHERE number > ? ORDER BY number"
-                removed = self._connection.execute(query, (number,)).fetchall()
+                removed = self._connection.execute(query, (num_removed,)).fetchall()
             finally:
                 self._connection.execute("ROLLBACK")
         vectors = self._map(state)
         ids, live = np.full(state.count, None, object), np.zeros(state.count, np.bool_)
         if before is not None:
-            ids[:first], live[:first] = before.ids, before.live
+            ids[:first_position], live[:first_position] = before.ids, before.live
         for position, name, crc in items:
             if not isinstance(name, str) or not 0 <= position < state.count or crc != _crc(position, name):
                 raise self._damaged(f"the id of item {position:,} changed")
             ids[position], live[position] = name, True
-        for expected, (at, file, position, name, crc) in enumerate(removed, number + 1):
-            if at != expected or crc != _crc(at, file, position, name):
+        for expected, (number, file, position, name, crc) in enumerate(removed, num_removed + 1):
+            if number != expected or crc != _crc(number, file, position, name):
                 raise self._damaged(f"removal {expected:,} changed")
             if file == state.vectors:
                 ids[position], live[position] = None, False
-        if int(live.sum()) != state.live or number + len(removed) != state.removed:
+        if int(live.sum()) != state.live or num_removed + len(removed) != state.removed:
             raise self._damaged(f"{int(live.sum()):,} items are left of {state.live:,}")
-        self._check_vectors(vectors, first, chunks_after)
+        self._check_vectors(vectors, first_position, new_chunks)
         return Content(state, vectors, ids, live)
 
     def _read_state(self) -> State:
         rows = self._connection.execute("SELECT format, content, crc FROM state").fetchall()
         if len(rows) != 1:
             raise self._damaged("it has no state")
-        form, content, crc = rows[0]
-        if not isinstance(content, str) or crc != _crc(form, content):
+        format_number, content, crc = rows[0]
+        if not isinstance(content, str) or crc != _crc(format_number, content):
             raise self._damaged("its state changed")
-        if form != FORMAT:
-            raise InputError(str(self.folder), f"format {form}", f"must be {FORMAT}", "use the version that wrote it")
+        if format_number != FORMAT:
+            raise InputError(
+                str(self.folder), f"format {format_number}", f"must be {FORMAT}", "use the version that wrote it"
+            )
         try:
             return _STATE.validate_json(content)
         except ValueError as error:
@@ -318,8 +322,8 @@ class Store:
 
     def _check_vectors(self, vectors: Floats, first: int, chunks: Sequence[tuple[int, int, int]]) -> None:
         for start, count, crc in chunks:
-            part = vectors[first : first + count] if isinstance(count, int) else vectors[:0]
-            if start != first or len(part) != count or zlib.crc32(part.data) != crc:
+            chunk = vectors[first : first + count] if isinstance(count, int) else vectors[:0]
+            if start != first or len(chunk) != count or zlib.crc32(chunk.data) != crc:
                 raise self._damaged(f"the vectors of items {first:,} and following changed")
             first += count
         if first != len(vectors):
@@ -363,29 +367,29 @@ class Store:
 
     def append(self, ids: Sequence[str], vectors: Floats, metadata: Sequence[str | None], norm: float) -> None:
         """Adds items after the last one; call it with the lock."""
-        before = self.content()
-        state = before.state
-        first, path = state.count, self._vectors(state.vectors)
+        old_content = self.content()
+        state = old_content.state
+        first_position, path = state.count, self._vectors(state.vectors)
         data = np.ascontiguousarray(vectors, np.dtype("<f4")).data
         try:
-            with path.open("r+b" if first else "w+b") as file:
-                file.seek(4 * first * state.dim)
+            with path.open("r+b" if first_position else "w+b") as file:
+                file.seek(4 * first_position * state.dim)
                 file.truncate()  # rows of a process that was killed before its transaction
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            if not first:
+            if not first_position:
                 _sync_folder(self.folder)
         except OSError as error:
             raise unwritable(path, error) from None
         rows = [
             (position, name, _crc(position, name), text, None if text is None else zlib.crc32(text.encode()))
-            for position, (name, text) in enumerate(zip(ids, metadata, strict=True), first)
+            for position, (name, text) in enumerate(zip(ids, metadata, strict=True), first_position)
         ]
         described = state.described or any(text is not None for text in metadata)
         state = replace(
             state,
-            count=first + len(rows),
+            count=first_position + len(rows),
             live=state.live + len(rows),
             norm=max(norm, state.norm),
             described=described,
@@ -393,11 +397,11 @@ class Store:
         content = Content(
             state,
             self._map(state),
-            np.concatenate([before.ids, np.array(ids, object)]),
-            np.append(before.live, np.ones(len(rows), np.bool_)),
+            np.concatenate([old_content.ids, np.array(ids, object)]),
+            np.append(old_content.live, np.ones(len(rows), np.bool_)),
         )
         with self._transaction(state, content) as connection:
-            connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first, len(rows), zlib.crc32(data)))
+            connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first_position, len(rows), zlib.crc32(data)))
             connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?)", rows)
 
     def remove(self, positions: Sequence[int]) -> None:
@@ -417,25 +421,25 @@ class Store:
     def compact(self) -> None:
         """Replaces the vectors by those that are left, and numbers the items anew; call it with the lock."""
         content = self.content()
-        kept = np.flatnonzero(content.live)
+        live_rows = np.flatnonzero(content.live)
         number = content.state.last + 1
         chunks = []
         with atomic(self._vectors(number)) as temporary, temporary.open("r+b") as file:
-            for start in range(0, len(kept), _COPIED):
-                part = np.ascontiguousarray(content.vectors[kept[start : start + _COPIED]])
-                file.write(part.data)
-                chunks.append((start, len(part), zlib.crc32(part.data)))
+            for start in range(0, len(live_rows), _COPIED):
+                chunk = np.ascontiguousarray(content.vectors[live_rows[start : start + _COPIED]])
+                file.write(chunk.data)
+                chunks.append((start, len(chunk), zlib.crc32(chunk.data)))
         _sync_folder(self.folder)
-        state = replace(content.state, vectors=number, count=len(kept), last=number, structure=None)
+        state = replace(content.state, vectors=number, count=len(live_rows), last=number, structure=None)
         with self._transaction(state) as connection:
             query = "SELECT id, metadata, metadata_crc FROM items ORDER BY position"
             items = connection.execute(query).fetchall()
-            if [item[0] for item in items] != content.ids[kept].tolist():
+            if [item[0] for item in items] != content.ids[live_rows].tolist():
                 raise self._damaged("the ids changed")
             connection.execute("DELETE FROM items")
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
-                ((new, name, _crc(new, name), *more) for new, (name, *more) in enumerate(items)),
+                ((position, name, _crc(position, name), *metadata) for position, (name, *metadata) in enumerate(items)),
             )
             connection.execute("DELETE FROM chunks")
             connection.executemany("INSERT INTO chunks VALUES (?, ?, ?)", chunks)
@@ -443,8 +447,8 @@ class Store:
     def commit_structure(self, structure: StructureFile | None) -> None:
         """Names the file of the search structure in the state; call it with the lock."""
         state = self.content().state
-        last = state.last if structure is None else structure.number
-        with self._transaction(replace(state, structure=structure, last=last)):
+        last_number = state.last if structure is None else structure.number
+        with self._transaction(replace(state, structure=structure, last=last_number)):
             pass
 
     @contextmanager
@@ -472,12 +476,12 @@ class Store:
         self._remove_unused(state)
 
     def _remove_unused(self, state: State) -> None:
-        used = {self._vectors(state.vectors).name}
+        used_names = {self._vectors(state.vectors).name}
         if state.structure is not None:
-            used.add(self.structure_path(state.structure.number).name)
+            used_names.add(self.structure_path(state.structure.number).name)
         for pattern in ("vectors-*.f32", "structure-*.faiss"):
             for path in self.folder.glob(pattern):
-                if path.name not in used:
+                if path.name not in used_names:
                     with suppress(OSError):  # on Windows, a reader keeps it open
                         path.unlink()
 
@@ -495,8 +499,8 @@ def _crc(*values: object) -> int:
 def _sync_folder(folder: Path) -> None:
     """Makes the name of a new file durable."""
     with suppress(OSError):  # Windows does not open folders
-        number = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(number)
+            os.fsync(descriptor)
         finally:
-            os.close(number)
+            os.close(descriptor)

@@ -120,14 +120,16 @@ def _new_hnsw(vectors: Floats) -> tuple[Any, int]:
 
 def _new_ivf_pq(vectors: Floats) -> tuple[Any, int]:
     faiss = _faiss()
-    rows = len(vectors)
-    lists = ivf_lists(rows)
-    chosen = np.sort(np.random.default_rng(0).choice(rows, min(rows, max(IVF_TRAINING * lists, FEWEST)), replace=False))
-    sample = _padded("ivf_pq", vectors[chosen])
+    num_rows = len(vectors)
+    num_lists = ivf_lists(num_rows)
+    training_rows = np.sort(
+        np.random.default_rng(0).choice(num_rows, min(num_rows, max(IVF_TRAINING * num_lists, FEWEST)), replace=False)
+    )
+    sample = _padded("ivf_pq", vectors[training_rows])
     dim = sample.shape[1]
-    index = faiss.IndexIVFPQ(faiss.IndexFlatL2(dim), dim, lists, dim // PQ_NUMBERS, 8)
+    index = faiss.IndexIVFPQ(faiss.IndexFlatL2(dim), dim, num_lists, dim // PQ_NUMBERS, 8)
     index.train(sample)
-    return index, rows
+    return index, num_rows
 
 
 def ivf_lists(rows: int) -> int:
@@ -137,8 +139,8 @@ def ivf_lists(rows: int) -> int:
 
 def _padded(kind: str, vectors: Floats) -> Floats:
     """The vectors; for IVF-PQ with zeros, which change no distance, up to a dimension that `PQ_NUMBERS` divides."""
-    missing = -vectors.shape[1] % PQ_NUMBERS if kind == "ivf_pq" else 0
-    return np.pad(vectors, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(vectors)
+    padding = -vectors.shape[1] % PQ_NUMBERS if kind == "ivf_pq" else 0
+    return np.pad(vectors, ((0, 0), (0, padding))) if padding else np.ascontiguousarray(vectors)
 
 
 def _save(index: Any, flags: int, path: Path) -> None:
@@ -223,10 +225,10 @@ class Searcher:
         step = max(1, min(_QUERIES, _CANDIDATES // (k * RERANKED + _SPARE + _SPARE_REMOVED)))
         for start in range(0, len(queries), step):
             q = queries[start : start + step]
-            found = self._compare_rest(q, min(k, self._rest_live))
+            nearest = self._compare_rest(q, min(k, self._rest_live))
             if self.structure is not None:
-                found = self._join(q, k, self._propose(self.structure, q, k), found)
-            out.squared[start : start + step], out.positions[start : start + step] = found
+                nearest = self._join(q, k, self._propose(self.structure, q, k), nearest)
+            out.squared[start : start + step], out.positions[start : start + step] = nearest
         return out
 
     def _propose(self, structure: Structure, queries: Floats, k: int) -> Positions:
@@ -239,8 +241,8 @@ class Searcher:
             parameters, k = faiss.SearchParametersIVF(**options, nprobe=IVF_PROBES), max(k * RERANKED, LEAST_RERANKED)
         # faiss.contrib.torch_utils, which pytorch-metric-learning imports, has a search without parameters.
         search = getattr(structure.index, "search_numpy", structure.index.search)
-        found: Positions = search(_padded(kind, queries), k, params=parameters)[1]
-        return found
+        candidates: Positions = search(_padded(kind, queries), k, params=parameters)[1]
+        return candidates
 
     def _join(self, queries: Floats, k: int, proposed: Positions, rest: Nearest) -> Nearest:
         """The k nearest of the proposed rows and those of the rest."""
@@ -248,10 +250,10 @@ class Searcher:
         squared[proposed < 0] = np.inf
         if rest.positions.size:
             squared, proposed = np.hstack((squared, rest.squared)), np.hstack((proposed, rest.positions))
-        found = _first(squared, proposed, k)
-        for row in np.flatnonzero(np.isinf(found.squared[:, -1])):
-            found.squared[row], found.positions[row] = self._scan(queries[row], 0, k)
-        return found
+        nearest = _first(squared, proposed, k)
+        for row in np.flatnonzero(np.isinf(nearest.squared[:, -1])):
+            nearest.squared[row], nearest.positions[row] = self._scan(queries[row], 0, k)
+        return nearest
 
     def _compare_rest(self, queries: Floats, k: int) -> Nearest:
         """The k nearest of the rows that the structure does not cover, exactly."""
@@ -265,24 +267,24 @@ class Searcher:
         squared = self._distances(queries, positions)
         if self._rest_removed:
             squared[~self.live[positions]] = np.inf
-        found = _first(squared, positions, k)
+        nearest = _first(squared, positions, k)
         if count < len(vectors):
             # A product of float32 vectors x, y has an error of at most (d + 8) eps (|x| + |y|)^2, and may underflow.
-            size = np.linalg.norm(queries.astype(np.float64), axis=1) + self.norm
-            slack = queries.shape[1] * 2.0**-120 + (queries.shape[1] + 8) * 2.0**-23 * size**2
-            for row in np.flatnonzero(~(found.squared[:, -1] < approximate[:, -1] - slack)):
-                found.squared[row], found.positions[row] = self._scan(queries[row], self._covered, k)
-        return found
+            norm_sum = np.linalg.norm(queries.astype(np.float64), axis=1) + self.norm
+            slack = queries.shape[1] * 2.0**-120 + (queries.shape[1] + 8) * 2.0**-23 * norm_sum**2
+            for row in np.flatnonzero(~(nearest.squared[:, -1] < approximate[:, -1] - slack)):
+                nearest.squared[row], nearest.positions[row] = self._scan(queries[row], self._covered, k)
+        return nearest
 
     def _scan(self, query: Floats, first: int, k: int) -> Nearest:
         """The k nearest of the rows from `first` on to one query `[d]`, by subtraction: `[k]` and `[k]`."""
         rows = np.arange(first, len(self.vectors))
-        parts = [rows[None, start : start + _SCANNED] for start in range(0, len(rows), _SCANNED)]
-        squared = np.concatenate([self._distances(query[None], part)[0] for part in parts])
+        chunks = [rows[None, start : start + _SCANNED] for start in range(0, len(rows), _SCANNED)]
+        squared = np.concatenate([self._distances(query[None], chunk)[0] for chunk in chunks])
         squared[~self.live[first:]] = np.inf
-        near = np.flatnonzero(squared <= np.partition(squared, k - 1)[k - 1])
-        near = near[np.argsort(squared[near], kind="stable")[:k]]
-        return Nearest(squared[near], rows[near])
+        nearest = np.flatnonzero(squared <= np.partition(squared, k - 1)[k - 1])
+        nearest = nearest[np.argsort(squared[nearest], kind="stable")[:k]]
+        return Nearest(squared[nearest], rows[nearest])
 
     def _distances(self, queries: Floats, positions: Positions) -> Squares:
         """Squared distances `[Q, C]` in float64 of each query `[Q, d]` to the rows at positions `[Q, C]`."""

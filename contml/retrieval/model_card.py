@@ -87,25 +87,25 @@ def make_card(
         evaluated: the result of the run, for the table; None if it is not known.
         picture: the gallery of retrieved items; left out if there is no such file.
     """
-    shown = picture if picture is not None and picture.is_file() else None
-    about = {
+    shown_picture = picture if picture is not None and picture.is_file() else None
+    metadata = {
         "library_name": "contml",
         "pipeline_tag": "image-feature-extraction" if bundle.feature_dim is None else "feature-extraction",
         "tags": ["contml", *_tags(config, evaluated)],
     }
-    head = f"---\n{_HEAD}{yaml.safe_dump(about, sort_keys=False, allow_unicode=True)}---\n"
-    given = "images" if bundle.feature_dim is None else "feature vectors"
-    given_in_python = '"photos"' if bundle.feature_dim is None else "vectors"
-    parts = [
+    head = f"---\n{_HEAD}{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n"
+    inputs = "images" if bundle.feature_dim is None else "feature vectors"
+    input_code = '"photos"' if bundle.feature_dim is None else "vectors"
+    sections = [
         f"# {_inline(bundle.name)}\n",
-        f"An embedding of {given}, trained with contml so that embedding distances follow label distances.\n",
+        f"An embedding of {inputs}, trained with contml so that embedding distances follow label distances.\n",
         _table([["", ""], *_facts(bundle, options, config)]),
         '\n## Use\n\n```python\nimport contml  # pip install "contml[hub]"\n\n'
-        f'model = contml.load("hf://{PLACE}")\nembeddings = model.embed({given_in_python})\n```\n',
+        f'model = contml.load("hf://{PLACE}")\nembeddings = model.embed({input_code})\n```\n',
         "" if evaluated is None else _results(bundle, evaluated),
-        _PICTURE if shown else "",
+        _PICTURE if shown_picture else "",
     ]
-    return Card(head + "\n" + "\n".join(filter(None, parts)), shown)
+    return Card(head + "\n" + "\n".join(filter(None, sections)), shown_picture)
 
 
 def _tags(config: Mapping[str, Any], evaluated: Evaluated | None) -> list[str]:

@@ -17,8 +17,8 @@ def sweep_plot(sweep: Sweep) -> Figure:
     columns = min(len(sweep.space), 2)
     height = 4.2 * -(-len(sweep.space) // columns)
     figure = Figure(figsize=(WIDTH if columns > 1 else 0.78 * WIDTH, height), dpi=DPI, layout="constrained")
-    for axes, part in zip(panels(figure, len(sweep.space), columns), sweep.space, strict=True):
-        _draw_panel(axes, sweep, part)
+    for axes, dimension in zip(panels(figure, len(sweep.space), columns), sweep.space, strict=True):
+        _draw_panel(axes, sweep, dimension)
     return figure
 
 
@@ -31,7 +31,7 @@ def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
         words = [value_text(value) for value in part.values]
         axes.set_xticks(range(len(words)), [plain(word) for word in words])
         axes.set_xlim(-0.5, len(words) - 0.5)
-        places = {
+        x_positions = {
             # Side by side in order, so that trials of one value do not cover each other.
             trial.number: words.index(value_text(trial.params[part.key]))
             + 0.5 * (trial.number / len(sweep.trials) - 0.5)
@@ -40,10 +40,10 @@ def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
     else:
         axes.set_xscale("log" if part.log else "linear")
         axes.set_xlim(part.low, part.high)
-        places = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
+        x_positions = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
     for trial in (trial for trial in reversed(sweep.trials) if not trial.error):
         color = VERMILION if trial is sweep.chosen else BLUE
-        axes.vlines(places[trial.number], min(trial.values), max(trial.values), color=color, linewidth=1.4)
-        axes.plot(places[trial.number], trial.mean, "o", color=color, clip_on=False)
+        axes.vlines(x_positions[trial.number], min(trial.values), max(trial.values), color=color, linewidth=1.4)
+        axes.plot(x_positions[trial.number], trial.mean, "o", color=color, clip_on=False)
     axes.plot([], [], "o", color=VERMILION, label=f"chosen: trial {sweep.chosen.number}")
     axes.legend(loc="best")

@@ -61,7 +61,7 @@ class Sweep:
         return shlex.join(["contml", "train", *self.arguments, *overrides_of(self.params)])
 
     @property
-    def second(self) -> tuple[float, float | None] | None:
+    def gap_to_second(self) -> tuple[float, float | None] | None:
         """How much worse the second best trial is, and half the width of the 95 % interval of this difference.
 
         The interval is that of the mean difference over seeds and folds, by Student's t; None for a single training.
@@ -71,7 +71,7 @@ class Sweep:
             return None
         sign = 1 if self.better == "lower" else -1
         pairs = zip(self.trials[0].values, self.trials[1].values, strict=True)
-        differences = [sign * (second - first) for first, second in pairs]
+        differences = [sign * (second_value - best_value) for best_value, second_value in pairs]
         mean, count = statistics.fmean(differences), len(differences)
         if count < 2:
             return mean, None
@@ -81,36 +81,36 @@ class Sweep:
 
     def table(self) -> list[list[str]]:
         """The trials as rows of text, a header first."""
-        keys = [part.key for part in self.space]
-        several = len(self.chosen.trainings) > 1
+        keys = [dimension.key for dimension in self.space]
+        is_averaged = len(self.chosen.trainings) > 1
         name = self.metric.replace("_", " ")
-        rows = [["trial", *keys, *(["mean", "std"] if several else [name])]]
+        rows = [["trial", *keys, *(["mean", "std"] if is_averaged else [name])]]
         for trial in self.trials:
-            values = [number(trial.mean), *([number(trial.deviation)] if several else [])]
-            shown = ["failed", *[MISSING] * (len(values) - 1)] if trial.error else values
-            rows.append([str(trial.number), *(value_text(trial.params[key]) for key in keys), *shown])
+            values = [number(trial.mean), *([number(trial.deviation)] if is_averaged else [])]
+            result_cells = ["failed", *[MISSING] * (len(values) - 1)] if trial.error else values
+            rows.append([str(trial.number), *(value_text(trial.params[key]) for key in keys), *result_cells])
         return rows
 
     def sentences(self) -> list[str]:
         """What was chosen, and how sure this is; why trials failed."""
-        chosen = self.chosen
-        count = len(chosen.trainings)
-        queries = sorted({training.queries for training in chosen.trainings})
-        several = f", mean of {count} trainings" if count > 1 else ""
+        best = self.chosen
+        count = len(best.trainings)
+        queries = sorted({training.queries for training in best.trainings})
+        mean_note = f", mean of {count} trainings" if count > 1 else ""
         size = f"{queries[0]:,}" if len(queries) == 1 else f"{queries[0]:,} to {queries[-1]:,}"
         name = self.metric.replace("_", " ")
         lines = [
-            f"chosen: trial {chosen.number}, {' '.join(overrides_of(chosen.params))}: {name} {number(chosen.mean)} on "
-            f"the validation split ({self.better} is better; {size} queries{several})"
+            f"chosen: trial {best.number}, {' '.join(overrides_of(best.params))}: {name} {number(best.mean)} on "
+            f"the validation split ({self.better} is better; {size} queries{mean_note})"
         ]
-        lines += [self._doubt()] if self.second is not None else []
+        lines += [self._doubt()] if self.gap_to_second is not None else []
         failed = [trial for trial in self.trials if trial.error]
         lines += [f"trial {trial.number} failed: {trial.error}" for trial in failed]
         return lines
 
     def _doubt(self) -> str:
-        assert self.second is not None
-        difference, interval = self.second
+        assert self.gap_to_second is not None
+        difference, interval = self.gap_to_second
         start = f"the second best, trial {self.trials[1].number}, is worse by {number(difference)}"
         if interval is None:
             return f"{start}; with --seeds 3 you see whether that is more than the difference between seeds"
@@ -120,7 +120,7 @@ class Sweep:
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        second = self.second
+        second = self.gap_to_second
         return {
             "metric": self.metric,
             "better": self.better,

@@ -51,27 +51,29 @@ def draw(
     import optuna
     from optuna.trial import TrialState, create_trial
 
-    state = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-    distributions = {part.key: _distribution(part) for part in space}
-    drawn: Any
+    trial_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    distributions = {dimension.key: _distribution(dimension) for dimension in space}
+    optuna_sampler: Any
     if sampler == "random":
-        drawn = optuna.samplers.RandomSampler(seed=state)
+        optuna_sampler = optuna.samplers.RandomSampler(seed=trial_seed)
     else:
         with warnings.catch_warnings():  # Optuna 4 calls constant_liar experimental
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            drawn = optuna.samplers.TPESampler(seed=state, constant_liar=True)
-    study = optuna.create_study(sampler=drawn, direction="minimize" if better == "lower" else "maximize")
+            optuna_sampler = optuna.samplers.TPESampler(seed=trial_seed, constant_liar=True)
+    study = optuna.create_study(sampler=optuna_sampler, direction="minimize" if better == "lower" else "maximize")
     for params, value in finished:
-        end = TrialState.FAIL if value is None else TrialState.COMPLETE
+        trial_state = TrialState.FAIL if value is None else TrialState.COMPLETE
         indices = _indices(space, params)
-        study.add_trial(create_trial(state=end, value=value, params=indices, distributions=distributions))
+        study.add_trial(create_trial(state=trial_state, value=value, params=indices, distributions=distributions))
     for params in running:
         indices = _indices(space, params)
         study.add_trial(create_trial(state=TrialState.RUNNING, params=indices, distributions=distributions))
-    found = study.ask(distributions).params
+    trial_params = study.ask(distributions).params
     return {
-        part.key: part.values[found[part.key]] if isinstance(part, Choice) else part.rounded(found[part.key])
-        for part in space
+        dimension.key: dimension.values[trial_params[dimension.key]]
+        if isinstance(dimension, Choice)
+        else dimension.rounded(trial_params[dimension.key])
+        for dimension in space
     }
 
 
@@ -80,7 +82,7 @@ def _distribution(part: Choice | Range) -> BaseDistribution:
 
     if isinstance(part, Choice):
         return CategoricalDistribution(range(len(part.values)))  # indices, since a value may be a list
-    if part.whole:
+    if part.is_integer:
         return IntDistribution(int(part.low), int(part.high), log=part.log)
     return FloatDistribution(part.low, part.high, log=part.log)
 
@@ -91,4 +93,7 @@ def _indices(space: Space, params: Params) -> dict[str, Any]:
     def index(part: Choice) -> int:  # by text, since 1 == True
         return [value_text(value) for value in part.values].index(value_text(params[part.key]))
 
-    return {part.key: index(part) if isinstance(part, Choice) else params[part.key] for part in space}
+    return {
+        dimension.key: index(dimension) if isinstance(dimension, Choice) else params[dimension.key]
+        for dimension in space
+    }

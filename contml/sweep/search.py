@@ -80,26 +80,26 @@ def sweep(
     _check_numbers(space, trials=trials, seeds=seeds, folds=folds, processes=processes)
     _check_overrides(space, overrides)
     source = Source(config, tuple(overrides), own)
-    base = source.load(overrides_of({part.key: part.points[0] for part in space}))
+    base = source.load(overrides_of({dimension.key: dimension.points[0] for dimension in space}))
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
     file = folder / "trials.jsonl" if file is None else file
-    chosen, count = _plan(space, sampler or stored_sampler(file), trials)
+    sampler_name, num_trials = _plan(space, sampler or stored_sampler(file), trials)
     first_seed = base.config.values["seed"]
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
     _check_points(source, space, _fixed(runs_of_trial[-1], folds))
     task: Task = base.config.parts["task"].build() if base.task is None else base.task
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
-    size = math.ceil(processes / len(runs_of_trial)) if chosen == "tpe" else count
+    round_size = math.ceil(processes / len(runs_of_trial)) if sampler_name == "tpe" else num_trials
     spec = {
         "config": _comparable(base),
-        "space": {part.key: str(part) for part in space},
-        "sampler": chosen,
+        "space": {dimension.key: str(dimension) for dimension in space},
+        "sampler": sampler_name,
         "seeds": seeds,
         "folds": folds,
-        "trials in a round": size if chosen == "tpe" else None,
+        "trials in a round": round_size if sampler_name == "tpe" else None,
         "data": _digest(task, base.root),
-        "optuna": None if chosen == "grid" else optuna_version(chosen),
+        "optuna": None if sampler_name == "grid" else optuna_version(sampler_name),
     }
     del task
     notes = []
@@ -107,21 +107,23 @@ def sweep(
         notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
     with locked(folder, "another process is working on this sweep", "wait, or use --name"):
         record = TrialsFile(file, spec)
-        if later := [training.trial for training in record.trainings.values() if training.trial >= count]:
-            raise InputError("--trials", str(count), f"must be at least {max(later) + 1}, as many as {file} has")
+        if later_trials := [training.trial for training in record.trainings.values() if training.trial >= num_trials]:
+            raise InputError(
+                "--trials", str(num_trials), f"must be at least {max(later_trials) + 1}, as many as {file} has"
+            )
         search = _Search(source, folder, record, runs_of_trial, folds, on_line)
         for note in notes:
             on_line(note)
-        for start in range(0, count, size):
-            numbers = range(start, min(start + size, count))
+        for start in range(0, num_trials, round_size):
+            numbers = range(start, min(start + round_size, num_trials))
             for n in numbers:
-                search.params[n] = _params(search, space, chosen, first_seed, n, start)
+                search.params[n] = _params(search, space, sampler_name, first_seed, n, start)
             jobs = [job for n in numbers for job in search.jobs(n)]
             run_jobs(source, jobs, processes, search.is_needed, search.on_result)
-        found = ranked([search.trial(n) for n in range(count)])
-        if found[0].error:
-            raise InputError(str(folder), f"all {count} trials failed; the first: {found[0].error}")
-        result = Sweep(folder, file, space, tuple(found), tuple(source.arguments()), tuple(notes))
+        ranked_trials = ranked([search.trial(n) for n in range(num_trials)])
+        if ranked_trials[0].error:
+            raise InputError(str(folder), f"all {num_trials} trials failed; the first: {ranked_trials[0].error}")
+        result = Sweep(folder, file, space, tuple(ranked_trials), tuple(source.arguments()), tuple(notes))
         from contml.report.plots import png
         from contml.sweep.plot import sweep_plot
 
@@ -187,14 +189,14 @@ class _Search:
     def on_result(self, job: Job, result: Result) -> None:
         """Record a training."""
         training = result.training
-        words = " ".join(overrides_of(training.params))
+        overrides_text = " ".join(overrides_of(training.params))
         if training.error and not result.began and (training.trial, training.seed, training.fold) == (0, *self.runs[0]):
-            raise InputError(f"trial 0 ({words})", training.error)
+            raise InputError(f"trial 0 ({overrides_text})", training.error)
         self.record.add(training)
         _remove_weights(job.folder)
-        several = f"seed {training.seed}" + ("" if training.fold is None else f", fold {training.fold}")
+        training_name = f"seed {training.seed}" + ("" if training.fold is None else f", fold {training.fold}")
         outcome = f"{training.metric} {number(training.value)}" if training.value is not None else training.error
-        self.on_line(f"trial {training.trial} ({words}), {several}: {outcome}")
+        self.on_line(f"trial {training.trial} ({overrides_text}), {training_name}: {outcome}")
 
 
 def _params(search: _Search, space: Space, sampler: str, seed: int, n: int, start: int) -> Params:
@@ -204,16 +206,16 @@ def _params(search: _Search, space: Space, sampler: str, seed: int, n: int, star
         return stored
     if sampler == "grid":
         return grid(space)[n]
-    finished = [search.trial(other) for other in range(start)] if sampler == "tpe" else []
+    finished = [search.trial(trial_number) for trial_number in range(start)] if sampler == "tpe" else []
     results = [(trial.params, None if trial.error else trial.mean) for trial in finished]
-    running = [search.params[other] for other in range(start, n)] if sampler == "tpe" else []
+    running = [search.params[trial_number] for trial_number in range(start, n)] if sampler == "tpe" else []
     return draw(space, sampler, seed, n, results, running, better(finished))
 
 
 def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, int]:
     """The sampler and the number of trials."""
-    ranges = [part.key for part in space if not isinstance(part, Choice)]
-    combinations = 0 if ranges else math.prod(len(part.points) for part in space)
+    ranges = [dimension.key for dimension in space if not isinstance(dimension, Choice)]
+    combinations = 0 if ranges else math.prod(len(dimension.points) for dimension in space)
     enough = trials is None or trials >= combinations
     if sampler is None:
         sampler = "grid" if combinations and enough else "tpe"
@@ -245,7 +247,7 @@ def _check_numbers(space: Space, **numbers: int | None) -> None:
 
 
 def _check_overrides(space: Space, overrides: Sequence[str]) -> None:
-    keys = {part.key for part in space}
+    keys = {dimension.key for dimension in space}
     if repeated := next((override for override in overrides if override.partition("=")[0] in keys), None):
         key = repeated.partition("=")[0]
         raise InputError(f"--try {key}", f"set by {repeated} as well", hint="omit one of them")
@@ -257,20 +259,20 @@ def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
     Raises:
         InputError: the first error.
     """
-    points = [part.points for part in space]
+    points = [dimension.points for dimension in space]
     if math.prod(map(len, points)) <= _MOST_CHECKED and source.own is None:
         combinations = list(itertools.product(*points))
     else:  # each value once; a table is read each time
         combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]
-    sections = {part.key.partition(".")[0] for part in space}
+    sections = {dimension.key.partition(".")[0] for dimension in space}
     for values in combinations:
-        params = {part.key: value for part, value in zip(space, values, strict=True)}
-        loaded = source.load([*overrides_of(params), *fixed])
-        for section, part in loaded.config.parts.items():
+        params = {dimension.key: value for dimension, value in zip(space, values, strict=True)}
+        experiment = source.load([*overrides_of(params), *fixed])
+        for section, part in experiment.config.parts.items():
             # Parts that can be built without the data check their options.
             if section in sections and section != "model" and not any(data_arguments(part.constructor).values()):
                 part.build()
-        if loaded.config.parts["training"].options["epochs"] == 0:
+        if experiment.config.parts["training"].options["epochs"] == 0:
             raise InputError("training.epochs", "0", "must be at least 1 in a sweep")
 
 

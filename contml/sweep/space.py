@@ -55,7 +55,7 @@ class Range:
     high: float
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether the values are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
@@ -72,7 +72,7 @@ class Range:
 
     def rounded(self, value: float) -> float:
         """A value with few digits: four significant ones on a logarithmic scale, else 1/10,000 of the range."""
-        if self.whole:
+        if self.is_integer:
             return round(value)
         digits = 4 - math.floor(math.log10(self.high - self.low))
         short = float(f"{value:.4g}") if self.log else round(value, digits)
@@ -92,7 +92,7 @@ def parse_space(tries: Sequence[str]) -> list[Choice | Range]:
         InputError: a text has another form, a range is empty, or a key appears twice or is not allowed.
     """
     space = [_parse(text) for text in tries]
-    keys = [part.key for part in space]
+    keys = [dimension.key for dimension in space]
     if repeated := [key for key in keys if keys.count(key) > 1]:
         raise _refusal(repeated[0], "appears twice", hint="give each key once")
     return space
@@ -116,44 +116,46 @@ def overrides_of(params: Params) -> list[str]:
 
 def grid(space: Space) -> list[dict[str, Any]]:
     """All combinations of choices."""
-    keys = [part.key for part in space]
-    return [dict(zip(keys, values, strict=True)) for values in itertools.product(*(part.points for part in space))]
+    keys = [dimension.key for dimension in space]
+    return [
+        dict(zip(keys, values, strict=True)) for values in itertools.product(*(dimension.points for dimension in space))
+    ]
 
 
 def _parse(text: str) -> Choice | Range:
-    key, equals, given = text.partition("=")
+    key, equals, raw_values = text.partition("=")
     if not (key and equals):
         raise InputError("--try", repr(text), _FORMS)
-    fixed = next((hint for name, hint in _FIXED.items() if key == name or key.startswith(f"{name}.")), None)
-    if fixed is not None:
-        raise _refusal(key, "cannot be tried", hint=fixed)
-    if _is_range(key, given):
-        ends = _values(key, given.replace("..", ",", 1))
+    fixed_hint = next((hint for name, hint in _FIXED.items() if key == name or key.startswith(f"{name}.")), None)
+    if fixed_hint is not None:
+        raise _refusal(key, "cannot be tried", hint=fixed_hint)
+    if _is_range(key, raw_values):
+        ends = _values(key, raw_values.replace("..", ",", 1))
         if not ends[0] < ends[1]:
-            raise _refusal(key, given, "the lower end of a range must be below the upper one")
+            raise _refusal(key, raw_values, "the lower end of a range must be below the upper one")
         if max(map(abs, ends)) > _LARGEST:
-            raise _refusal(key, given, f"must be within {_LARGEST:g}")
+            raise _refusal(key, raw_values, f"must be within {_LARGEST:g}")
         return Range(key, *ends)
-    values = _values(key, given)
+    values = _values(key, raw_values)
     texts = [value_text(value) for value in values]
-    if mixed := [text for text in texts if _is_range(key, text)]:
-        raise _refusal(key, f"{mixed[0]} among other values", "must be a range or values, not both")
+    if range_texts := [text for text in texts if _is_range(key, text)]:
+        raise _refusal(key, f"{range_texts[0]} among other values", "must be a range or values, not both")
     if len(values) < 2:
         got = f"one value, {show(values[0])}" if values else "no value"
         raise _refusal(key, got, _FORMS, "set a fixed value without --try" if values else "")
     if repeated := [text for text in texts if texts.count(text) > 1]:
         raise _refusal(key, f"{repeated[0]} appears twice", hint="give each value once")
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
-        raise _refusal(key, given, "must be finite")
+        raise _refusal(key, raw_values, "must be finite")
     return Choice(key, tuple(values))
 
 
 def _values(key: str, text: str) -> list[Any]:
     """The values of a list in YAML without its brackets."""
-    found: Any = from_overrides([f"{key}=[{text}]"]).values
+    values: Any = from_overrides([f"{key}=[{text}]"]).values
     for step in key.split("."):
-        found = found[step]
-    return found if isinstance(found, list) else [found]
+        values = values[step]
+    return values if isinstance(values, list) else [values]
 
 
 def _is_range(key: str, text: str) -> bool:

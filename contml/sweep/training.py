@@ -46,8 +46,8 @@ class Source:
     def arguments(self, changes: Sequence[str] = ()) -> list[str]:
         """The arguments of `contml train` that load the same experiment."""
         config = [] if self.config is None else [self.config]
-        own = [] if self.own is None else self.own.arguments()
-        return [*config, *own, *self.overrides, *changes]
+        data_arguments = [] if self.own is None else self.own.arguments()
+        return [*config, *data_arguments, *self.overrides, *changes]
 
 
 @dataclass(frozen=True)

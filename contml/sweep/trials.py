@@ -144,9 +144,9 @@ class TrialsFile:
 
 def stored_sampler(path: Path) -> str | None:
     """The sampler of the sweep in a file, the default of one that goes on; None without a file, and for a grid."""
-    first, end, _ = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
+    spec_line, line_end, _ = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
     try:
-        sampler = json.loads(first)["sampler"] if end else None
+        sampler = json.loads(spec_line)["sampler"] if line_end else None
     except (ValueError, KeyError, TypeError, RecursionError):  # `TrialsFile` refuses it
         return None
     return sampler if sampler in ("random", "tpe") else None

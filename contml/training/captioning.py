@@ -92,9 +92,9 @@ class CaptioningStep(TrainingStep):
         self.critical = steps_per_epoch * (
             epochs if cross_entropy_epochs is None else embedding_epochs + cross_entropy_epochs
         )
-        without = [row for row, of_image in enumerate(captions) if not of_image]
-        if without:
-            raise InputError(f"image {without[0]}", f"has no caption ({len(without):,} such images)", hint="omit them")
+        empty = [row for row, image in enumerate(captions) if not image]
+        if empty:
+            raise InputError(f"image {empty[0]}", f"has no caption ({len(empty):,} such images)", hint="omit them")
         ids = [[[*vocabulary.encode(words)[:length], Vocabulary.END] for words in image] for image in captions]
         #: The captions of each image as tokens `[N, R, T]`, each with its end.
         self._targets = _padded(ids)
@@ -134,18 +134,18 @@ class CaptioningStep(TrainingStep):
         rows = _own_rows(images, labels)
         if step < self.critical:
             share = (step - self.begin) / max(1, self.critical - self.begin - 1)
-            terms, words = self._cross_entropy(model, images, rows, share * self.scheduled_sampling)
+            terms, word_counts = self._cross_entropy(model, images, rows, share * self.scheduled_sampling)
         else:
-            terms, words = self._self_critical(model, images, rows)
+            terms, word_counts = self._self_critical(model, images, rows)
         # Over the images of all processes, which may differ in their numbers of words.
-        return gather_rows(terms).sum() / gather_rows(words).sum()
+        return gather_rows(terms).sum() / gather_rows(word_counts).sum()
 
     def _cross_entropy(self, model: nn.Module, images: Tensor, rows: Tensor, sampling: float) -> tuple[Tensor, Tensor]:
         """The sum of the cross entropies of the words of each image, and the number of these words."""
         target = self._targets[rows.cpu()].long()  # [B,R,T]
         tokens = F.pad(target[:, :, :-1], (1, 0), value=Vocabulary.BEGIN)
-        words = (target != Vocabulary.PAD).sum(2)
-        lengths = words.flatten().clamp(min=1)  # an image with fewer captions than others: PAD, which is ignored
+        word_counts = (target != Vocabulary.PAD).sum(2)
+        lengths = word_counts.flatten().clamp(min=1)  # an image with fewer captions than others: PAD, which is ignored
         packed_target, packed_tokens = (
             pack_padded_sequence(part.flatten(0, 1).to(images.device), lengths, batch_first=True, enforce_sorted=False)
             for part in (target, tokens)
@@ -159,33 +159,33 @@ class CaptioningStep(TrainingStep):
             reduction="none",
         )
         terms = pad_packed_sequence(packed_target._replace(data=values), batch_first=True)[0]
-        return terms.view(len(images), -1).sum(1), words.sum(1).to(images.device)
+        return terms.view(len(images), -1).sum(1), word_counts.sum(1).to(images.device)
 
     def _self_critical(self, model: nn.Module, images: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The terms of each image, and the number of words that were drawn for it."""
         tokens, log_probabilities = model(images, samples=self.samples)  # [B,S,T]
-        drawn = tokens != Vocabulary.PAD
+        mask = tokens != Vocabulary.PAD
         reward = self._reward(
             tokens.flatten(0, 1).cpu().numpy(),
-            drawn.flatten(0, 1).sum(1).cpu().numpy(),
+            mask.flatten(0, 1).sum(1).cpu().numpy(),
             np.repeat(rows.cpu().numpy(), self.samples),
         )
-        value = torch.from_numpy(reward).to(images.device, log_probabilities.dtype).view(len(images), self.samples)
-        others = (value.sum(1, keepdim=True) - value) / (self.samples - 1)
-        self._logs = {"reward": value.mean()}
-        terms = -((value - others)[:, :, None] * log_probabilities * drawn)
-        return terms.flatten(1).sum(1), drawn.flatten(1).sum(1)
+        rewards = torch.from_numpy(reward).to(images.device, log_probabilities.dtype).view(len(images), self.samples)
+        baseline = (rewards.sum(1, keepdim=True) - rewards) / (self.samples - 1)
+        self._logs = {"reward": rewards.mean()}
+        terms = -((rewards - baseline)[:, :, None] * log_probabilities * mask)
+        return terms.flatten(1).sum(1), mask.flatten(1).sum(1)
 
 
 def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
     """Captions as tokens `[N, R, T]`."""
-    most = max(map(len, captions))
-    longest = max(len(ids) for image in captions for ids in image)
-    found = np.full((len(captions), most, longest), Vocabulary.PAD, np.int32)
+    max_captions = max(map(len, captions))
+    max_length = max(len(ids) for image in captions for ids in image)
+    tokens = np.full((len(captions), max_captions, max_length), Vocabulary.PAD, np.int32)
     for row, image in enumerate(captions):
-        for place, ids in enumerate(image):
-            found[row, place, : len(ids)] = ids
-    return torch.from_numpy(found)
+        for index, ids in enumerate(image):
+            tokens[row, index, : len(ids)] = ids
+    return torch.from_numpy(tokens)
 
 
 def _own_rows(images: Tensor, labels: LabelSpace) -> Tensor:

@@ -48,14 +48,14 @@ def save_state(
 ) -> None:
     """Write tensors by part ("model", "step"), the `state_dict()` of an optimizer, and JSON values."""
     flat = {f"{part}.{name}": tensor for part, state in tensors.items() for name, tensor in state.items()}
-    rest: dict[str, dict[str, Any]] = {}
+    plain_values: dict[str, dict[str, Any]] = {}
     for parameter, state in optimizer["state"].items():
         for name, value in state.items():
             if isinstance(value, Tensor):
                 flat[f"optimizer.{parameter}.{name}"] = value
             else:
-                rest.setdefault(str(parameter), {})[name] = value
-    values = {"optimizer": {"state": rest, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
+                plain_values.setdefault(str(parameter), {})[name] = value
+    values = {"optimizer": {"state": plain_values, "param_groups": optimizer["param_groups"]}, "numbers": numbers}
     save_tensors(path, flat, **values)
 
 
@@ -65,20 +65,20 @@ def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]
     Raises:
         InputError: the file is damaged, or not the state of a training.
     """
-    flat, saved = load_weights(path)
-    if "optimizer" not in saved:
+    flat, values = load_weights(path)
+    if "optimizer" not in values:
         raise _not_a_state(path, "it holds weights")
     tensors: dict[str, dict[str, Tensor]] = {}
     try:
-        state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in saved["optimizer"]["state"].items()}
+        state: dict[int, dict[str, Any]] = {int(p): dict(v) for p, v in values["optimizer"]["state"].items()}
         for name, tensor in flat.items():
-            part, rest = name.split(".", 1)
+            part, tensor_name = name.split(".", 1)
             if part == "optimizer":
-                parameter, key = rest.split(".", 1)
+                parameter, key = tensor_name.split(".", 1)
                 state.setdefault(int(parameter), {})[key] = tensor
             else:
-                tensors.setdefault(part, {})[rest] = tensor
-        return tensors, {"state": state, "param_groups": saved["optimizer"]["param_groups"]}, saved["numbers"]
+                tensors.setdefault(part, {})[tensor_name] = tensor
+        return tensors, {"state": state, "param_groups": values["optimizer"]["param_groups"]}, values["numbers"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_a_state(path, one_line(error)) from None
 

@@ -30,47 +30,47 @@ def embed_in_chunks(model: nn.Module, size: int | None) -> Iterator[None]:
     if size is None:
         yield
         return
-    bare: Any = model.module if isinstance(model, DistributedDataParallel) else model
-    forward, own = bare.forward, vars(bare).get("forward")
+    bare_model: Any = model.module if isinstance(model, DistributedDataParallel) else model
+    forward, own_forward = bare_model.forward, vars(bare_model).get("forward")
 
     def chunked(images: Tensor, **options: Any) -> Any:
         if len(images) <= size:
             return forward(images, **options)
-        parts = [
-            checkpoint(forward, chunk, use_reentrant=False, context_fn=lambda: _same_buffers(bare), **options)
+        chunk_outputs = [
+            checkpoint(forward, chunk, use_reentrant=False, context_fn=lambda: _same_buffers(bare_model), **options)
             for chunk in torch.split(images, size)
         ]
-        if isinstance(parts[0], Tensor):
-            return torch.cat(parts)
-        return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
+        if isinstance(chunk_outputs[0], Tensor):
+            return torch.cat(chunk_outputs)
+        return tuple(torch.cat(outputs) for outputs in zip(*chunk_outputs, strict=True))
 
-    bare.forward = chunked
+    bare_model.forward = chunked
     try:
         yield
     finally:
-        del bare.forward
-        if own is not None:  # such as the wrapper of mixed precision
-            bare.forward = own
+        del bare_model.forward
+        if own_forward is not None:  # such as the wrapper of mixed precision
+            bare_model.forward = own_forward
 
 
 def _same_buffers(model: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Contexts of the two passes of a chunk: the second starts with the same buffers, and restores them."""
     buffers = list(model.buffers())
-    start: list[Tensor] = []
+    start_values: list[Tensor] = []
 
     @contextmanager
     def first() -> Iterator[None]:
-        start.extend(buffer.clone() for buffer in buffers)
+        start_values.extend(buffer.clone() for buffer in buffers)
         yield
 
     @contextmanager
     def second() -> Iterator[None]:
-        end = [buffer.clone() for buffer in buffers]
-        _copy(start, buffers)
+        end_values = [buffer.clone() for buffer in buffers]
+        _copy(start_values, buffers)
         try:
             yield
         finally:
-            _copy(end, buffers)
+            _copy(end_values, buffers)
 
     return first(), second()
 

@@ -114,8 +114,8 @@ class HDML(TrainingStep):
             check_choice(("positive",), reference=reference)
         else:
             check_at_least(0, reference=reference)
-        initial = {"initial_loss": initial_loss, "initial_generator_loss": initial_generator_loss}
-        check_positive(**{name: value for name, value in initial.items() if value is not None})
+        initial_losses = {"initial_loss": initial_loss, "initial_generator_loss": initial_generator_loss}
+        check_positive(**{name: value for name, value in initial_losses.items() if value is not None})
         self.alpha, self.beta, self.reference = alpha, beta, reference
         self.softmax_weight, self.softmax_reduction = softmax_weight, softmax_reduction
         self.reconstruction_weight = reconstruction_weight
@@ -125,7 +125,7 @@ class HDML(TrainingStep):
         self.generator = _generator(embedding_dim, hidden, feature_dim)
         self.softmax = nn.Linear(feature_dim, num_classes)
         # J_avg, J_gen: means of the last epoch, and sums of the current one.
-        means = [torch.inf if value is None else value for value in initial.values()]
+        means = [torch.inf if value is None else value for value in initial_losses.values()]
         self.register_buffer("means", torch.tensor(means))
         self.register_buffer("sums", torch.zeros(2))
         self.register_buffer("count", torch.zeros(()))
@@ -151,11 +151,11 @@ class HDML(TrainingStep):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Generator and softmax layer, each with its own learning rate."""
         networks = {"generator": self.generator, "softmax": self.softmax}
-        own = [
+        own_groups = [
             {"params": list(network.parameters()), "name": name, "lr": self.rates[name], "weight_decay": 0.0}
             for name, network in networks.items()
         ]
-        return super().parameter_groups() + own
+        return super().parameter_groups() + own_groups
 
     def logs(self) -> dict[str, float]:
         """The terms of the last step: J_m, J_syn, J_gen, and the weight of synthetic tuples in the loss.
@@ -178,34 +178,34 @@ class HDML(TrainingStep):
         classes = labels.class_ids.to(z.device)
         a, positives, items, target = self.tuples(classes, anchors)
 
-        real = tuple_loss(self.loss, z[a], z[items], target)  # J_m
+        real_loss = tuple_loss(self.loss, z[a], z[items], target)  # J_m
         if self.beta == 0:
-            self._last = {"metric_loss": real.detach()}
-            return real
-        ends = z[a][:, None], z[positives][:, None], z[items]
-        pulled = pull(*ends, self.alpha, self.means[0], self.reference)  # [T,K,d]
+            self._last = {"metric_loss": real_loss.detach()}
+            return real_loss
+        points = z[a][:, None], z[positives][:, None], z[items]
+        pulled = pull(*points, self.alpha, self.means[0], self.reference)  # [T,K,d]
         pulled = torch.where(target[..., None] == 0, z[items], pulled)
         rows = torch.cat((z, z[a], pulled.flatten(0, 1)))  # z, then z^
-        synthetic = self._synthetic(rows, len(z), target, bare_model)
+        synthetic_loss = self._synthetic(rows, len(z), target, bare_model)
         ids = self.index(classes)
         generated_ids = torch.cat((ids[a], ids[items].flatten()))
-        generator, softmax = self._generator_losses(rows, y, ids, generated_ids, len(a))
+        generator_loss, softmax_loss = self._generator_losses(rows, y, ids, generated_ids, len(a))
 
-        share = torch.exp(-self.beta / self.means[1])
-        metric = share * real + (1 - share) * synthetic
-        self._update(real, synthetic, generator, 1 - share)
-        auxiliary = generator + softmax  # adds only their gradients, not their values
-        return metric + (auxiliary - auxiliary.detach())
+        real_weight = torch.exp(-self.beta / self.means[1])
+        metric_loss = real_weight * real_loss + (1 - real_weight) * synthetic_loss
+        self._update(real_loss, synthetic_loss, generator_loss, 1 - real_weight)
+        auxiliary_loss = generator_loss + softmax_loss  # adds only their gradients, not their values
+        return metric_loss + (auxiliary_loss - auxiliary_loss.detach())
 
     def tuples(self, classes: Tensor, anchors: Tensor | None = None) -> Tuples:
         """The tuples of a batch of classes `[B]`, for both real and synthetic terms; of the given anchors alone."""
         if isinstance(self.loss, NPairsLoss):
-            found = n_pairs(classes)
+            batch_tuples = n_pairs(classes)
         else:
-            found = drawn_triplets(classes) if self.loss.triplets == "batch" else triplets(classes)
+            batch_tuples = drawn_triplets(classes) if self.loss.triplets == "batch" else triplets(classes)
         if anchors is None:
-            return found
-        return Tuples(*(part[torch.isin(found.anchors, anchors)] for part in found))
+            return batch_tuples
+        return Tuples(*(tensor[torch.isin(batch_tuples.anchors, anchors)] for tensor in batch_tuples))
 
     def _synthetic(self, rows: Tensor, real: int, target: Tensor, model: Any) -> Tensor:
         """J_syn: the metric loss of generated features; it does not train the generator."""
@@ -230,10 +230,10 @@ class HDML(TrainingStep):
         """The cross entropy of generated features, of which the first are anchors."""
         if self.softmax_reduction == "sum":
             return F.cross_entropy(logits, classes, reduction="sum")
-        parts = (slice(anchors), slice(anchors, None)) if isinstance(self.loss, NPairsLoss) else (slice(None),)
-        means = [F.cross_entropy(logits[part], classes[part], reduction="sum") for part in parts]
-        counts = [max(len(logits[part]), 1) for part in parts]
-        return sum((total / count for total, count in zip(means, counts, strict=True)), start=logits.new_zeros(()))
+        slices = (slice(anchors), slice(anchors, None)) if isinstance(self.loss, NPairsLoss) else (slice(None),)
+        totals = [F.cross_entropy(logits[part], classes[part], reduction="sum") for part in slices]
+        counts = [max(len(logits[part]), 1) for part in slices]
+        return sum((total / count for total, count in zip(totals, counts, strict=True)), start=logits.new_zeros(()))
 
     @torch.no_grad()
     def _update(self, real: Tensor, synthetic: Tensor, generator: Tensor, share: Tensor) -> None:
@@ -354,7 +354,7 @@ def tuple_loss(loss: PairLoss, anchors: Tensor, items: Tensor, target: Tensor) -
         s = _distance(x[:, None], y)[..., 0]
     weights = s.new_ones(()).expand_as(s)
     block = Block(s, target.to(s.dtype), weights, self_index=None, anchor_class=None, item_class=None, dim=x.shape[1])
-    values, counts = (part.sum(0) for part in loss.values(block))
+    values, counts = (tensor.sum(0) for tensor in loss.values(block))
     total = (values / torch.where(counts > 0, counts, 1)).sum()
     if isinstance(loss, NPairsLoss):
         total = total + loss.l2 * (x.square().sum(1).mean() + y.square().sum(2).mean()) / 2
@@ -374,11 +374,11 @@ def _generator(embedding_dim: int, hidden: int, feature_dim: int) -> nn.Sequenti
 
 def _pairs(classes: Tensor) -> tuple[Tensor, Tensor]:
     """Positions `[P]`, `[P]` of pairs of items of one class, in the order of the first; no item is in two pairs."""
-    ordered, order = classes.sort(stable=True)
-    first = torch.searchsorted(ordered, ordered)
-    rank = torch.arange(len(ordered), device=classes.device) - first  # within its class
-    remaining = torch.searchsorted(ordered, ordered, right=True) - first - rank
-    chosen = ((rank % 2 == 0) & (remaining > 1)).nonzero()[:, 0]
-    anchors, positives = order[chosen], order[chosen + 1]
+    sorted_classes, order = classes.sort(stable=True)
+    class_start = torch.searchsorted(sorted_classes, sorted_classes)
+    rank = torch.arange(len(sorted_classes), device=classes.device) - class_start  # within its class
+    remaining = torch.searchsorted(sorted_classes, sorted_classes, right=True) - class_start - rank
+    anchor_positions = ((rank % 2 == 0) & (remaining > 1)).nonzero()[:, 0]
+    anchors, positives = order[anchor_positions], order[anchor_positions + 1]
     by_anchor = anchors.argsort()
     return anchors[by_anchor], positives[by_anchor]

@@ -98,12 +98,12 @@ def _with_own_options(
     groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, loss_weight_decay: float
 ) -> ParameterGroups:
     """The groups with their learning rates and the weight decay of the loss; groups without parameters are dropped."""
-    own_rates = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
-    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in own_rates.items()})
+    lr_by_group = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
+    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in lr_by_group.items()})
     check_at_least(0, loss_weight_decay=loss_weight_decay)
-    own_decay = {"loss": {"weight_decay": loss_weight_decay}}
+    options_by_group = {"loss": {"weight_decay": loss_weight_decay}}
     return [
-        {"lr": own_rates.get(group["name"], lr), **group, **own_decay.get(group["name"], {})}
+        {"lr": lr_by_group.get(group["name"], lr), **group, **options_by_group.get(group["name"], {})}
         for group in groups
         if group["params"] or group["name"] == "backbone"  # torch needs a group, even if nothing is trained
     ]
@@ -158,11 +158,15 @@ def cosine(warmup: float = 0.0, *, optimizer: optim.Optimizer, total_steps: int)
     """
     if not 0 <= warmup < 1:
         raise InputError("warmup", f"{warmup:g}", "must be at least 0 and below 1")
-    rising = round(warmup * total_steps)
-    falling = max(1, total_steps - rising)
+    warmup_steps = round(warmup * total_steps)
+    decay_steps = max(1, total_steps - warmup_steps)
 
     def factor(step: int) -> float:
-        return (step + 1) / (rising + 1) if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2
+        return (
+            (step + 1) / (warmup_steps + 1)
+            if step < warmup_steps
+            else (1 + math.cos(math.pi * (step - warmup_steps) / decay_steps)) / 2
+        )
 
     return LambdaLR(optimizer, factor)
 

@@ -63,9 +63,9 @@ def gather_rows(x: Tensor) -> Tensor:
     counts = [int(n) for n in lengths]
     padded = torch.zeros(max(counts), *x.shape[1:], dtype=x.dtype, device=x.device)
     padded[: len(x)] = x.detach()
-    parts = [torch.empty_like(padded) for _ in range(processes)]
-    dist.all_gather(parts, padded)
-    rows = [part[:count] for part, count in zip(parts, counts, strict=True)]
+    gathered = [torch.empty_like(padded) for _ in range(processes)]
+    dist.all_gather(gathered, padded)
+    rows = [part[:count] for part, count in zip(gathered, counts, strict=True)]
     if x.requires_grad:
         rows[rank] = x.view_as(x)
         rows[rank].register_hook(lambda gradient: gradient * processes)  # type: ignore[no-untyped-call]
@@ -78,5 +78,5 @@ def gather_outputs(outputs: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
         return outputs, missing
     from accelerate.utils import gather_object  # here: the import is slow
 
-    parts = gather_object([(outputs, missing)])
-    return torch.stack([part[0] for part in parts]).sum(0), torch.cat([part[1] for part in parts])
+    gathered = gather_object([(outputs, missing)])
+    return torch.stack([pair[0] for pair in gathered]).sum(0), torch.cat([pair[1] for pair in gathered])

@@ -61,13 +61,13 @@ class BestWeights:
         """What was selected, and how far it is from the last weights."""
         if self.weights is None:
             return None
-        last = float(self._last.mean())
+        last_value = float(self._last.mean())
         if not self.since:
-            return Selection(self.metric, len(self._values), self.value, last, 0.0, None)
+            return Selection(self.metric, len(self._values), self.value, last_value, 0.0, None)
         difference, interval = math.nan, math.nan
         if len(self._values) == len(self._last):  # images may have become unreadable
             difference, interval = paired_interval(self._values, self._last)
-        return Selection(self.metric, len(self._values), self.value, last, difference, interval)
+        return Selection(self.metric, len(self._values), self.value, last_value, difference, interval)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Numbers and tensors for a checkpoint, without the weights."""

@@ -29,21 +29,21 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     check_choice(("auto", "cpu", "cuda"), device=device)
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device", "cuda", "torch finds no CUDA device", 'use "auto" or "cpu"')
-    cuda = device != "cpu" and torch.cuda.is_available()
+    use_cuda = device != "cpu" and torch.cuda.is_available()
     if precision == "auto":
-        precision = "bfloat16" if cuda and torch.cuda.is_bf16_supported() else "float32"
-    mixed = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
+        precision = "bfloat16" if use_cuda and torch.cuda.is_bf16_supported() else "float32"
+    mixed_precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
     # One process may train several times, in other precisions and on other devices. The user's own accelerator is not
     # changed.
     state = AcceleratorState._shared_state
-    other_device = "device" in state and state["device"].type != ("cuda" if cuda else "cpu")
-    if other_device or state.get("_mixed_precision", mixed) != mixed:
+    other_device = "device" in state and state["device"].type != ("cuda" if use_cuda else "cpu")
+    if other_device or state.get("_mixed_precision", mixed_precision) != mixed_precision:
         AcceleratorState._reset_state(reset_partial_state=other_device)
     try:
         # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
         return Accelerator(
-            mixed_precision=mixed,
-            cpu=not cuda,
+            mixed_precision=mixed_precision,
+            cpu=not use_cuda,
             step_scheduler_with_optimizer=False,
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
         )

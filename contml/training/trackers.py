@@ -109,8 +109,8 @@ def _started(name: TrackerName, run: Run, config: Mapping[str, Any], step: int |
 
 def _wandb_id(folder: Path) -> str | None:
     """The id of the log in a run folder; None: there is none yet. Its folders are named `run-date_time-id`."""
-    found = sorted((folder / "wandb").glob("*run-*-*"))
-    return found[0].name.rpartition("-")[2] if found else None
+    log_folders = sorted((folder / "wandb").glob("*run-*-*"))
+    return log_folders[0].name.rpartition("-")[2] if log_folders else None
 
 
 def _plain(value: Any) -> bool | int | float | str:

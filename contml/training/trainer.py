@@ -112,8 +112,8 @@ class Trainer:
         bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)
-        self.total = self.options.epochs * self.steps
-        self.schedule = schedule(bare_optimizer, self.steps, self.total)
+        self.total_steps = self.options.epochs * self.steps
+        self.schedule = schedule(bare_optimizer, self.steps, self.total_steps)
         self.parameters = [p for group in groups if "lr" not in group for p in group["params"]]
         self.quiet = quiet or not self.accelerator.is_main_process
         self.epoch, self.step = 0, 0
@@ -129,7 +129,7 @@ class Trainer:
         self._save_time = time.monotonic()  # until when `seconds` counts
 
     @property
-    def done(self) -> int:
+    def steps_done(self) -> int:
         """Steps done since the beginning."""
         return self.epoch * self.steps + self.step
 
@@ -155,13 +155,13 @@ class Trainer:
         self._stopping = False
         self._save_time = time.monotonic()
         if self.accelerator.is_main_process:
-            self.log.open(self.run, self.config, step=self.done if self._started else None)
+            self.log.open(self.run, self.config, step=self.steps_done if self._started else None)
         for split in (self.split, *self.watched.values()):
             self.images.prepare(split)
         with (
             self._stop_request.listening(),
             connected(),
-            TrainingProgress(self.options.epochs, self.steps, self.done, silent=self.quiet) as progress,
+            TrainingProgress(self.options.epochs, self.steps, self.steps_done, silent=self.quiet) as progress,
         ):
             self._report_excluded(progress)
             if not self._started:
@@ -171,8 +171,8 @@ class Trainer:
             while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
-                last = self.epoch == self.options.epochs
-                if last or self.epoch % self.options.evaluate_every == 0:
+                is_last_epoch = self.epoch == self.options.epochs
+                if is_last_epoch or self.epoch % self.options.evaluate_every == 0:
                     self._evaluate(progress)
                 self._report_broken(progress)
                 self._save_together()
@@ -185,7 +185,7 @@ class Trainer:
         """
         # Dropout draws from a seed of the step: no generator state needs to be saved, and the caller's generator is
         # not changed.
-        seed = np.random.SeedSequence([self.sampler.seed, self.done, world()[0]]).generate_state(1)[0]
+        seed = np.random.SeedSequence([self.sampler.seed, self.steps_done, world()[0]]).generate_state(1)[0]
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(seed))
             return self._train_step(batch)
@@ -305,11 +305,11 @@ class Trainer:
             raise InputError(str(self.run.checkpoints), got, hint="restore the checkpoints, or start a new run")
         if self.accelerator.is_main_process:
             # If the state was saved before the evaluation at the end of an epoch, its row will be written again.
-            self.run.rewind(self.done if path.exists() else -1, evaluated=self.step < self.steps)
+            self.run.rewind(self.steps_done if path.exists() else -1, evaluated=self.step < self.steps)
 
     def _train_epoch(self, progress: TrainingProgress) -> None:
         self.model.train()
-        log_interval = max(1, self.total // _ROWS)
+        log_interval = max(1, self.total_steps // _ROWS)
         value = float("nan")
         batches = self.images.train_batches(self.split, self.sampler, epoch=self.epoch, start=self.step, part=world())
         while True:
@@ -321,15 +321,15 @@ class Trainer:
                 self._save_together()
             if batch is None:
                 return
-            rate = float(self.schedule.get_last_lr()[0])
+            learning_rate = float(self.schedule.get_last_lr()[0])
             loss = self.train_step(batch)
             self.step += 1
-            if self.done % log_interval == 0 or self.step == self.steps:
+            if self.steps_done % log_interval == 0 or self.step == self.steps:
                 with self._together():
                     self._check_finite()
                     value = loss.item()
                     logs = self.training_step.logs()
-                    self._log("train", loss=value, learning_rate=rate, images_per_second=progress.rate, **logs)
+                    self._log("train", loss=value, learning_rate=learning_rate, images_per_second=progress.rate, **logs)
             progress.step(self.epoch + 1, len(batch.rows) * world()[1], value)
 
     @contextmanager
@@ -354,8 +354,8 @@ class Trainer:
         with self._together():
             self.save()
         if self._stopping:
-            where = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
-            raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {where}")
+            moment = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
+            raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {moment}")
 
     def _check_finite(self) -> None:
         weights = [*self.bare_model.state_dict().values(), *self.training_step.parameters()]
@@ -374,11 +374,11 @@ class Trainer:
                 progress.line(f"{SPLIT_TITLES[name]} items excluded: {reasons}; {len(split):,} remain")
 
     def _report_broken(self, progress: TrainingProgress) -> None:
-        broken = len(self.images.left_out)
-        if broken > self._reported_broken:
-            self._reported_broken = broken
+        num_broken = len(self.images.left_out)
+        if num_broken > self._reported_broken:
+            self._reported_broken = num_broken
             name, cause = next(iter(self.images.left_out.items()))
-            progress.line(f"broken images skipped so far: {broken}; the first: {name} ({cause})")
+            progress.line(f"broken images skipped so far: {num_broken}; the first: {name} ({cause})")
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         for name, split in self.watched.items():
@@ -388,12 +388,12 @@ class Trainer:
 
     def _record(self, split: str, evaluation: Evaluation, values: Tensor, progress: TrainingProgress) -> None:
         """Log an evaluation, and keep the weights if they are the best so far."""
-        main, title = evaluation.main, SPLIT_TITLES[split]
+        score, title = evaluation.main, SPLIT_TITLES[split]
         self._log("evaluation", split=split, metric=evaluation.headline, **evaluation.numbers())
         share = ""
-        if main.random and main.better == "lower":
-            share = f", {main.model / main.random:.1%} of a random ranking"
-        progress.line(f"after epoch {self.epoch}: {main.title} {main.model:.4g}{share} ({title} split)")
+        if score.random and score.better == "lower":
+            share = f", {score.model / score.random:.1%} of a random ranking"
+        progress.line(f"after epoch {self.epoch}: {score.title} {score.model:.4g}{share} ({title} split)")
         if self.best is None:
             return
         if self.best.update(evaluation, values, self.epoch, self.bare_model.state_dict()):
@@ -403,4 +403,4 @@ class Trainer:
             self._log("stop")
 
     def _log(self, event: str, **values: Any) -> None:
-        self.log.add(event, self.epoch + self.step / self.steps, self.done, **values)
+        self.log.add(event, self.epoch + self.step / self.steps, self.steps_done, **values)

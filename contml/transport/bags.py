@@ -49,11 +49,13 @@ def pack(sets: Iterable[Iterable[Sequence[int]]], weights: Ints | None = None) -
                 counts.append(count)
             starts.append(len(words))
         edges.append(len(starts) - 1)
-    numbers, masses, first, sets_at = (np.array(values, dtype=np.int64) for values in (words, counts, starts, edges))
+    numbers, masses, caption_starts, set_starts = (
+        np.array(values, dtype=np.int64) for values in (words, counts, starts, edges)
+    )
     if weights is not None:
         masses *= weights[numbers]
-    ends = np.concatenate(([0], np.cumsum(masses)))[first]
-    return Bags(numbers, masses, first, np.diff(ends), sets_at)
+    ends = np.concatenate(([0], np.cumsum(masses)))[caption_starts]
+    return Bags(numbers, masses, caption_starts, np.diff(ends), set_starts)
 
 
 def check_weights(weights: Mapping[Any, float]) -> None:
@@ -77,8 +79,8 @@ def whole_weights(weights: Mapping[Any, float], words: Sequence[Any]) -> Ints:
     """
     check_weights(weights)
     step = max(1.0, *weights.values()) / _LARGEST if weights else 1.0
-    whole = np.array([max(1, round(weights.get(word, 1.0) / step)) for word in words], dtype=np.int64)
-    return whole // np.gcd.reduce(whole) if len(whole) else whole
+    rounded = np.array([max(1, round(weights.get(word, 1.0) / step)) for word in words], dtype=np.int64)
+    return rounded // np.gcd.reduce(rounded) if len(rounded) else rounded
 
 
 def take(bags: Bags, rows: Ints) -> Bags:
@@ -96,7 +98,7 @@ def take_captions(bags: Bags, captions: Ints) -> Bags:
 
 def most_words(*bags: Bags) -> int:
     """The number of distinct words of the longest caption, at least 1."""
-    return max([1, *(int(np.diff(part.starts).max()) for part in bags if len(part.totals))])
+    return max([1, *(int(np.diff(bag.starts).max()) for bag in bags if len(bag.totals))])
 
 
 def split_sets(sizes: Ints, most: int) -> list[Ints]:
@@ -115,5 +117,5 @@ def split_sets(sizes: Ints, most: int) -> list[Ints]:
 def set_members(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     """The members of the chosen sets edges[r]:edges[r + 1], set after set, and the new edges."""
     lengths = edges[chosen + 1] - edges[chosen]
-    new = np.concatenate(([0], np.cumsum(lengths)))
-    return np.repeat(edges[chosen] - new[:-1], lengths) + np.arange(new[-1]), new
+    new_edges = np.concatenate(([0], np.cumsum(lengths)))
+    return np.repeat(edges[chosen] - new_edges[:-1], lengths) + np.arange(new_edges[-1]), new_edges

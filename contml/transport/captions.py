@@ -88,10 +88,10 @@ def word_movers_plan(
 
     x, y, costs = _pack_captions([[a]], [[b]], vectors, weights)
     block = costs.block(x.words, y.words).astype(np.float64)
-    common = np.intersect1d(x.words, y.words)
+    common_words = np.intersect1d(x.words, y.words)
     plan = np.zeros(block.shape)
     rest_x, rest_y = x.counts / x.totals[0], y.counts / y.totals[0]
-    for word in common:  # words of both captions stay: the solver might choose another plan of equal cost
+    for word in common_words:  # words of both captions stay: the solver might choose another plan of equal cost
         i, j = int(np.searchsorted(x.words, word)), int(np.searchsorted(y.words, word))
         plan[i, j] = min(rest_x[i], rest_y[j])
         rest_x[i] -= plan[i, j]
@@ -159,9 +159,10 @@ def _pack_captions(
     )
     number_of = {word: number for number, word in enumerate(names)}
     costs = WordCosts(np.array([_vector(vectors, word) for word in names]), names)
-    whole = None if weights is None else whole_weights(weights, names)
+    word_weights = None if weights is None else whole_weights(weights, names)
     a, b = (
-        pack(([[number_of[w] for w in caption] for caption in captions] for captions in sets), whole) for sets in (x, y)
+        pack(([[number_of[w] for w in caption] for caption in captions] for captions in sets), word_weights)
+        for sets in (x, y)
     )
     return a, b, costs
 

@@ -121,14 +121,14 @@ def word_movers_rows(
 @inlined
 def _solve_limit(bounds: Floats, known: Ints, pitch: int, height: int, width: int, r: int, c: int) -> float:
     # Above the best distances of both its row and its column, a pair is the minimum of neither.
-    row, col = np.inf, np.inf
-    for other in range(width):
-        if known[r * pitch + other] == _EXACT:
-            row = min(row, bounds[r * pitch + other])
-    for other in range(height):
-        if known[other * pitch + c] == _EXACT:
-            col = min(col, bounds[other * pitch + c])
-    return max(row, col)
+    row_min, col_min = np.inf, np.inf
+    for index in range(width):
+        if known[r * pitch + index] == _EXACT:
+            row_min = min(row_min, bounds[r * pitch + index])
+    for index in range(height):
+        if known[index * pitch + c] == _EXACT:
+            col_min = min(col_min, bounds[index * pitch + c])
+    return max(row_min, col_min)
 
 
 @compiled
@@ -154,25 +154,25 @@ def _set_distance(
             begin, stride, count = (line * pitch, 1, width) if line < height else (line - height, pitch, height)
             least, settled = np.inf, False
             while not settled:
-                least, second, at = np.inf, np.inf, begin
-                for other in range(begin, begin + count * stride, stride):
-                    bound = bounds[other]
-                    if bound < least or (bound == least and known[other] == _EXACT):
-                        least, second, at = bound, least, other
-                    elif bound < second:
-                        second = bound
-                settled = known[at] >= phase
+                least, second_least, least_index = np.inf, np.inf, begin
+                for index in range(begin, begin + count * stride, stride):
+                    bound = bounds[index]
+                    if bound < least or (bound == least and known[index] == _EXACT):
+                        least, second_least, least_index = bound, least, index
+                    elif bound < second_least:
+                        second_least = bound
+                settled = known[least_index] >= phase
                 if not settled:
-                    r, c = at // pitch, at % pitch
+                    r, c = least_index // pitch, least_index % pitch
                     start_limit, solve_limit = -1.0, np.inf  # the dual start alone
                     if phase == _EXACT:
-                        start_limit = second if known[at] < _DUAL else np.inf
+                        start_limit = second_least if known[least_index] < _DUAL else np.inf
                         solve_limit = _solve_limit(bounds, known, pitch, height, width, r, c)
                     value, exact = _word_movers(problem, pairs, a + r, b + c, start_limit, solve_limit)
                     if np.isnan(value):
                         return value
-                    known[at] = _EXACT if exact else _DUAL
-                    bounds[at] = value if exact else max(value, least)
+                    known[least_index] = _EXACT if exact else _DUAL
+                    bounds[least_index] = value if exact else max(value, least)
                     if limit < np.inf and sum_of_minima(table, height, width) > limit:
                         return np.inf
             if phase == _EXACT:
@@ -225,11 +225,11 @@ def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
     k = len(ids)
     if distance > distances[k - 1] or (distance == distances[k - 1] and row >= ids[k - 1]):
         return
-    at = k - 1
-    while at > 0 and (distances[at - 1] > distance or (distances[at - 1] == distance and ids[at - 1] > row)):
-        distances[at], ids[at] = distances[at - 1], ids[at - 1]
-        at -= 1
-    distances[at], ids[at] = distance, row
+    slot = k - 1
+    while slot > 0 and (distances[slot - 1] > distance or (distances[slot - 1] == distance and ids[slot - 1] > row)):
+        distances[slot], ids[slot] = distances[slot - 1], ids[slot - 1]
+        slot -= 1
+    distances[slot], ids[slot] = distance, row
 
 
 @compiled
@@ -268,18 +268,18 @@ def _nearest_rows(
                 _insert(seed_bounds, seeds, bound_of[j], j)
         for stage in range(2):  # the seeds, then all others
             count, limit = 0, best[k - 1] * (1 + 2e-7)  # float32 may round a distance down
-            for at in range(len(ids) if stage else len(seeds)):
-                j = at if stage else seeds[at]
+            for index in range(len(ids) if stage else len(seeds)):
+                j = index if stage else seeds[index]
                 if j < len(ids) and bound_of[j] < np.inf and bound_of[j] * slack <= limit:
                     bound = two_sided_bounds(pairs, nearest, i, j, bounds)
                     if bound <= limit:
                         candidates[count], two_sided[count] = j, bound
                         count += 1
-            for at in np.argsort(two_sided[:count]):
+            for index in np.argsort(two_sided[:count]):
                 limit = best[k - 1] * (1 + 2e-7)
-                if two_sided[at] > limit:
+                if two_sided[index] > limit:
                     break
-                j = candidates[at]
+                j = candidates[index]
                 two_sided_bounds(pairs, nearest, i, j, bounds)
                 distance = float(np.float32(_set_distance(problem, pairs, i, j, bounds, known, limit)))
                 if distance < np.inf:
@@ -348,11 +348,11 @@ def nearest_sets(
         return len(group)
 
     with ThreadPoolExecutor(threads) as pool:
-        done = 0
-        for finished in pool.map(search, groups):
-            done += finished
+        num_done = 0
+        for num_finished in pool.map(search, groups):
+            num_done += num_finished
             if progress is not None:
-                progress(done)
+                progress(num_done)
     return distances, rows
 
 

@@ -25,8 +25,8 @@ def works(device: torch.device) -> bool:
     # Words on a line: a third each at 0, 1 and 2, moved to a half each at 2 and 3.
     x, y = pack([[[0, 1, 2]]]), pack([[[2, 3]]])
     try:
-        found = word_movers_distances(x, y, WordCosts(np.arange(4.0)[:, None]), device).item()
-        problem = "" if found == 1.5 else f"it returns {found} instead of 1.5"
+        distance = word_movers_distances(x, y, WordCosts(np.arange(4.0)[:, None]), device).item()
+        problem = "" if distance == 1.5 else f"it returns {distance} instead of 1.5"
     except Exception as error:  # any failure of a compiler: the CPU gives the same numbers
         problem = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     if problem:
@@ -56,7 +56,9 @@ def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.devi
     if not out.numel():
         return out
     packed, tile_x, tile_y = _pack_pairs(x, y, costs, device), _tiles(x), _tiles(y)
-    rows, cols = ({t: _to_device(device, np.flatnonzero(of == t)) for t in solver.TILES} for of in (tile_x, tile_y))
+    rows, cols = (
+        {t: _to_device(device, np.flatnonzero(tiles == t)) for t in solver.TILES} for tiles in (tile_x, tile_y)
+    )
     for p in solver.TILES:
         for q in solver.TILES:
             solver.solve_pairs(packed, rows[p], cols[q], len(x.totals), max(p, q), x is y, out)
@@ -75,14 +77,14 @@ def _tiles(bags: Bags) -> Ints:
 
 
 def _pack_pairs(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> solver.PackedPairs:
-    kept = costs.on(device)
+    device_costs = costs.on(device)
     if costs.whole:
-        table, row_places, col_places = kept, x.words * len(kept), y.words
+        table, row_places, col_places = device_costs, x.words * len(device_costs), y.words
     else:
         row_words, row_places = np.unique(x.words, return_inverse=True)
         col_words, col_places = np.unique(y.words, return_inverse=True)
         row_places *= len(col_words)
-        rows, cols = (kept[_to_device(device, words)] for words in (row_words, col_words))
+        rows, cols = (device_costs[_to_device(device, words)] for words in (row_words, col_words))
         table = euclidean(rows, cols).float()
     return solver.PackedPairs(
         words=_to_device(device, np.concatenate((x.words, y.words))),

@@ -34,9 +34,9 @@ class WordCosts:
         with np.errstate(over="ignore", invalid="ignore"):
             self.squares = np.einsum("vd,vd->v", self.vectors, self.vectors)
         # Below 1e37, since four times that still fits in float32.
-        bad = np.flatnonzero(~(self.squares < 1e37))
-        if len(bad):
-            name = self.names[int(bad[0])]
+        invalid_words = np.flatnonzero(~(self.squares < 1e37))
+        if len(invalid_words):
+            name = self.names[int(invalid_words[0])]
             raise InputError(f"the vector of the word {name!r}", "not finite, or too long", hint="give finite vectors")
         self._whole = self._all_distances() if len(self.vectors) <= WHOLE else None
         self._by_device: dict[torch.device, Tensor] = {}

@@ -28,22 +28,22 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
     Raises:
         InputError: no such file, a file of another kind, or an annotation id appears twice.
     """
-    wanted = f"must be a {kind}_*.json of COCO"
+    allowed = f"must be a {kind}_*.json of COCO"
     content = read_json(path, option)
-    for key, needed in fields.items():
+    for key, required_fields in fields.items():
         entries = content.get(key) if isinstance(content, dict) else None
         if not isinstance(entries, list) or not entries:
-            raise InputError(str(path), f"has no list '{key}'", wanted)
+            raise InputError(str(path), f"has no list '{key}'", allowed)
         for number, entry in enumerate(entries):
             if not isinstance(entry, dict):
-                raise InputError(str(path), f"entry {number} of '{key}' is not an object", f"{option} {wanted}")
-            if absent := [field for field in needed if field not in entry]:
-                found = f"an entry of '{key}' (id {entry.get('id')!s:.40}) has no '{absent[0]}'"
-                raise InputError(str(path), found, f"{option} {wanted}")
-            for field, form in needed.items():
-                if not _fits(entry[field], form):
-                    where = f"{path}: entry {number} of '{key}'"
-                    raise InputError(where, f"'{field}' is {entry[field]!r:.60}", f"must be {_WORDS[form]}")
+                raise InputError(str(path), f"entry {number} of '{key}' is not an object", f"{option} {allowed}")
+            if missing_fields := [field for field in required_fields if field not in entry]:
+                problem = f"an entry of '{key}' (id {entry.get('id')!s:.40}) has no '{missing_fields[0]}'"
+                raise InputError(str(path), problem, f"{option} {allowed}")
+            for field, field_type in required_fields.items():
+                if not _fits(entry[field], field_type):
+                    location = f"{path}: entry {number} of '{key}'"
+                    raise InputError(location, f"'{field}' is {entry[field]!r:.60}", f"must be {_WORDS[field_type]}")
     ids: set[Any] = set()
     for annotation in content["annotations"]:
         if annotation["id"] in ids:

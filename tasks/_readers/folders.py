@@ -69,12 +69,12 @@ class Files:
 
     def find(self, *places: Path) -> Path | None:
         """The first of these places that is a file, or None."""
-        return next((place for place in places if self.has(place)), None)
+        return next((path for path in places if self.has(path)), None)
 
     def locate(self, folders: Sequence[Path], name: str) -> Path:
         """The path of the file in the first folder that has it; if none has it, its path in the first folder."""
-        places = [folder / name for folder in folders]
-        return self.find(*places) or places[0]
+        paths = [folder / name for folder in folders]
+        return self.find(*paths) or paths[0]
 
     def names(self, folder: str | Path) -> frozenset[str]:
         """The names of the files in a folder; none where there is no such folder."""
@@ -108,10 +108,10 @@ def refuse_absent(
         InputError: there are missing files. The message gives the reason, if the folder shows it.
     """
     if absent:
-        number = f"{len(absent):,} of {listed:,} {what} are missing"
+        counts = f"{len(absent):,} of {listed:,} {what} are missing"
         hint = "check root and the folders of images" + (", or set missing=drop to omit them" if can_drop else "")
-        why = why_absent(absent[0])
-        raise InputError(str(absent[0]), f"no such {kind} ({number}{f'; {why}' if why else ''})", hint=hint)
+        reason = why_absent(absent[0])
+        raise InputError(str(absent[0]), f"no such {kind} ({counts}{f'; {reason}' if reason else ''})", hint=hint)
 
 
 def no_such_file(path: Path, option: str = "") -> InputError:
@@ -122,14 +122,16 @@ def no_such_file(path: Path, option: str = "") -> InputError:
 
 def not_unpacked(folder: Path) -> str:
     """A remark for an error if a folder holds an archive: ", images.zip is not unpacked"; else ""."""
-    packed = sorted(n for n in Files().names(folder) if n.lower().endswith(_ARCHIVES) and not n.startswith("."))
-    return f", {packed[0]} is not unpacked" if packed else ""
+    archives = sorted(
+        name for name in Files().names(folder) if name.lower().endswith(_ARCHIVES) and not name.startswith(".")
+    )
+    return f", {archives[0]} is not unpacked" if archives else ""
 
 
 def why_absent(path: Path) -> str:
     """Why there is no such file, as far as the folder shows it; else ""."""
-    if alike := sorted(name for name in Files().names(path.parent) if name.lower() == path.name.lower()):
-        return f"there is {alike[0]}: upper and lower case differ"
+    if similar_names := sorted(name for name in Files().names(path.parent) if name.lower() == path.name.lower()):
+        return f"there is {similar_names[0]}: upper and lower case differ"
     folder = path.parent
     if folder.is_dir():
         return ""
@@ -150,6 +152,6 @@ def _contents(folder: Path) -> str:
     """The names in a folder, for an error."""
     if not folder.is_dir():
         return f"{folder} is not a folder"
-    names, place = _names_in(folder), "this folder" if folder == Path() else str(folder)
+    names, folder_text = _names_in(folder), "this folder" if folder == Path() else str(folder)
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"{place} holds {', '.join(names[:6]) or 'nothing'}{more}"
+    return f"{folder_text} holds {', '.join(names[:6]) or 'nothing'}{more}"

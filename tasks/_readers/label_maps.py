@@ -51,7 +51,7 @@ def read_image_map(path: Path) -> Array:
         with opened(path) as picture:
             # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
             tiles = getattr(picture, "tile", ())
-            packed = str(tiles[0].args) if tiles and picture.mode == "L" else ""
+            raw_mode = str(tiles[0].args) if tiles and picture.mode == "L" else ""
             values = np.asarray(picture)
     except FileNotFoundError:
         raise InputError(str(path), "no such label map") from None
@@ -64,8 +64,8 @@ def read_image_map(path: Path) -> Array:
     if values.ndim != 2 or values.dtype.kind not in "bui":
         hint = "save class numbers as grey, 16-bit or palette PNG"
         raise InputError(str(path), f"{picture.mode} pixels", "must be one whole number per pixel", hint)
-    if packed.endswith((";2", ";4")):
-        values = values // (85 if packed.endswith(";2") else 17)
+    if raw_mode.endswith((";2", ";4")):
+        values = values // (85 if raw_mode.endswith(";2") else 17)
     return values.astype(np.uint8) if values.dtype == bool else values
 
 
@@ -133,11 +133,11 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
     """
     text_of: dict[int, str] = {}
     for line, row in read_csv(path, "names", {column: "column"})[1]:
-        first = next(iter(row.values()))
-        number = whole_number(first)
+        cell = next(iter(row.values()))
+        number = whole_number(cell)
         if number is None or number in text_of:
-            got = f"'{first}' {'is not a class number' if number is None else 'appears twice'}"
-            raise InputError(f"{path}:{line}", got, "the first column must have each class number once")
+            problem = f"'{cell}' {'is not a class number' if number is None else 'appears twice'}"
+            raise InputError(f"{path}:{line}", problem, "the first column must have each class number once")
         text_of[number] = row[column]
     texts = list(dict.fromkeys(text_of.values()))
     members = [text.split("+") for text in groups] if groups else [[text] for text in texts]
@@ -149,8 +149,8 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
             if name in class_of:
                 raise InputError("groups", f"{name} is in two groups", "each text must be in one")
             class_of[name] = group
-    numbers = {number: class_of.get(text, -1) for number, text in text_of.items()}
-    return Groups(str(path), len(members), numbers, tuple(" and ".join(names) for names in members))
+    class_by_number = {number: class_of.get(text, -1) for number, text in text_of.items()}
+    return Groups(str(path), len(members), class_by_number, tuple(" and ".join(names) for names in members))
 
 
 def to_classes(
@@ -173,15 +173,15 @@ def to_classes(
     if not used:
         raise InputError("ignore", f"{ignore}, which all pixels of all label maps are", hint=f"see {paths[0]}")
     if groups is not None:
-        if numbers := used - set(groups.class_of):
-            raise unknown(min(numbers), f"must be in {groups.source}")
+        if invalid_numbers := used - set(groups.class_of):
+            raise unknown(min(invalid_numbers), f"must be in {groups.source}")
         ignored = groups.classes  # ignored pixels get the first number after the classes
-        known = np.array(sorted(used))
+        sorted_numbers = np.array(sorted(used))
         class_of = np.array([ignored if groups.class_of[n] < 0 else groups.class_of[n] for n in sorted(used)])
         class_maps = np.empty(maps.shape, np.min_scalar_type(ignored))
-        for labels, class_map in zip(maps, class_maps, strict=True):  # whole, the places would take much memory
-            places = np.searchsorted(known, labels).clip(max=len(known) - 1)
-            class_map[...] = np.where(known[places] == labels, class_of[places], ignored)
+        for labels, class_map in zip(maps, class_maps, strict=True):  # whole, the indices would take much memory
+            indices = np.searchsorted(sorted_numbers, labels).clip(max=len(sorted_numbers) - 1)
+            class_map[...] = np.where(sorted_numbers[indices] == labels, class_of[indices], ignored)
         return class_maps, ignored, ignored
     if classes is None:
         highest = max(used)
@@ -195,6 +195,6 @@ def to_classes(
     check_whole(1, classes=classes)
     if classes > _MOST_CLASSES:
         raise InputError("classes", f"{classes:,}", f"must be at most {_MOST_CLASSES:,}")
-    if numbers := {number for number in used if not 0 <= number < classes}:
-        raise unknown(min(numbers), f"must be 0 to {classes - 1} with classes={classes}")
+    if invalid_numbers := {number for number in used if not 0 <= number < classes}:
+        raise unknown(min(invalid_numbers), f"must be 0 to {classes - 1} with classes={classes}")
     return maps, classes, ignore

@@ -34,12 +34,12 @@ def read_mat(path: Path, option: str = "") -> dict[str, np.ndarray[Any, Any]]:
         if version == 2:
             raise InputError(str(path), "a MATLAB 7.3 (HDF5) file", hint="save it with '-v7'")
         stream = io.BytesIO(unpacked(content) if version == 1 else content)
-        found: dict[str, Any] = loadmat(stream)  # type: ignore[arg-type]
+        variables: dict[str, Any] = loadmat(stream)  # type: ignore[arg-type]
     except InputError:
         raise
     except Exception as error:  # scipy raises errors of many types on damaged files
         raise InputError(str(path), f"not a readable MATLAB file ({one_line(error)[:120]})") from None
-    return {name: v for name, v in found.items() if not name.startswith("__") and isinstance(v, np.ndarray)}
+    return {name: v for name, v in variables.items() if not name.startswith("__") and isinstance(v, np.ndarray)}
 
 
 def read_variable(path: Path, name: str, option: str = "") -> Any:
@@ -48,10 +48,10 @@ def read_variable(path: Path, name: str, option: str = "") -> Any:
     Raises:
         InputError: the file cannot be read, or has no such variable.
     """
-    found = read_mat(path, option)
-    if name not in found:
-        raise InputError(str(path), f"has no variable '{name}' (it has {', '.join(found) or 'nothing'})")
-    return found[name]
+    variables = read_mat(path, option)
+    if name not in variables:
+        raise InputError(str(path), f"has no variable '{name}' (it has {', '.join(variables) or 'nothing'})")
+    return variables[name]
 
 
 def read_records(path: Path, variables: dict[str, Any], name: str, fields: Sequence[str], hint: str = "") -> list[Any]:
@@ -63,7 +63,7 @@ def read_records(path: Path, variables: dict[str, Any], name: str, fields: Seque
     table = variables.get(name)
     if table is None or table.dtype.names is None:
         raise InputError(str(path), f"has no struct array '{name}' (it has {', '.join(variables) or 'nothing'})")
-    if absent := [field for field in fields if field not in table.dtype.names]:
-        found = f"its records have no field '{absent[0]}' (they have {', '.join(table.dtype.names)})"
-        raise InputError(str(path), found, hint=hint)
+    if missing_fields := [field for field in fields if field not in table.dtype.names]:
+        problem = f"its records have no field '{missing_fields[0]}' (they have {', '.join(table.dtype.names)})"
+        raise InputError(str(path), problem, hint=hint)
     return list(table.ravel())

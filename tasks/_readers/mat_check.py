@@ -38,32 +38,32 @@ def unpacked(content: bytes) -> bytes:
         ValueError: it is damaged, too large, or too deeply nested.
     """
     order = "<" if content[126:128] == b"IM" else ">"
-    parts, total, memory = [content[:_HEAD]], 0, 0
+    chunks, total, memory = [content[:_HEAD]], 0, 0
     for variable in _variables(content, order):
         total += len(variable)
         if total > MOST_BYTES:
             raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20:,} MB")
         walk = _Walk(variable, order, memory)
         if walk.is_supported():
-            parts.append(variable)
+            chunks.append(variable)
         memory = walk.memory
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
 def _variables(content: bytes, order: str) -> Iterator[bytes]:
     """The elements of the file, unpacked one after another."""
-    place = _HEAD
-    while place < len(content):
-        kind, size = _words(content, place, order)
-        end = place + 8 + size
+    offset = _HEAD
+    while offset < len(content):
+        kind, size = _words(content, offset, order)
+        end = offset + 8 + size
         if end > len(content):
             raise ValueError("it is cut short")
         if kind == _COMPRESSED:
-            packed = zlib.decompressobj()
-            yield packed.decompress(content[place + 8 : end], MOST_BYTES + 1)
+            decompressor = zlib.decompressobj()
+            yield decompressor.decompress(content[offset + 8 : end], MOST_BYTES + 1)
         else:
-            yield content[place:end]
-        place = end
+            yield content[offset:end]
+        offset = end
 
 
 def _words(content: bytes, place: int, order: str) -> tuple[int, int]:
@@ -78,38 +78,38 @@ class _Walk:
     """Goes over the elements of a variable in the order in which scipy reads them."""
 
     def __init__(self, content: bytes, order: str, memory: int) -> None:
-        self.content, self.order, self.place, self.memory = content, order, 0, memory
+        self.content, self.order, self.offset, self.memory = content, order, 0, memory
         self._number = struct.Struct(f"{order}14I")
 
     def is_supported(self) -> bool:
         """Check the variable; False if it is of a class that no reader uses."""
-        left = [1]  # matrices to read at each level
-        while left:
-            left[-1] -= self._single_numbers(left[-1])
-            if not left[-1]:
-                left.pop()
+        remaining = [1]  # matrices to read at each level
+        while remaining:
+            remaining[-1] -= self._single_numbers(remaining[-1])
+            if not remaining[-1]:
+                remaining.pop()
                 continue
-            left[-1] -= 1
-            inner = self._matrix()
-            if inner is None:
-                if len(left) == 1:
+            remaining[-1] -= 1
+            num_inner = self._matrix()
+            if num_inner is None:
+                if len(remaining) == 1:
                     return False
                 raise ValueError("it holds a sparse matrix, a function or an object")
             if self.memory > MOST_MEMORY:
                 raise ValueError(f"it takes more than {MOST_MEMORY >> 20:,} MB of memory")
-            if inner:
-                left.append(inner)
-            if len(left) > _MOST_LEVELS:
+            if num_inner:
+                remaining.append(num_inner)
+            if len(remaining) > _MOST_LEVELS:
                 raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
         return True
 
     def _single_numbers(self, most: int) -> int:
         """Go over up to `most` matrices of one number, and return how many. Fast: MPII has two million of them."""
-        place, last, unpack = self.place, len(self.content) - self._number.size - 8, self._number.unpack_from
+        offset, last_offset, unpack = self.offset, len(self.content) - self._number.size - 8, self._number.unpack_from
         count = 0
-        while count < most and place <= last:
+        while count < most and offset <= last_offset:
             kind, size, _, _, flags, _, dims, dim_bytes, _, _, name, name_bytes, data, data_bytes = unpack(
-                self.content, place
+                self.content, offset
             )
             if kind != _MATRIX or not size or dims != 5 or dim_bytes != 8 or name != 1 or name_bytes:
                 break
@@ -117,22 +117,22 @@ class _Walk:
                 break
             if not (data >> 16 <= 4 if data >> 16 else data_bytes <= 8):
                 break
-            place += 56 if data >> 16 or not data_bytes else 64
+            offset += 56 if data >> 16 or not data_bytes else 64
             count += 1
-        self.place, self.memory = place, self.memory + count * (_PER_MATRIX + 8)
+        self.offset, self.memory = offset, self.memory + count * (_PER_MATRIX + 8)
         return count
 
     def _matrix(self) -> int | None:
         """Go over a matrix up to its inner ones; their number, or None for a class that is not supported."""
-        kind, size = _words(self.content, self.place, self.order)
-        self.place += 8
+        kind, size = _words(self.content, self.offset, self.order)
+        self.offset += 8
         self.memory += _PER_MATRIX
         if kind != _MATRIX:
             raise ValueError(f"an element of kind {kind} in place of a matrix")
         if not size:
             return 0
-        flags, _ = _words(self.content, self.place + 8, self.order)
-        self.place += 16
+        flags, _ = _words(self.content, self.offset + 8, self.order)
+        self.offset += 16
         matrix_class = flags & 0xFF
         if matrix_class not in (_CELL, _STRUCT, _OBJECT, _CHARACTERS, *_NUMERIC):
             return None
@@ -140,7 +140,7 @@ class _Walk:
         if size % 4 or not 8 <= size <= 128:
             raise ValueError("wrong dimensions")
         dims: tuple[int, ...] = struct.unpack_from(f"{self.order}{size // 4}i", self.content, start)
-        items = math.prod(dims)
+        num_items = math.prod(dims)
         if min(dims) < 0:
             raise ValueError("wrong dimensions")
         self._element((1, 2, 16))  # the name
@@ -148,15 +148,15 @@ class _Walk:
             for _ in range(2 if flags & _COMPLEX else 1):
                 self.memory += self._element(_NUMBERS)[1]
             return 0
-        fields = 1
+        num_fields = 1
         if matrix_class == _CHARACTERS:
             self._element(_TEXT)
-            self.memory += 4 * items
+            self.memory += 4 * num_items
             return 0
         if matrix_class != _CELL:
-            fields = self._fields(matrix_class)
-        self.memory += 8 * items * fields
-        return items * fields
+            num_fields = self._fields(matrix_class)
+        self.memory += 8 * num_items * num_fields
+        return num_items * num_fields
 
     def _fields(self, matrix_class: int) -> int:
         """The number of fields of a struct array."""
@@ -170,13 +170,13 @@ class _Walk:
 
     def _element(self, kinds: tuple[int, ...]) -> tuple[int, int]:
         """Where the data of the next element are, and how many bytes they have."""
-        kind, size = _words(self.content, self.place, self.order)
-        start, end = self.place + 8, self.place + 8 + size + -size % 8
+        kind, size = _words(self.content, self.offset, self.order)
+        start, end = self.offset + 8, self.offset + 8 + size + -size % 8
         if kind >> 16:  # a small element
-            start, end, kind, size = self.place + 4, self.place + 8, kind & 0xFFFF, kind >> 16
+            start, end, kind, size = self.offset + 4, self.offset + 8, kind & 0xFFFF, kind >> 16
             if size > 4:
                 raise ValueError("a small element of more than 4 bytes")
         if kind not in kinds or start + size > len(self.content):
-            raise ValueError(f"an element of kind {kind} and {size} bytes at byte {self.place}")
-        self.place = end
+            raise ValueError(f"an element of kind {kind} and {size} bytes at byte {self.offset}")
+        self.offset = end
         return start, size

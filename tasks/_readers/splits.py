@@ -70,8 +70,8 @@ def parts_of(cells: Sequence[str], where: Callable[[int], str], source: object, 
         if not part and cell.strip():
             allowed = "must be train, val, test, query, gallery or empty (not used)"
             raise InputError(f"{where(row)}: {column}", f"'{cell.strip()}'", allowed, split_hint(cells, column))
-    named = set(parts) - {""}
-    if "train" not in named or len(named) < 2:
+    named_parts = set(parts) - {""}
+    if "train" not in named_parts or len(named_parts) < 2:
         words = ", ".join(f"'{word}'" for word in dict.fromkeys(cell.strip() for cell in cells) if word)
         hint = "write train, val or test in all rows, or remove the column if it is not the split"
         raise InputError(
@@ -92,9 +92,9 @@ def split_hint(cells: Iterable[str], column: str) -> str:
 
 def refuse_split_columns(source: object, columns: Iterable[str]) -> None:
     """Refuse a column that is named like a split, in a file whose split is read from another column or drawn."""
-    if named := next((name for name in columns if SPLIT_NAMES.fullmatch(name)), None):
-        hint = f"set split={named} to read it, or rename it if it is not the split"
-        raise InputError(f"{source}: {named}", "is named like a split, but not used", hint=hint)
+    if split_column := next((name for name in columns if SPLIT_NAMES.fullmatch(name)), None):
+        hint = f"set split={split_column} to read it, or rename it if it is not the split"
+        raise InputError(f"{source}: {split_column}", "is named like a split, but not used", hint=hint)
 
 
 def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None]]) -> Parts[T]:
@@ -116,10 +116,10 @@ def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None
             raise InputError(str(path), f"{item} has no '{column}'", hint=hint)
         listed.append(item)
         cells.append(cell)
-    found: dict[str, list[T]] = {part: [] for part in ("", "train", "val", *TEST_PARTS)}
+    by_part: dict[str, list[T]] = {part: [] for part in ("", "train", "val", *TEST_PARTS)}
     for item, part in zip(listed, parts_of(cells, lambda row: f"{path}: {listed[row]}", path, column), strict=True):
-        found[part].append(item)
-    return Parts(found["train"], found["val"], found["query"], [*found["test"], *found["gallery"]])
+        by_part[part].append(item)
+    return Parts(by_part["train"], by_part["val"], by_part["query"], [*by_part["test"], *by_part["gallery"]])
 
 
 def read_lists(path: Path, option: str) -> dict[str, list[str]]:
@@ -129,8 +129,8 @@ def read_lists(path: Path, option: str) -> dict[str, list[str]]:
         InputError: no such file, or not such lists.
     """
     content = read_json(path, option)
-    found = content if isinstance(content, dict) else {}
-    return name_lists(path, {key: names for key, names in found.items() if part_of(key) or isinstance(names, list)})
+    entries = content if isinstance(content, dict) else {}
+    return name_lists(path, {key: names for key, names in entries.items() if part_of(key) or isinstance(names, list)})
 
 
 def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -168,20 +168,22 @@ def split_by_lists(
         if len(set(items)) < len(items):
             repeated = next(item for item in items if items.count(item) > 1)
             raise InputError(str(path), f"{repeated} appears twice in {part}", hint="list it once")
-    chosen = set(queries)
+    query_set = set(queries)
     refuse_shared(path, {"train": train, "val": val, "test": (*queries, *test)})
-    return Parts(list(train), list(val), list(queries), [item for item in test if item not in chosen])
+    return Parts(list(train), list(val), list(queries), [item for item in test if item not in query_set])
 
 
 def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "image") -> None:
     """Refuse items that are in two parts."""
-    seen: dict[Any, str] = {}
+    part_by_item: dict[Any, str] = {}
     for part, items in parts.items():
         distinct = set(items)
-        if both := distinct & seen.keys():
-            found = f"{what} {min(both)} is in {seen[min(both)]} and in {part} ({len(both):,} such {what}s)"
-            raise InputError(str(path), found, hint="give each to one of them")
-        seen |= dict.fromkeys(distinct, part)
+        if shared := distinct & part_by_item.keys():
+            problem = (
+                f"{what} {min(shared)} is in {part_by_item[min(shared)]} and in {part} ({len(shared):,} such {what}s)"
+            )
+            raise InputError(str(path), problem, hint="give each to one of them")
+        part_by_item |= dict.fromkeys(distinct, part)
 
 
 def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
@@ -192,17 +194,17 @@ def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
     """
     if not parts.queries:
         names = [str(item) for item in parts.gallery]
-        drawn = set(as_rows(draw_queries(len(names) // 5, names, seed=0), len(names)).tolist())
+        query_rows = set(as_rows(draw_queries(len(names) // 5, names, seed=0), len(names)).tolist())
         parts = parts._replace(
-            queries=[item for row, item in enumerate(parts.gallery) if row in drawn],
-            gallery=[item for row, item in enumerate(parts.gallery) if row not in drawn],
+            queries=[item for row, item in enumerate(parts.gallery) if row in query_rows],
+            gallery=[item for row, item in enumerate(parts.gallery) if row not in query_rows],
         )
     train, val, queries, gallery = map(len, parts)
-    tested = queries + gallery > 0
-    if train < 3 or (tested and (gallery < 2 or not queries)) or ((val or not tested) and val < 3):
-        found = f"{train} train, {val} val, {queries} query and {gallery} test items"
+    has_test = queries + gallery > 0
+    if train < 3 or (has_test and (gallery < 2 or not queries)) or ((val or not has_test) and val < 3):
+        problem = f"{train} train, {val} val, {queries} query and {gallery} test items"
         needs = "needs at least 3 train items, and 1 query and 2 others to find, or 3 val items"
-        raise InputError(str(path), found, needs)
+        raise InputError(str(path), problem, needs)
     return parts
 
 

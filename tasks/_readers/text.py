@@ -62,12 +62,12 @@ def read_lines(path: Path, option: str = "", encoding: str | None = None) -> lis
 
 def read_names(path: Path, option: str = "") -> list[str]:
     """A list of at least one name, one per line, without repetitions."""
-    first: dict[str, int] = {}
+    line_by_name: dict[str, int] = {}
     for number, line in read_lines(path, option):
-        add_once(first, line.strip(), path, number)
-    if not first:
+        add_once(line_by_name, line.strip(), path, number)
+    if not line_by_name:
         raise InputError(str(path), "names no images", hint="give one name per line")
-    return list(first)
+    return list(line_by_name)
 
 
 def whole_number(text: str) -> int | None:
@@ -104,10 +104,10 @@ def refuse_object(cell: str, where: str, use: str) -> None:
     cell = cell.strip()
     if (cell[:1], cell[-1:]) not in (("{", "}"), ("[", "]")) or "{" not in cell:
         return
-    found = as_value(cell)
-    if isinstance(found, dict) or (isinstance(found, list) and any(isinstance(value, dict) for value in found)):
-        got = f"a{' list with a' if isinstance(found, list) else ''} JSON object, {cell[:60]}"
-        raise InputError(where, got, f"{use} must be a text or a list of texts", "write the value that counts")
+    content = as_value(cell)
+    if isinstance(content, dict) or (isinstance(content, list) and any(isinstance(value, dict) for value in content)):
+        problem = f"a{' list with a' if isinstance(content, list) else ''} JSON object, {cell[:60]}"
+        raise InputError(where, problem, f"{use} must be a text or a list of texts", "write the value that counts")
 
 
 def as_value(cell: str) -> Any:
@@ -138,14 +138,14 @@ def csv_rows(path: Path, text: str, delimiter: str = ",", *, uneven: bool = Fals
     line, width = 1, 0
     try:
         for row in rows:
-            first, line = line, rows.line_num + 1  # a quoted cell may hold line breaks
+            first_line, line = line, rows.line_num + 1  # a quoted cell may hold line breaks
             if not any(cell.strip() for cell in row):
                 continue
             width = width or len(row)
             if len(row) != width and not uneven:
                 hint = f"the delimiter is '{delimiter}': put cells that contain it in double quotes"
-                raise InputError(f"{path}:{first}", f"{len(row)} cells, but the header has {width}", hint=hint)
-            yield first, row
+                raise InputError(f"{path}:{first_line}", f"{len(row)} cells, but the header has {width}", hint=hint)
+            yield first_line, row
     except csv.Error as error:
         raise InputError(f"{path}:{line}", f"not CSV ({error})", hint="close every double quote") from None
 
@@ -175,14 +175,14 @@ def read_csv(
     rows = csv_rows(path, read_text(path, option, encoding), delimiter, uneven=uneven)
     line, header = next(rows, (1, []))
     names = [cell.strip() for cell in header]
-    for name, named_by in columns.items():
+    for name, column_option in columns.items():
         if names.count(name) != 1:
-            found = f"has {'more than one' if name in names else 'no'} column '{name}'"
-            hint = f"set {named_by} to the name of the column" if named_by else ""
-            raise InputError(f"{path}:{line}", f"{found} (it has {', '.join(names) or 'nothing'})", hint=hint)
-    empty = dict.fromkeys(names, "")
+            problem = f"has {'more than one' if name in names else 'no'} column '{name}'"
+            hint = f"set {column_option} to the name of the column" if column_option else ""
+            raise InputError(f"{path}:{line}", f"{problem} (it has {', '.join(names) or 'nothing'})", hint=hint)
+    empty_row = dict.fromkeys(names, "")
     return names, [
-        (line, empty | {name: cell.strip() for name, cell in zip(names, row, strict=False)}) for line, row in rows
+        (line, empty_row | {name: cell.strip() for name, cell in zip(names, row, strict=False)}) for line, row in rows
     ]
 
 

@@ -37,15 +37,15 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
     )
     # Copies: a view would keep the whole file in memory.
     vectors = {word: np.array(source[word]) for word in counts if word in source}
-    known, total = sum(counts[word] for word in vectors), counts.total()
-    if path is not None and 2 * known < total:
-        unknown = next(word for word, _ in counts.most_common() if word not in vectors)
-        found = f"has vectors for {known:,} of the {total:,} words of the captions (none for '{unknown}')"
-        raise InputError(str(path), found, hint="give vectors of the captions' language, in lower case")
+    num_known, total = sum(counts[word] for word in vectors), counts.total()
+    if path is not None and 2 * num_known < total:
+        unknown_word = next(word for word, _ in counts.most_common() if word not in vectors)
+        problem = f"has vectors for {num_known:,} of the {total:,} words of the captions (none for '{unknown_word}')"
+        raise InputError(str(path), problem, hint="give vectors of the captions' language, in lower case")
     return vectors
 
 
 def _drawn_order(captions: list[list[str]], seed: int) -> list[list[str]]:
     """The captions in an order drawn by their words: word vectors depend on the order in which captions are seen."""
-    place = positions([" ".join(words) for words in captions], seed, "word vectors")
-    return [captions[row] for row in np.argsort(place, kind="stable").tolist()]
+    sort_keys = positions([" ".join(words) for words in captions], seed, "word vectors")
+    return [captions[row] for row in np.argsort(sort_keys, kind="stable").tolist()]

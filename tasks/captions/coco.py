@@ -78,10 +78,10 @@ def coco(
 
 def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
     """An image of Karpathy's file, under its own name or its name in the 2017 download."""
-    places = [root / entry.folder / entry.filename]
+    paths = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
-        places += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
-    return Record(f"{entry.folder}/{entry.filename}", str(places[0]), on_disk.find(*places), entry.captions)
+        paths += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
+    return Record(f"{entry.folder}/{entry.filename}", str(paths[0]), on_disk.find(*paths), entry.captions)
 
 
 def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[Record]:

@@ -110,17 +110,19 @@ class CaptionDistance:
         """
         spaces = {name: self._space(name, captions) for name in self.choice.weights}
         rows = {name: space.kept.tolist() for name, space in spaces.items()}
-        kept = sorted(set.intersection(*map(set, rows.values())))
-        if not kept:
+        kept_rows = sorted(set.intersection(*map(set, rows.values())))
+        if not kept_rows:
             raise InputError("captions", f"none of {len(captions)} images has {self.needs}")
         if len(spaces) == 1:
-            return next(iter(spaces.values())), kept
-        parts = {name: space[np.searchsorted(rows[name], kept).tolist()].as_root() for name, space in spaces.items()}
+            return next(iter(spaces.values())), kept_rows
+        aligned_spaces = {
+            name: space[np.searchsorted(rows[name], kept_rows).tolist()].as_root() for name, space in spaces.items()
+        }
         weights: dict[LabelSpace, float] = {}
-        for name, part in parts.items():
-            weights[part] = self.choice.weights[name] / self._means[name]
-        listed = " + ".join(f"{weight:g} x {name}" for name, weight in self.choice.weights.items())
-        return WeightedLabels(weights, unit=f"{listed}, each divided by its mean in training"), kept
+        for name, space in aligned_spaces.items():
+            weights[space] = self.choice.weights[name] / self._means[name]
+        formula = " + ".join(f"{weight:g} x {name}" for name, weight in self.choice.weights.items())
+        return WeightedLabels(weights, unit=f"{formula}, each divided by its mean in training"), kept_rows
 
     def _space(self, name: str, captions: Captions) -> CaptionLabels | CaptionVectorLabels:
         weights: Any = self.match_weights or "count"
@@ -142,8 +144,8 @@ class CaptionDistance:
     @cached_property
     def _means(self) -> Mapping[str, float]:
         """The mean of each distance between some training images."""
-        place = positions(["\n".join(texts) for texts in self.train], self.seed, "mean label distance")
-        sample = [self.train[row] for row in np.argsort(place, kind="stable")[:_SAMPLE]]
+        sort_keys = positions(["\n".join(texts) for texts in self.train], self.seed, "mean label distance")
+        sample = [self.train[row] for row in np.argsort(sort_keys, kind="stable")[:_SAMPLE]]
         means = {}
         for name in self.choice.weights:
             space = self._space(name, sample)

@@ -30,16 +30,16 @@ class NearestCaptions:
 
     def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
         """Both pictures, and the pairs of captions with the smallest distance."""
-        every = [text for row in rows for text in self.captions[row]]
-        labels, kept = self.distance.labels([[text] for text in every])
-        first = sum(n < len(self.captions[rows[0]]) for n in kept)  # captions of the first row that have a distance
-        apart = labels.pairwise()[:first, first:]
+        texts = [text for row in rows for text in self.captions[row]]
+        labels, kept = self.distance.labels([[text] for text in texts])
+        num_query = sum(n < len(self.captions[rows[0]]) for n in kept)  # captions of the first row that have a distance
+        distances = labels.pairwise()[:num_query, num_query:]
         table = []
-        for place in apart.flatten().argsort(stable=True)[:_LISTED].tolist():
-            a, b = divmod(place, apart.shape[1])
-            table.append([every[kept[a]], every[kept[first + b]], number(float(apart[a, b]))])
-        both, _ = self.distance.labels([self.captions[row] for row in rows])
-        table.append(["label distance", "", number(float(both.pairwise([0], [1])))])
-        shown = [picture.resize((size // 3, size // 3), Image.Resampling.BICUBIC) for picture in pictures]
+        for pair_index in distances.flatten().argsort(stable=True)[:_LISTED].tolist():
+            a, b = divmod(pair_index, distances.shape[1])
+            table.append([texts[kept[a]], texts[kept[num_query + b]], number(float(distances[a, b]))])
+        image_labels, _ = self.distance.labels([self.captions[row] for row in rows])
+        table.append(["label distance", "", number(float(image_labels.pairwise([0], [1])))])
+        thumbnails = [picture.resize((size // 3, size // 3), Image.Resampling.BICUBIC) for picture in pictures]
         header = ("caption of the query", "nearest caption of the item", "label distance of the two alone")
-        return Explanation([("query", shown[0]), ("item", shown[1])], header, table)
+        return Explanation([("query", thumbnails[0]), ("item", thumbnails[1])], header, table)

@@ -48,9 +48,9 @@ class Statement(NamedTuple):
     def text(self) -> str:
         """As a person would write it."""
         if self.kind == "relation":
-            first, *others = self.things
+            subject, *objects = self.things
             phrase = RELATIONS.get(self.word, (self.word,))[0].removeprefix("to the ")
-            return f"{first} {phrase} {' and '.join(others)}"
+            return f"{subject} {phrase} {' and '.join(objects)}"
         if self.kind == "place":
             return PLACES[self.word][0]
         return " ".join((self.word, *self.things)).strip()
@@ -75,12 +75,12 @@ class SceneFacts:
 
 def facts_of(scene: Scene, caption: str) -> list[Fact]:
     """The facts that a caption states about a scene, in the caption's order, each once."""
-    true = _true_of(scene)
-    present = {thing.kind for thing in scene.things}
+    true_statements = _true_of(scene)
+    present_kinds = {thing.kind for thing in scene.things}
     return [
-        Fact(statement.kind, statement.text, statement in true)
+        Fact(statement.kind, statement.text, statement in true_statements)
         for statement in _stated(caption)
-        if statement.kind == "object" or present.issuperset(statement.things)
+        if statement.kind == "object" or present_kinds.issuperset(statement.things)
     ]
 
 
@@ -89,27 +89,27 @@ def _true_of(scene: Scene) -> set[Statement]:
     things = scene.things
     kinds = [thing.kind for thing in things]
     count = NUMBERS.get(len(things), len(things))
-    true = {Statement("place", scene.place, ()), Statement("count", f"{count} things", ())}
+    statements = {Statement("place", scene.place, ()), Statement("count", f"{count} things", ())}
     for thing in things:
-        one = (thing.kind,)
-        true |= {Statement("object", "", one), Statement("size", SIZES[thing.large][0], one)}
-        true |= {Statement("colour", thing.colour, one), Statement("pattern", thing.pattern, one)}
+        subject = (thing.kind,)
+        statements |= {Statement("object", "", subject), Statement("size", SIZES[thing.large][0], subject)}
+        statements |= {Statement("colour", thing.colour, subject), Statement("pattern", thing.pattern, subject)}
     columns = [thing.x for thing in things]
     for first, word, second, _ in scene.relations:
-        true.add(Statement("relation", word, (kinds[first], kinds[second])))
+        statements.add(Statement("relation", word, (kinds[first], kinds[second])))
         if word == "on":
-            true.add(Statement("relation", "under", (kinds[second], kinds[first])))
+            statements.add(Statement("relation", "under", (kinds[second], kinds[first])))
         if word in ("on", "above", "front"):
             columns[first] = things[second].x
     for a, b in permutations(range(len(things)), 2):
         if columns[a] < columns[b]:
-            true.add(Statement("relation", "left", (kinds[a], kinds[b])))
-            true.add(Statement("relation", "right", (kinds[b], kinds[a])))
+            statements.add(Statement("relation", "left", (kinds[a], kinds[b])))
+            statements.add(Statement("relation", "right", (kinds[b], kinds[a])))
     for a, b, c in permutations(range(len(things)), 3):
         if columns[a] < columns[b] < columns[c]:
-            true.add(Statement("relation", "between", (kinds[b], kinds[a], kinds[c])))
-            true.add(Statement("relation", "between", (kinds[b], kinds[c], kinds[a])))
-    return true
+            statements.add(Statement("relation", "between", (kinds[b], kinds[a], kinds[c])))
+            statements.add(Statement("relation", "between", (kinds[b], kinds[c], kinds[a])))
+    return statements
 
 
 def _vocabulary() -> dict[str, tuple[str, str]]:
@@ -118,17 +118,17 @@ def _vocabulary() -> dict[str, tuple[str, str]]:
     Roles that are no facts: "head" ends a phrase that names no thing ("a sunny day"), "end" follows a phrase.
     """
     verbs = [word for phrases in VERBS.values() for word in " ".join(phrases).split()]
-    where = [phrase.split()[0] for phrases in PLACES.values() for phrase in phrases]  # in, on, indoors, ...
-    known = {word: ("place", place) for place, phrases in PLACES.items() for word in " ".join(phrases).split()}
-    known |= {word: ("head", word) for word in (*" ".join(OPENINGS).split(), "deep", "ground", "day")}
-    known |= {word: ("end", word) for word in (*verbs, *where, "of", "with")}
+    place_words = [phrase.split()[0] for phrases in PLACES.values() for phrase in phrases]  # in, on, indoors, ...
+    entries = {word: ("place", place) for place, phrases in PLACES.items() for word in " ".join(phrases).split()}
+    entries |= {word: ("head", word) for word in (*" ".join(OPENINGS).split(), "deep", "ground", "day")}
+    entries |= {word: ("end", word) for word in (*verbs, *place_words, "of", "with")}
     for role, table in (("colour", COLOURS), ("pattern", PATTERNS), ("noun", NOUNS), ("relation", RELATIONS)):
-        known |= {word: (role, meaning) for meaning, words in table.items() for word in words}
-    known |= {word: ("size", words[0]) for words in SIZES.values() for word in words}
-    known |= {f"{number} things": ("count", f"{number} things") for number in NUMBERS.values()}
-    known |= {"between": ("relation", "between"), "and": ("and", "and")}
-    known |= {word: ("article", word) for word in ("a", "an", "the")}
-    return {" ".join(_words(phrase)): entry for phrase, entry in known.items()}
+        entries |= {word: (role, meaning) for meaning, words in table.items() for word in words}
+    entries |= {word: ("size", words[0]) for words in SIZES.values() for word in words}
+    entries |= {f"{number} things": ("count", f"{number} things") for number in NUMBERS.values()}
+    entries |= {"between": ("relation", "between"), "and": ("and", "and")}
+    entries |= {word: ("article", word) for word in ("a", "an", "the")}
+    return {" ".join(_words(phrase)): entry for phrase, entry in entries.items()}
 
 
 def _words(text: str) -> list[str]:

@@ -73,7 +73,7 @@ def files(
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
-    places = image_folders(folder, images)
+    search_folders = image_folders(folder, images)
     options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
     path = folder / captions
     if path.suffix == ".json":
@@ -88,7 +88,8 @@ def files(
     else:
         parts = split_by_column(path, split, ((name, part) for name, (_, part) in table.items()))
     records = (
-        [Record.of(on_disk, places, name, table[name][0] if name in table else []) for name in names] for names in parts
+        [Record.of(on_disk, search_folders, name, table[name][0] if name in table else []) for name in names]
+        for names in parts
     )
     return make_task(folder, path, Parts(*records), options)
 
@@ -107,28 +108,28 @@ def _json_rows(path: Path, content: Any, image: str, caption: str, split: str) -
         allowed = f"must be a list of {{{image}, {caption}}}, or an object of captions by image"
         raise InputError(str(path), "not a list of images", allowed)
     for number, row in enumerate(content):
-        where = f"{path}: item {number}"
+        location = f"{path}: item {number}"
         if not isinstance(row, dict) or not isinstance(row.get(image), str):
-            raise InputError(where, f"has no text '{image}'", hint="set image to the key of the image's name")
+            raise InputError(location, f"has no text '{image}'", hint="set image to the key of the image's name")
         texts = row.get(caption, row.get(f"{caption}s"))
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             hint = "set caption to the key of the captions"
-            raise InputError(f"{where} ({row[image]})", f"'{caption}' is not a text or a list of texts", hint=hint)
+            raise InputError(f"{location} ({row[image]})", f"'{caption}' is not a text or a list of texts", hint=hint)
         part = row.get(split)
-        yield (where, row[image], texts, None if part is None else str(part))
+        yield (location, row[image], texts, None if part is None else str(part))
 
 
 def _by_image(path: Path, rows: Iterator[_Row]) -> dict[str, tuple[list[str], str | None]]:
     """The captions and the split of each image, whose rows may be anywhere in the file."""
     table: dict[str, tuple[list[str], str | None]] = {}
-    for where, image, texts, split in rows:
+    for location, image, texts, split in rows:
         if not image:
-            raise InputError(where, "names no image")
-        captions, before = table.setdefault(image, ([], split))
-        if split != before:
-            found = f"{image} is in {split or 'no split'} here, in {before or 'none'} before"
-            raise InputError(where, found, hint="give all rows of an image the same split")
+            raise InputError(location, "names no image")
+        captions, previous_split = table.setdefault(image, ([], split))
+        if split != previous_split:
+            problem = f"{image} is in {split or 'no split'} here, in {previous_split or 'none'} before"
+            raise InputError(location, problem, hint="give all rows of an image the same split")
         captions += [text.strip() for text in texts if text.strip()]
     if not table:
         raise InputError(str(path), "has no captions")

@@ -64,7 +64,7 @@ def flickr(
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
-    places = image_folders(folder, images)
+    search_folders = image_folders(folder, images)
     options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
     source = folder / (karpathy or captions)
     if karpathy:
@@ -80,7 +80,7 @@ def flickr(
                 read_names(folder / test, "test"),
             )
         ]
-    records = Parts(*([Record.of(on_disk, places, *item) for item in part] for part in parts))
+    records = Parts(*([Record.of(on_disk, search_folders, *item) for item in part] for part in parts))
     return make_task(folder, source, records, options)
 
 
@@ -95,19 +95,19 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
     for number, line in read_lines(path, "captions", encoding):
         key, tab, caption = line.partition("\t")
         # A name may contain '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
-        name, mark, place = key.strip().rpartition("#")
-        order = whole_number(place)
-        if not (tab and mark and name) or order is None:
+        name, separator, number_text = key.strip().rpartition("#")
+        order = whole_number(number_text)
+        if not (tab and separator and name) or order is None:
             if number == 1 and "#" not in line and line.lower().startswith("image"):
                 hint = f"read it by the task captions/files: captions={path.name}, delimiter, image, caption, lists"
                 raise InputError(f"{path}:1", f"a header ({line[:60]!r}), so the file is a table", hint=hint)
-            found = "a key without '#' and a number" if tab else "no tab after the key"
-            raise InputError(f"{path}:{number}", f"{found} ({line[:60]!r})", "must be NAME.jpg#K, a tab, the caption")
+            problem = "a key without '#' and a number" if tab else "no tab after the key"
+            raise InputError(f"{path}:{number}", f"{problem} ({line[:60]!r})", "must be NAME.jpg#K, a tab, the caption")
         add_once(lines, key.strip(), path, number)
         captions.setdefault(name, {})
         if caption.strip():
             captions[name][order] = caption.strip()
-    return {name: [texts[place] for place in sorted(texts)] for name, texts in captions.items()}
+    return {name: [texts[order] for order in sorted(texts)] for name, texts in captions.items()}
 
 
 def _as_keys(names: list[str], captions: dict[str, list[str]]) -> list[str]:

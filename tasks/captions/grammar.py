@@ -64,12 +64,12 @@ def write_captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
 def _relation(random: Random, scene: Scene) -> str:
     relation = scene.relations[draw_weighted(random, [_WEIGHTS[relation.word] for relation in scene.relations])]
     first, second = scene.things[relation.first], scene.things[relation.second]
-    where = f" {_choose(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
+    place = f" {_choose(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
     verb = _choose(random, _verbs(first))
     if relation.word == "between":
         third = scene.things[relation.third]
-        return f"{_noun(random, first)} {verb} between {_noun(random, second, 1)} and {_noun(random, third, 1)}{where}"
-    return f"{_noun(random, first)} {verb} {_choose(random, RELATIONS[relation.word])} {_noun(random, second)}{where}"
+        return f"{_noun(random, first)} {verb} between {_noun(random, second, 1)} and {_noun(random, third, 1)}{place}"
+    return f"{_noun(random, first)} {verb} {_choose(random, RELATIONS[relation.word])} {_noun(random, second)}{place}"
 
 
 def _place(random: Random, scene: Scene) -> str:
@@ -87,11 +87,11 @@ def _detail(random: Random, scene: Scene) -> str:
 
 def _list(random: Random, scene: Scene) -> str:
     nouns = [_noun(random, scene.things[n], 1) for n in random.permutation(len(scene.things))]
-    where = _choose(random, PLACES[scene.place])
+    place = _choose(random, PLACES[scene.place])
     listed = ", ".join(nouns[:-1]) + f" and {nouns[-1]}"
     if random.random() < 0.3:
-        return f"{NUMBERS[len(nouns)]} things {where}: {listed}"
-    return f"{listed} {where}"
+        return f"{NUMBERS[len(nouns)]} things {place}: {listed}"
+    return f"{listed} {place}"
 
 
 def _two(random: Random, scene: Scene) -> str:
@@ -111,8 +111,8 @@ def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
     size = _choose(random, SIZES[thing.large]) if draws[0] < 0.45 and attributes > 1 else ""
     pattern = _choose(random, PATTERNS[thing.pattern]) if thing.pattern != "plain" and draws[1] < 0.65 else ""
     colour = _choose(random, COLOURS[thing.colour]) if draws[2] < 0.85 and attributes > 0 else ""
-    chosen = [word for word in (colour, pattern, size) if word][:attributes]
-    words = [word for word in (size, pattern, colour) if word in chosen]
+    attribute_words = [word for word in (colour, pattern, size) if word][:attributes]
+    words = [word for word in (size, pattern, colour) if word in attribute_words]
     words.append(_choose(random, NOUNS[thing.kind]))
     article = "an" if words[0][0] in "aeiou" else "a"
     return " ".join([article, *words])

@@ -34,19 +34,21 @@ def read_karpathy(path: Path) -> Parts[Entry]:
     if not isinstance(images, list) or not images:
         raise InputError(str(path), "has no list 'images' of {filename, split, sentences}", "must be a dataset_*.json")
     parts: dict[str, list[Entry]] = {name: [] for name in _SPLITS}
-    seen: dict[tuple[str, str], int] = {}
+    index_by_key: dict[tuple[str, str], int] = {}
     for number, image in enumerate(images):
         split, entry = _entry(f"{path}: image {number}", image)
         key = (entry.folder, entry.filename)
-        if key in seen:
-            raise InputError(f"{path}: image {number}", f"{entry.filename} appears twice, first as image {seen[key]}")
-        seen[key] = number
+        if key in index_by_key:
+            raise InputError(
+                f"{path}: image {number}", f"{entry.filename} appears twice, first as image {index_by_key[key]}"
+            )
+        index_by_key[key] = number
         parts["train" if split == "restval" else split].append(entry)
     return Parts(parts["train"], parts["val"], [], parts["test"])
 
 
 def _entry(where: str, image: Any) -> tuple[str, Entry]:
-    form = "must be {filename, split, sentences: [{raw}]}"
+    allowed = "must be {filename, split, sentences: [{raw}]}"
     try:
         split, filename = image["split"], image["filename"]
         captions = [sentence["raw"].strip() for sentence in image["sentences"]]
@@ -56,9 +58,9 @@ def _entry(where: str, image: Any) -> tuple[str, Entry]:
         if entry.cocoid is not None and type(entry.cocoid) is not int:
             raise TypeError
     except KeyError as error:
-        raise InputError(where, f"has no {error}", form) from None
+        raise InputError(where, f"has no {error}", allowed) from None
     except (TypeError, AttributeError):
-        raise InputError(where, "has another form", form) from None
+        raise InputError(where, "has another form", allowed) from None
     if split not in _SPLITS:
         raise InputError(where, f"split is {split!r}", f"must be one of {', '.join(_SPLITS)}")
     return split, entry

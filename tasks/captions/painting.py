@@ -120,8 +120,8 @@ def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Arr
     above, below = np.clip(y / horizon, 0, 1), np.clip((y - horizon) / (1 - horizon), 0, 1)
     ground = np.clip((y - horizon) * side + 0.5, 0, 1)
     colours = (1 - ground) * (top + above * (middle - top)) + ground * (near + below * (front - near))
-    rough = {"grass": 9.0, "beach": 5.0, "snow": 3.0, "room": 3.0, "street": 5.0}[place]
-    grain = random.normal(0, 1, (side, side, 1)) * (1.5 + ground * rough)
+    roughness = {"grass": 9.0, "beach": 5.0, "snow": 3.0, "room": 3.0, "street": 5.0}[place]
+    grain = random.normal(0, 1, (side, side, 1)) * (1.5 + ground * roughness)
     if place == "room":  # wallpaper
         grain = grain + (1 - ground) * 5 * ((np.arange(side)[None, :, None] // 2) % 2)
     return np.asarray(np.clip(colours + grain, 0, 255).astype(np.uint8))
@@ -163,20 +163,20 @@ def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, bo
 
 def _fill(canvas: Image.Image, mask: Image.Image, box: Box, paint: str, colour: Colour, thing: Thing, rim: int) -> None:
     shades = {"dark": _mix(colour, _BLACK, 0.3), "light": _mix(colour, _WHITE, 0.3)}
-    own = _FIXED.get(paint) or shades.get(paint, colour)
+    base_colour = _FIXED.get(paint) or shades.get(paint, colour)
     corner = box[:2]
     if paint not in _FIXED:  # the outline: the same mask, moved a little in four directions, below the shape
-        edge = _mix(own, _BLACK, 0.55)
+        edge = _mix(base_colour, _BLACK, 0.55)
         for dx, dy in ((-rim, 0), (rim, 0), (0, -rim), (0, rim)):
             canvas.paste(edge, (corner[0] + dx, corner[1] + dy), mask)
     if paint != "body":
-        canvas.paste(own, corner, mask)
+        canvas.paste(base_colour, corner, mask)
         return
-    canvas.paste(_pattern(mask.size, own, thing.pattern), corner, mask)
+    canvas.paste(_pattern(mask.size, base_colour, thing.pattern), corner, mask)
     width, height = mask.size
     lit = ImageChops.offset(mask, -max(1, width // 7), -max(1, height // 9))
     shadow = ImageChops.subtract(mask, lit).point(_HALF)
-    canvas.paste(_mix(own, _BLACK, 0.6), corner, shadow)
+    canvas.paste(_mix(base_colour, _BLACK, 0.6), corner, shadow)
 
 
 def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image:
@@ -184,25 +184,25 @@ def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image
     if pattern == "plain":
         return texture
     pen = ImageDraw.Draw(texture)
-    bright = sum(colour) > 400
-    other = _mix(colour, _BLACK, 0.62) if bright else _mix(colour, _WHITE, 0.78)
+    is_bright = sum(colour) > 400
+    pattern_colour = _mix(colour, _BLACK, 0.62) if is_bright else _mix(colour, _WHITE, 0.78)
     width, height = size
     if pattern == "striped":
         step = max(6, width // 4)
         for left in range(-height, width, step):
             top, half = left + height // 2, step // 2
-            pen.polygon([(left, height), (top, 0), (top + half, 0), (left + half, height)], fill=other)
+            pen.polygon([(left, height), (top, 0), (top + half, 0), (left + half, height)], fill=pattern_colour)
     elif pattern == "spotted":
         step = max(8, width // 3)
         radius = 0.27 * step
         for row, y in enumerate(np.arange(step // 3, height, step * 0.8)):
             for x in np.arange((row % 2) * step / 2, width + step, step):
-                pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=other)
+                pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=pattern_colour)
     else:
         step = max(4, width // 5)
         for row, y in enumerate(range(0, height, step)):
             for x in range((row % 2) * step, width, 2 * step):
-                pen.rectangle((x, y, x + step - 1, y + step - 1), fill=other)
+                pen.rectangle((x, y, x + step - 1, y + step - 1), fill=pattern_colour)
     return texture
 
 

@@ -119,71 +119,71 @@ class _Spot(NamedTuple):
 def _arrange(random: Random, place: str, names: list[str]) -> Scene:
     spots: list[_Spot] = []
     large = [bool(random.random() < 0.55) for _ in names]
-    kept: list[int] = []
+    placed: list[int] = []
     for number, name in enumerate(names):
-        free = _free(name, names, large, kept, spots)
-        if not free:
+        free_spots = _free(name, names, large, placed, spots)
+        if not free_spots:
             continue
-        spot = free[draw_weighted(random, [3.0 if s.word == "ground" else 4.0 for s in free])]
+        spot = free_spots[draw_weighted(random, [3.0 if s.word == "ground" else 4.0 for s in free_spots])]
         if spot.word in ("on", "front"):
             large[number] = False
-        kept.append(number)
+        placed.append(number)
         spots.append(spot)
-    things = _place_things(random, [names[i] for i in kept], [large[i] for i in kept], spots)
+    things = _place_things(random, [names[i] for i in placed], [large[i] for i in placed], spots)
     return Scene(place, tuple(things), tuple(_relations(things, spots)))
 
 
 def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots: list[_Spot]) -> list[_Spot]:
     """The spots where a thing of this kind could stand."""
-    grounded = [place for place, spot in enumerate(spots) if spot.word == "ground"]
+    grounded = [spot_index for spot_index, spot in enumerate(spots) if spot.word == "ground"]
     taken = {(spot.word, spot.column) for spot in spots}
-    free = [_Spot("ground", len(grounded), -1)] if len(grounded) < 3 and name != "balloon" else []
-    for place in grounded:
-        column, other = spots[place].column, names[kept[place]]
+    free_spots = [_Spot("ground", len(grounded), -1)] if len(grounded) < 3 and name != "balloon" else []
+    for spot_index in grounded:
+        column, other_name = spots[spot_index].column, names[kept[spot_index]]
         if {("on", column), ("above", column), ("front", column)} & taken:
             continue
-        if other in _CARRIERS and KINDS[name].carried and name not in _CARRIERS:
-            free.append(_Spot("on", column, place))
-        tall = KINDS[other].height * (1 if large[kept[place]] else SMALL)
-        if name in _FLIERS and tall < 0.36:  # else there is no room above
-            free.append(_Spot("above", column, place))
-        if large[kept[place]] and KINDS[name].carried and other != "table":
-            free.append(_Spot("front", column, place))
-    return free or ([_Spot("ground", len(grounded), -1)] if len(grounded) < 3 else [])
+        if other_name in _CARRIERS and KINDS[name].carried and name not in _CARRIERS:
+            free_spots.append(_Spot("on", column, spot_index))
+        height = KINDS[other_name].height * (1 if large[kept[spot_index]] else SMALL)
+        if name in _FLIERS and height < 0.36:  # else there is no room above
+            free_spots.append(_Spot("above", column, spot_index))
+        if large[kept[spot_index]] and KINDS[name].carried and other_name != "table":
+            free_spots.append(_Spot("front", column, spot_index))
+    return free_spots or ([_Spot("ground", len(grounded), -1)] if len(grounded) < 3 else [])
 
 
 def _place_things(random: Random, names: list[str], large: list[bool], spots: list[_Spot]) -> list[Thing]:
-    columns = sum(spot.word == "ground" for spot in spots)
-    order = random.permutation(columns)  # the thing chosen first need not be on the left
+    num_columns = sum(spot.word == "ground" for spot in spots)
+    order = random.permutation(num_columns)  # the thing chosen first need not be on the left
     things: list[Thing] = []
-    for name, big, spot in zip(names, large, spots, strict=True):
-        kind, pick = KINDS[name], random.random(3)
-        scale = (1.0 if big else SMALL) * (0.93 + 0.14 * pick[2]) * _SCALES[columns]
+    for name, is_large, spot in zip(names, large, spots, strict=True):
+        kind, draws = KINDS[name], random.random(3)
+        scale = (1.0 if is_large else SMALL) * (0.93 + 0.14 * draws[2]) * _SCALES[num_columns]
         width, height = scale * kind.width, scale * kind.height
-        x = _COLUMNS[columns][order[spot.column]] + 0.06 * (pick[0] - 0.5) * (3 if columns == 1 else 1)
-        base = 0.76 + 0.1 * pick[1]
+        x = _COLUMNS[num_columns][order[spot.column]] + 0.06 * (draws[0] - 0.5) * (3 if num_columns == 1 else 1)
+        base = 0.76 + 0.1 * draws[1]
         flying = name == "balloon"
         if spot.word != "ground":
             below = things[spot.other]
             top = below.base - below.height
             if spot.word == "on":
                 base = below.base - _CARRIERS[below.kind] * below.height
-                x = below.x + 0.25 * (pick[0] - 0.5) * below.width
+                x = below.x + 0.25 * (draws[0] - 0.5) * below.width
             elif spot.word == "above":
-                x, flying = below.x + 0.1 * (pick[0] - 0.5), True
+                x, flying = below.x + 0.1 * (draws[0] - 0.5), True
                 room = max(top - 0.08, 0.16)
                 scale = min(1.0, room / height)
                 width, height = scale * width, scale * height
                 base = 0.03 + height + 0.5 * (room - height)
             else:
                 base = below.base + 0.09
-                x = below.x + (0.3 if pick[0] < 0.5 else -0.3) * below.width
+                x = below.x + (0.3 if draws[0] < 0.5 else -0.3) * below.width
         elif flying:
-            base = 0.1 + height + 0.15 * pick[1]
+            base = 0.1 + height + 0.15 * draws[1]
         x = float(np.clip(x, width / 2 + 0.01, 0.99 - width / 2))
         colour, pattern = _pick(random, kind.colours), _pick(random, kind.patterns)
         depth = things[spot.other].depth + 0.001 if spot.word == "on" else float(base)
-        things.append(Thing(name, colour, pattern, big, x, float(base), width, height, depth, flying))
+        things.append(Thing(name, colour, pattern, is_large, x, float(base), width, height, depth, flying))
     return things
 
 
@@ -210,9 +210,9 @@ def _pick(random: Random, table: Table) -> str:
 
 def draw_weighted(random: Random, weights: Sequence[float]) -> int:
     """A position, drawn with a probability proportional to its weight."""
-    rest = random.random() * sum(weights)
+    remaining = random.random() * sum(weights)
     for position, weight in enumerate(weights):
-        rest -= weight
-        if rest < 0:
+        remaining -= weight
+        if remaining < 0:
             return position
     return len(weights) - 1

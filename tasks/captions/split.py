@@ -31,8 +31,8 @@ class Record(NamedTuple):
     @classmethod
     def of(cls, on_disk: Files, folders: Sequence[Path], name: str, captions: list[str]) -> Record:
         """The record of an image in one of these folders."""
-        place = on_disk.locate(folders, name)
-        return cls(name, str(place), on_disk.find(place), captions)
+        path = on_disk.locate(folders, name)
+        return cls(name, str(path), on_disk.find(path), captions)
 
 
 @dataclass(frozen=True)
@@ -66,26 +66,26 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
     Raises:
         InputError: an image is in two splits, has no file or no captions, or too few are left.
     """
-    named = {"train": parts.train, "val": parts.val, "test": [*parts.gallery, *parts.queries]}
-    refuse_shared(source, {part: [record.name for record in records] for part, records in named.items()})
+    records_by_part = {"train": parts.train, "val": parts.val, "test": [*parts.gallery, *parts.queries]}
+    refuse_shared(source, {part: [record.name for record in records] for part, records in records_by_part.items()})
     complete = {
         part: _complete(root, source, {"train": "training", "val": "validation"}.get(part, part), records, options)
-        for part, records in named.items()
+        for part, records in records_by_part.items()
         if records or part == "train" or (part == "test" and not parts.val)
     }
-    train, *parts_of_test = ([record.captions for record in records] for records, _ in complete.values())
-    others = [texts for part in parts_of_test for texts in part]
+    train, *other_parts = ([record.captions for record in records] for records, _ in complete.values())
+    other_captions = [texts for part in other_parts for texts in part]
     vectors: Vectors = {}
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
-        vectors = word_vectors(path, train, others, options.dim, options.seed)
-    distance = CaptionDistance(options.distance, train, others, vectors, options.normalize, options.seed)
+        vectors = word_vectors(path, train, other_captions, options.dim, options.seed)
+    distance = CaptionDistance(options.distance, train, other_captions, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}
     if "test" in complete:
-        chosen, tested = {record.key for record in parts.queries}, complete["test"][0]
-        queries["val"] = 0 if chosen else queries_like(options.queries, len(tested), len(parts.val))
-        if chosen:
-            queries["test"] = [row for row, record in enumerate(tested) if record.key in chosen]
+        query_keys, test_records = {record.key for record in parts.queries}, complete["test"][0]
+        queries["val"] = 0 if query_keys else queries_like(options.queries, len(test_records), len(parts.val))
+        if query_keys:
+            queries["test"] = [row for row, record in enumerate(test_records) if record.key in query_keys]
     splits = {
         part: make_split(
             [ImageFile(record.file) for record in records if record.file is not None],
@@ -106,11 +106,11 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
 def _vectors_file(root: Path, given: str) -> Path:
     """The file of word vectors: in the folder of the data set, or anywhere."""
     path = Path(given).expanduser()
-    for place in (root / path, path):
-        if place.is_file():
-            return place
-    where = "" if path.is_absolute() else f" in {root} or in the current folder"
-    raise InputError("vectors", f"no such file {given}{where}", hint="give a file of word vectors, or null to train")
+    for candidate in (root / path, path):
+        if candidate.is_file():
+            return candidate
+    location = "" if path.is_absolute() else f" in {root} or in the current folder"
+    raise InputError("vectors", f"no such file {given}{location}", hint="give a file of word vectors, or null to train")
 
 
 def _complete(
@@ -122,14 +122,17 @@ def _complete(
     if options.missing == "refuse":
         refuse_absent(no_file, len(records), f"{part} images of {source.name}")
         if no_caption:
-            found = f"no captions ({len(no_caption):,} of {len(records):,} {part} images have none)"
-            raise InputError(f"{source}: {no_caption[0]}", found, hint="complete the file, or set missing=drop")
+            problem = f"no captions ({len(no_caption):,} of {len(records):,} {part} images have none)"
+            raise InputError(f"{source}: {no_caption[0]}", problem, hint="complete the file, or set missing=drop")
     without_caption = set(no_caption)
-    kept = [record for record in records if record.file is not None and record.name not in without_caption]
-    if len(kept) < 3:
-        found = f"{len(kept)} of {len(records):,} {part} images have a file and a caption"
-        raise InputError(str(source), found, "must be at least 3", f"check root={root} and the folders of images")
-    return kept, {"without an image file": len(no_file), "without a caption": len(records) - len(no_file) - len(kept)}
+    complete_records = [record for record in records if record.file is not None and record.name not in without_caption]
+    if len(complete_records) < 3:
+        problem = f"{len(complete_records)} of {len(records):,} {part} images have a file and a caption"
+        raise InputError(str(source), problem, "must be at least 3", f"check root={root} and the folders of images")
+    return complete_records, {
+        "without an image file": len(no_file),
+        "without a caption": len(records) - len(no_file) - len(complete_records),
+    }
 
 
 def make_split(
@@ -163,42 +166,42 @@ def make_split(
     Raises:
         InputError: the captions of an item cannot be compared, or too few queries or other items are left.
     """
-    labels, kept = distance.labels(captions)
-    unknown = len(names) - len(kept)
-    if unknown and empty == "refuse":
-        first = min(set(range(len(names))) - set(kept))
-        found = f"no caption has {distance.needs} ({unknown:,} such images)"
+    labels, kept_rows = distance.labels(captions)
+    num_excluded = len(names) - len(kept_rows)
+    if num_excluded and empty == "refuse":
+        first_excluded = min(set(range(len(names))) - set(kept_rows))
+        problem = f"no caption has {distance.needs} ({num_excluded:,} such images)"
         hint = "give vectors for their words, or " if distance.choice.needs_vectors else ""
-        raise InputError(names[first], found, hint=f"{hint}set empty=drop to omit them")
-    counts = {**(excluded or {}), f"without {distance.needs}": unknown}
+        raise InputError(names[first_excluded], problem, hint=f"{hint}set empty=drop to omit them")
+    counts = {**(excluded or {}), f"without {distance.needs}": num_excluded}
     if isinstance(queries, int):
-        chosen = draw_queries(queries, [(keys or names)[row] for row in kept], seed)
+        query_rows = draw_queries(queries, [(keys or names)[row] for row in kept_rows], seed)
     else:
-        chosen = _kept_queries(queries, kept)
-    kept_captions = [list(captions[row]) for row in kept]
+        query_rows = _kept_queries(queries, kept_rows)
+    kept_captions = [list(captions[row]) for row in kept_rows]
     renderer = CaptionRenderer(kept_captions)
-    parts: dict[str, Any] = {"renderer": renderer, "describer": renderer.text}
+    split_options: dict[str, Any] = {"renderer": renderer, "describer": renderer.text}
     if distance.matches_words:
-        parts["explainer"] = CaptionExplainer(
+        split_options["explainer"] = CaptionExplainer(
             kept_captions,
-            [names[row] for row in kept],
+            [names[row] for row in kept_rows],
             distance.vectors,
             distance.normalize,
             distance.match_weights,
         )
     else:
-        parts["explainer"] = NearestCaptions(kept_captions, distance)
-    parts["captions"] = [[text for text in of_image if text.strip()] for of_image in kept_captions]
+        split_options["explainer"] = NearestCaptions(kept_captions, distance)
+    split_options["captions"] = [[text for text in image_captions if text.strip()] for image_captions in kept_captions]
     if facts is not None:
-        parts["facts"] = facts(kept)
-    return kept_split(images, names, labels, kept, chosen, counts, **parts)
+        split_options["facts"] = facts(kept_rows)
+    return kept_split(images, names, labels, kept_rows, query_rows, counts, **split_options)
 
 
 def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:
     """The positions of the queries among the rows that were kept."""
-    chosen = set(queries)
-    rows = [position for position, row in enumerate(kept) if row in chosen]
+    query_set = set(queries)
+    rows = [position for position, row in enumerate(kept) if row in query_set]
     if not rows or len(kept) - len(rows) < 2:
-        found = f"{len(rows)} of {len(kept)} test images are queries"
-        raise InputError("queries", found, "needs at least 1 query and 2 other images to find")
+        problem = f"{len(rows)} of {len(kept)} test images are queries"
+        raise InputError("queries", problem, "needs at least 1 query and 2 other images to find")
     return rows

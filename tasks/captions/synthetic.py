@@ -68,17 +68,17 @@ def synthetic(
             progress(len(images))
     names = [f"scene {number}" for number in numbers]
     vectors = word_vectors(None, texts[:train], texts[train:], dim, seed) if choice.needs_vectors else {}
-    compared = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
+    caption_distance = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
 
     def facts(rows: slice) -> Callable[[Sequence[int]], SceneFacts]:
-        return lambda kept: SceneFacts(seed, tuple(numbers[rows][row] for row in kept))
+        return lambda kept_rows: SceneFacts(seed, tuple(numbers[rows][row] for row in kept_rows))
 
     train_split, val_split, test_split = (
         make_split(
             images[rows],
             names[rows],
             texts[rows],
-            compared,
+            caption_distance,
             queries=count,
             seed=seed,
             facts=facts(rows),

@@ -45,12 +45,12 @@ def cars(
         missing: what to do where images or classes are missing: "refuse", or "drop" and count them; without
             `cars_test_annos_withlabels.mat`, "drop" uses only the images of `cars_train`.
     """
-    given = Path(root).expanduser()
-    inside = ["cars196", "stanford_cars", "cars", "car_devkit"]
+    path = Path(root).expanduser()
+    subfolders = ["cars196", "stanford_cars", "cars", "car_devkit"]
     if layout == "auto":
-        layout = "car_ims" if any((given / name / _ALL_RECORDS).is_file() for name in ("", *inside)) else "devkit"
+        layout = "car_ims" if any((path / name / _ALL_RECORDS).is_file() for name in ("", *subfolders)) else "devkit"
     mark = _ALL_RECORDS if layout == "car_ims" else "devkit"
-    folder = folder_with(root, mark, inside, "Cars-196, with cars_annos.mat or devkit")
+    folder = folder_with(root, mark, subfolders, "Cars-196, with cars_annos.mat or devkit")
     if layout == "car_ims":
         source = folder / _ALL_RECORDS
         content = read_mat(source)
@@ -76,9 +76,9 @@ def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Ite
         items += _items(test_records, read_mat(test_records), class_names, _image_folder(folder, "cars_test"), "fname")
         source = devkit
     elif missing == "refuse":
-        found = "no such file, which has the classes of cars_test (devkit/cars_test_annos.mat does not)"
+        problem = "no such file, which has the classes of cars_test (devkit/cars_test_annos.mat does not)"
         hint = "get it, or set missing=drop to use only cars_train"
-        raise InputError(str(folder / _TEST_RECORDS), found, hint=hint)
+        raise InputError(str(folder / _TEST_RECORDS), problem, hint=hint)
     return items, class_names, source
 
 
@@ -105,8 +105,8 @@ def _items(
             raise InputError(f"{path}: record {row} ({name[0]}): class", str(number), allowed)
         image = folder / name[0].strip()
         if image in record_of:
-            found = f"{name[0]} appears twice, first in record {record_of[image]}"
-            raise InputError(f"{path}: record {row}", found)
+            problem = f"{name[0]} appears twice, first in record {record_of[image]}"
+            raise InputError(f"{path}: record {row}", problem)
         record_of[image] = row
         # Pixels are counted from 1, and the last one is inside the box.
         items.append(Item(image, number, (x1 - 1, y1 - 1, x2, y2)))

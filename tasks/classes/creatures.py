@@ -72,14 +72,16 @@ class Species(NamedTuple):
 
 def species(seed: int, number: int) -> Species:
     """Species `number` of the data set of a seed."""
-    genus = np.random.default_rng([seed, _GENUS_STREAM, number // GENUS])
-    own = np.random.default_rng([seed, _SPECIES_STREAM, number])
-    place = genus.uniform(size=len(TRAITS)) + SPREAD * own.uniform(-1, 1, len(TRAITS))
-    place = 1 - np.abs(1 - np.abs(place))  # reflected at the walls of the unit cube
+    genus_random = np.random.default_rng([seed, _GENUS_STREAM, number // GENUS])
+    species_random = np.random.default_rng([seed, _SPECIES_STREAM, number])
+    position = genus_random.uniform(size=len(TRAITS)) + SPREAD * species_random.uniform(-1, 1, len(TRAITS))
+    position = 1 - np.abs(1 - np.abs(position))  # reflected at the walls of the unit cube
     traits = {
-        name: low + (high - low) * u for (name, (low, high)), u in zip(TRAITS.items(), place.tolist(), strict=True)
+        name: low + (high - low) * u for (name, (low, high)), u in zip(TRAITS.items(), position.tolist(), strict=True)
     }
-    return Species(seed, number, f"{_word(genus, _GENERA).capitalize()} {_word(own, _EPITHETS)}", traits)
+    return Species(
+        seed, number, f"{_word(genus_random, _GENERA).capitalize()} {_word(species_random, _EPITHETS)}", traits
+    )
 
 
 def _word(random: np.random.Generator, endings: list[str]) -> str:
@@ -102,8 +104,8 @@ def draw_specimen(kind: Species, item: int, size: int) -> np.ndarray[Any, np.dty
     v = v / random.uniform(0.86, 1.0)  # seen a little from behind
     u = u + random.normal(0, 0.18) * v * v  # bent
     light = random.uniform(0, 2 * math.pi)
-    away = (0.09 * math.cos(light - turn), 0.09 * math.sin(light - turn))
-    picture *= 1 - random.uniform(0.2, 0.55) * _shadow(traits, u - away[0], v - away[1])[..., None]
+    offset = (0.09 * math.cos(light - turn), 0.09 * math.sin(light - turn))
+    picture *= 1 - random.uniform(0.2, 0.55) * _shadow(traits, u - offset[0], v - offset[1])[..., None]
     _paint(picture, traits, u, v, edge / scale, light - turn, random)
     _litter(picture, random, x, y, edge, int(random.integers(0, 2)), outside=True)
     return _photograph(picture, random, x, y)
@@ -113,7 +115,7 @@ def _paint(
     picture: Array, t: Traits, u: Array, v: Array, edge: float, light: float, random: np.random.Generator
 ) -> None:
     """Draw the beetle, limbs first."""
-    shell, second, thorax = _colours(t, random)
+    shell, pattern_colour, thorax = _colours(t, random)
     dark = 0.35 * shell + 0.02
     front = -t["length"]
     neck = front - 0.75 * t["thorax_length"]
@@ -131,7 +133,7 @@ def _paint(
     ):
         a, b = u / (width * (1 + taper * np.clip((v - centre) / height, -1, 1))), (v - centre) / height
         radius = (np.abs(a) ** square + np.abs(b) ** square) ** (1 / square)
-        surface = _pattern(t, a, b, radius, edge / t["length"], shell, second) if colour is None else colour
+        surface = _pattern(t, a, b, radius, edge / t["length"], shell, pattern_colour) if colour is None else colour
         _lay(picture, _cover((radius - 1) * min(width, height), edge), _lit(surface, a, b, radius, light, random))
 
 
@@ -140,8 +142,8 @@ def _pattern(t: Traits, a: Array, b: Array, radius: Array, edge: float, shell: A
     side, kind = np.abs(a), int(min(t["pattern"], 3))
     if kind == 3:
         rows = b * t["repeats"] + t["phase"]
-        near = _length((rows - np.floor(rows) - 0.5) / t["repeats"], (side - 0.45) * t["aspect"])
-        wave, step = (0.1 + 0.35 * t["cover"]) / t["repeats"] ** 0.5 - near, edge
+        distance = _length((rows - np.floor(rows) - 0.5) / t["repeats"], (side - 0.45) * t["aspect"])
+        wave, step = (0.1 + 0.35 * t["cover"]) / t["repeats"] ** 0.5 - distance, edge
     else:
         across, along = ((0.0, 1.0), (1.0, 0.15), (0.7, 0.8))[kind]
         wave = np.cos(math.pi * t["repeats"] * (across * side + along * b) * 1.3 + 2 * math.pi * t["phase"])
@@ -155,25 +157,25 @@ def _pattern(t: Traits, a: Array, b: Array, radius: Array, edge: float, shell: A
 
 def _colours(t: Traits, random: np.random.Generator) -> tuple[Array, Array, Array]:
     """Colours of shell, pattern and thorax, `[3]` each; all hues of a specimen are shifted by the same amount."""
-    off = random.uniform(-0.1, 0.1)
+    hue_shift = random.uniform(-0.1, 0.1)
     gain = random.uniform(0.85, 1.15)
-    shell = _rgb(t["hue"] + off, t["saturation"], gain * t["value"])
+    shell = _rgb(t["hue"] + hue_shift, t["saturation"], gain * t["value"])
     lift = math.copysign(0.3 + 0.5 * abs(t["contrast"]), t["contrast"])
     value = min(max(t["value"] + lift if -0.1 < t["value"] + lift < 1.1 else t["value"] - lift, 0.08), 1)
-    second = _rgb(t["hue"] + off + t["pattern_hue"], 0.35 + 0.6 * t["saturation"], gain * value)
-    return shell, second, shell + np.float32(np.clip(t["thorax_hue"], 0, 1)) * (second - shell)
+    pattern_colour = _rgb(t["hue"] + hue_shift + t["pattern_hue"], 0.35 + 0.6 * t["saturation"], gain * value)
+    return shell, pattern_colour, shell + np.float32(np.clip(t["thorax_hue"], 0, 1)) * (pattern_colour - shell)
 
 
 def _limbs(t: Traits, front: float, neck: float, gait: list[float]) -> tuple[Array, list[tuple[float, float]]]:
     """Legs and antennae as segments `[S, 5]` (from, to, half width), and the tips of the antennae."""
     segments, tips = [], []
-    pairs, half = int(t["legs"]), t["length"] * t["aspect"]
+    num_pairs, half_width = int(t["legs"]), t["length"] * t["aspect"]
     for side in (-1, 1):
-        for pair in range(pairs):
-            place = (pair + 0.5) / pairs  # from the thorax to the middle of the body
-            angle = 0.75 - 1.5 * place + gait[2 * pair + (side > 0)]
-            root = (side * 0.6 * half, front * (1.1 - 1.1 * place))
-            knee = _step(root, side, angle, t["leg"] * 0.5 + 0.4 * half)
+        for pair in range(num_pairs):
+            position = (pair + 0.5) / num_pairs  # from the thorax to the middle of the body
+            angle = 0.75 - 1.5 * position + gait[2 * pair + (side > 0)]
+            root = (side * 0.6 * half_width, front * (1.1 - 1.1 * position))
+            knee = _step(root, side, angle, t["leg"] * 0.5 + 0.4 * half_width)
             foot = _step(knee, side, angle - t["knee"] + gait[8 + pair], t["leg"] * 0.7)
             segments += [(*root, *knee, t["leg_width"]), (*knee, *foot, 0.7 * t["leg_width"])]
         base = (side * 0.4 * t["head"], neck - 0.8 * t["thorax_length"])
@@ -238,11 +240,11 @@ def _litter(
     """Draw blades and pebbles anywhere; outside: only near the edge of the image, on top."""
     for _ in range(count):
         colour = _rgb(random.uniform(), random.uniform(0.1, 0.7), random.uniform(0.2, 0.95))
-        around = random.uniform(0, 2 * math.pi)
-        reach = random.uniform(0.95, 1.2) if outside else random.uniform(0.1, 1.2)
-        cx, cy = reach * math.cos(around), reach * math.sin(around)
+        angle = random.uniform(0, 2 * math.pi)
+        radius = random.uniform(0.95, 1.2) if outside else random.uniform(0.1, 1.2)
+        cx, cy = radius * math.cos(angle), radius * math.sin(angle)
         if random.uniform() < 0.6:
-            turn = around + math.pi / 2 + random.normal(0, 0.4) if outside else random.uniform(0, math.pi)
+            turn = angle + math.pi / 2 + random.normal(0, 0.4) if outside else random.uniform(0, math.pi)
             dx, dy = 0.7 * math.cos(turn), 0.7 * math.sin(turn)
             blade = np.array([[cx - dx, cy - dy, cx + dx, cy + dy, random.uniform(0.015, 0.07)]], np.float32)
             distance = _segments(x, y, blade)
@@ -253,10 +255,10 @@ def _litter(
 
 def _photograph(picture: Array, random: np.random.Generator, x: Array, y: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Apply exposure, a colour cast, light that falls off to one side, and noise."""
-    around = random.uniform(0, 2 * math.pi)
-    fall = 1 + random.uniform(0, 0.25) * (math.cos(around) * x + math.sin(around) * y)
+    angle = random.uniform(0, 2 * math.pi)
+    falloff = 1 + random.uniform(0, 0.25) * (math.cos(angle) * x + math.sin(angle) * y)
     cast = random.uniform(0.72, 1.18) * random.uniform(0.92, 1.08, 3)
-    picture = picture * fall[..., None] * cast + random.normal(0, random.uniform(0.01, 0.04), picture.shape)
+    picture = picture * falloff[..., None] * cast + random.normal(0, random.uniform(0.01, 0.04), picture.shape)
     return np.asarray(np.rint(np.clip(picture, 0, 1) * 255), np.uint8)
 
 

@@ -46,8 +46,8 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
         if label not in classes:
             raise InputError(str(class_file), f"has no class {label}, the class of image {image} ({name})")
         if name.split("/")[0] != classes[label]:
-            found = f"{name}, but image_class_labels.txt gives class {label}, {classes[label]}"
-            raise InputError(f"{source}: image {image}", found, hint="get all lists from one copy")
+            problem = f"{name}, but image_class_labels.txt gives class {label}, {classes[label]}"
+            raise InputError(f"{source}: image {image}", problem, hint="get all lists from one copy")
         items.append(Item(folder / "images" / name, label, boxes.get(image)))
     class_names: dict[Label, str] = {label: name.partition(".")[2].replace("_", " ") for label, name in classes.items()}
     return published_task(
@@ -57,22 +57,24 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
 
 def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:
     """The line and the text of each image id, from a list of image ids and one other column."""
-    found: dict[int, tuple[int, str]] = {}
+    entries: dict[int, tuple[int, str]] = {}
     for line, (image, text) in read_rows(path, ["image_id", column]):
         number = number_from_one(path, line, "image_id", image)
-        if number in found:
-            raise InputError(f"{path}:{line}", f"image_id {number} appears twice, first in line {found[number][0]}")
-        found[number] = line, text
-    return found
+        if number in entries:
+            raise InputError(f"{path}:{line}", f"image_id {number} appears twice, first in line {entries[number][0]}")
+        entries[number] = line, text
+    return entries
 
 
 def _check_same_images(path: Path, names: Mapping[int, str], other: Mapping[int, object]) -> None:
     if absent := [image for image in names if image not in other]:
-        found = f"has no image {absent[0]} ({names[absent[0]]}); lacks {len(absent):,} of {len(names):,} in images.txt"
-        raise InputError(str(path), found, hint="get the list again")
+        problem = (
+            f"has no image {absent[0]} ({names[absent[0]]}); lacks {len(absent):,} of {len(names):,} in images.txt"
+        )
+        raise InputError(str(path), problem, hint="get the list again")
     if unknown := [image for image in other if image not in names]:
-        found = f"has image {unknown[0]}; {len(unknown):,} of its images are not in images.txt"
-        raise InputError(str(path), found, hint="get images.txt again")
+        problem = f"has image {unknown[0]}; {len(unknown):,} of its images are not in images.txt"
+        raise InputError(str(path), problem, hint="get images.txt again")
 
 
 def _boxes(path: Path, names: Mapping[int, str]) -> dict[int, Box]:

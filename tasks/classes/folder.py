@@ -41,56 +41,60 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
     check_whole(1, depth=depth)
     if split == "folders":
         return _split_by_folders(path, depth)
-    found = _classes(path, depth)
-    part_by_class = half_of_classes(sorted(found)) if split == "half" else _listed_parts(path / split, found, path)
+    items_by_class = _classes(path, depth)
+    part_by_class = (
+        half_of_classes(sorted(items_by_class))
+        if split == "half"
+        else _listed_parts(path / split, items_by_class, path)
+    )
     items = {
-        part: [item for name in sorted(found) if part_by_class[name] == part for item in found[name]]
+        part: [item for name in sorted(items_by_class) if part_by_class[name] == part for item in items_by_class[name]]
         for part in dict.fromkeys(("train", *part_by_class.values()))
         if part
     }
     classes = Counter(part for part in part_by_class.values() if part)
     counts = ", ".join(f"{count:,} {part}" for part, count in sorted(classes.items()))
-    how = "drawn by their names: " if split == "half" else ""
+    prefix = "drawn by their names: " if split == "half" else ""
     splits = {part: _make_split(path, part, items[part]) for part in items}
-    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=[("classes", f"{how}{counts}")])
+    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=[("classes", f"{prefix}{counts}")])
 
 
 def _split_by_folders(path: Path, depth: int) -> Task:
     folders: dict[str, Path] = {}
-    present = sorted(place.name for place in path.iterdir() if place.is_dir())
-    for name in present:
+    folder_names = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+    for name in folder_names:
         if part := part_of(name):
             if part in folders:
                 hint = "keep one of them"
                 raise InputError(str(path), f"the folders {folders[part].name} and {name} are both {part}", hint=hint)
             folders[part] = path / name
-    tests = [part for part in (("query", "gallery") if "query" in folders else TEST_PARTS) if part in folders]
-    wanted = ["train", *(["query", "gallery"] if "query" in folders else ["test"] if "val" not in folders else [])]
-    for part in wanted:
-        if part not in folders and not (part == "test" and tests):
-            names = ", ".join(present[:5]) or "no folder"
+    test_parts = [part for part in (("query", "gallery") if "query" in folders else TEST_PARTS) if part in folders]
+    needed = ["train", *(["query", "gallery"] if "query" in folders else ["test"] if "val" not in folders else [])]
+    for part in needed:
+        if part not in folders and not (part == "test" and test_parts):
+            names = ", ".join(folder_names[:5]) or "no folder"
             hint = "make folders train and test (or val), or set split to half or to a CSV file of classes"
             raise InputError(str(path), f"has no folder {part} (it has {names})", hint=hint)
 
     def make(part: str, folders_of: Sequence[str]) -> Split:
-        found = [(name, i) for name in folders_of for items in _classes(folders[name], depth).values() for i in items]
-        return _make_split(folders[folders_of[0]], part, [item for _, item in found], [name for name, _ in found])
+        pairs = [(name, i) for name in folders_of for items in _classes(folders[name], depth).values() for i in items]
+        return _make_split(folders[folders_of[0]], part, [item for _, item in pairs], [name for name, _ in pairs])
 
-    test = make("test", tests) if tests else None
+    test = make("test", test_parts) if test_parts else None
     return Task(make("train", ["train"]), test, make("val", ["val"]) if "val" in folders else None)
 
 
 def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, str]:
     """The part of each class, by a CSV file."""
-    listed: dict[str, int] = {}
+    line_by_class: dict[str, int] = {}
     rows = read_csv(path, "split", {"class": "", "split": ""}, uneven=True)[1]
     for line, row in rows:
         name = row["class"]
         if name not in found:
             raise InputError(f"{path}:{line}", f"the class {name} has no folder {folder / name}")
-        add_once(listed, name, path, line)
+        add_once(line_by_class, name, path, line)
     parts = parts_of([row["split"] for _, row in rows], lambda row: f"{path}:{rows[row][0]}", path, "split")
-    if unlisted := [name for name in found if name not in listed]:
+    if unlisted := [name for name in found if name not in line_by_class]:
         hint = "list every class, with an empty split for those that are not used"
         raise InputError(str(path), f"does not list the class {unlisted[0]} ({len(unlisted)} such classes)", hint=hint)
     return {row["class"]: "test" if part in TEST_PARTS else part for (_, row), part in zip(rows, parts, strict=True)}
@@ -98,24 +102,24 @@ def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> 
 
 def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     """The images of each class, by the path of its folder."""
-    found: dict[str, list[Item]] = {}
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not is_skipped(Path(place), name))
+    items_by_class: dict[str, list[Item]] = {}
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not is_skipped(Path(parent), name))
         images = sorted(n for n in files if not n.startswith(".") and n.lower().endswith(ENDINGS))
-        parts = Path(place).relative_to(folder).parts
+        parts = Path(parent).relative_to(folder).parts
         if len(parts) >= depth:
             name = "/".join(parts[:depth])
-            found.setdefault(name, []).extend(Item(Path(place) / image, name) for image in images)
+            items_by_class.setdefault(name, []).extend(Item(Path(parent) / image, name) for image in images)
         elif images:
             allowed = f"with depth={depth} images must be {depth} folders below {folder}"
-            raise InputError(str(Path(place) / images[0]), "not in the folder of a class", allowed)
-    for name, items in found.items():
+            raise InputError(str(Path(parent) / images[0]), "not in the folder of a class", allowed)
+    for name, items in items_by_class.items():
         if not items:
             allowed = f"names must end in {', '.join(ENDINGS)}"
             raise InputError(str(folder / name), "has no image", allowed, "add images, or remove the folder")
-    if not found:
+    if not items_by_class:
         raise InputError(str(folder), f"has no folders of images, {depth} deep", "each class needs its own folder")
-    return found
+    return items_by_class
 
 
 def _make_split(path: Path, part: str, items: list[Item], roles: Sequence[str] = ()) -> Split:

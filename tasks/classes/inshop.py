@@ -36,8 +36,8 @@ def inshop(
         missing: what to do where images or garments are missing: "refuse", or "drop" and count them.
     """
     mark = _LIST if (Path(root).expanduser() / _LIST).is_file() else f"Eval/{_LIST}"
-    inside = ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"]
-    folder = folder_with(root, mark, inside, "In-Shop Clothes Retrieval, with Eval and Img")
+    subfolders = ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"]
+    folder = folder_with(root, mark, subfolders, "In-Shop Clothes Retrieval, with Eval and Img")
     source = folder / mark
     parent = folder if (folder / images).is_dir() else folder / "Img"
     listed = _read(source, parent / images, missing)
@@ -62,8 +62,8 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
         listed[status].append(Item(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
     count = int(read_lines(path)[0][1])
     if missing == "refuse" and count != len(lines):
-        found = f"lists {len(lines):,} images, but {count:,} according to its first line"
-        raise InputError(str(path), found, hint="get the list again")
+        problem = f"lists {len(lines):,} images, but {count:,} according to its first line"
+        raise InputError(str(path), problem, hint="get the list again")
     return listed
 
 

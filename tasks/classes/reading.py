@@ -54,10 +54,10 @@ def read_rows(
     """
     lines = dict(read_lines(path))
     for number, words in enumerate(head, start=1):
-        found = lines.pop(number, "").split()
-        if ["N" if "N" in words and whole_number(field) is not None else field for field in found] != list(words):
-            wanted = " ".join("a number" if word == "N" else word for word in words)
-            raise InputError(f"{path}:{number}", f"'{' '.join(found)[:80]}'", f"line {number} must be {wanted}")
+        line_words = lines.pop(number, "").split()
+        if ["N" if "N" in words and whole_number(field) is not None else field for field in line_words] != list(words):
+            expected = " ".join("a number" if word == "N" else word for word in words)
+            raise InputError(f"{path}:{number}", f"'{' '.join(line_words)[:80]}'", f"line {number} must be {expected}")
     for number, line in lines.items():
         fields = line.split(maxsplit=len(columns) - 1)
         if len(fields) != len(columns):
@@ -92,14 +92,14 @@ def check_counts(
     """
     for part, items in listed.items():
         classes = {item.label for item in items}
-        wanted = published[part]
-        if missing == "refuse" and (len(items), len(classes)) != wanted[:2]:
-            absent = [str(number) for number in wanted.ids or () if number not in classes]
-            which = f" (without {', '.join(absent[:3])}{', ...' if absent[3:] else ''})" if absent else ""
+        expected = published[part]
+        if missing == "refuse" and (len(items), len(classes)) != expected[:2]:
+            absent = [str(number) for number in expected.ids or () if number not in classes]
+            absent_text = f" (without {', '.join(absent[:3])}{', ...' if absent[3:] else ''})" if absent else ""
             raise InputError(
                 str(source),
-                f"lists {len(items):,} {part} images of {len(classes):,} classes{which}",
-                f"the published data set has {wanted.images:,} of {wanted.classes:,}",
+                f"lists {len(items):,} {part} images of {len(classes):,} classes{absent_text}",
+                f"the published data set has {expected.images:,} of {expected.classes:,}",
                 "get the list again, or set missing=drop to use what it has",
             )
         if len(classes) < 2:
@@ -118,12 +118,12 @@ def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: M
         InputError: a file is missing and that is refused, or a part has fewer than two classes left.
     """
     on_disk = Files()
-    found = {part: [item for item in items if on_disk.has(item.path)] for part, items in listed.items()}
+    existing = {part: [item for item in items if on_disk.has(item.path)] for part, items in listed.items()}
     absent = [item.path for items in listed.values() for item in items if not on_disk.has(item.path)]
-    too_few = any(len({item.label for item in items}) < 2 for items in found.values())
+    too_few = any(len({item.label for item in items}) < 2 for items in existing.values())
     if missing == "refuse" or too_few:
         refuse_absent(absent, sum(map(len, listed.values())), f"images of {source.name}", can_drop=not too_few)
-    return found
+    return existing
 
 
 def published_task(
@@ -164,8 +164,8 @@ def make_task(
     def split(parts: Sequence[str], recall_at: Sequence[int] | None = None) -> Split:
         items = [item for part in parts for item in found[part]]
         roles = [part for part in parts for _ in found[part]]
-        absent = sum(len(listed[part]) for part in parts) - len(items)
-        return make_split(items, class_names, roles=roles, recall_at=recall_at, missing=absent, labels=labels)
+        num_missing = sum(len(listed[part]) for part in parts) - len(items)
+        return make_split(items, class_names, roles=roles, recall_at=recall_at, missing=num_missing, labels=labels)
 
     train, *test = listed
     return Task(split([train]), split(test, recall_at), val_groups=val_groups(found[train], labels))
@@ -218,7 +218,7 @@ def make_split(
 
 def _year(name: str) -> int:
     """The year that the name of a class ends with, as in "Audi S4 Sedan 2012"."""
-    last = name.split()[-1:]
-    if not last or not re.fullmatch(r"(1[89]|20)\d\d", last[0]):
+    last_words = name.split()[-1:]
+    if not last_words or not re.fullmatch(r"(1[89]|20)\d\d", last_words[0]):
         raise InputError(f"class {name!r}", "its name does not end with a year", hint="set labels=class")
-    return int(last[0])
+    return int(last_words[0])

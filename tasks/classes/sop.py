@@ -36,9 +36,9 @@ def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     refuse_shared(lists["test"], {"train": train, "test": test}, "product")
     for part, items in listed.items():
         check_counts(lists[part], {part: items}, PUBLISHED, missing)
-    found = {part: items_on_disk(lists[part], {part: items}, missing)[part] for part, items in listed.items()}
+    existing = {part: items_on_disk(lists[part], {part: items}, missing)[part] for part, items in listed.items()}
     class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
-    return make_task(listed, found, class_names, RECALL_AT)
+    return make_task(listed, existing, class_names, RECALL_AT)
 
 
 def _read(folder: Path, path: Path) -> list[Item]:

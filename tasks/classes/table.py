@@ -50,15 +50,15 @@ def csv(
     for part, members in parts.items():
         classes = {row.item.label for row in members}
         if len(classes) < 2 and (members or part == "train"):
-            found = f"{len(members)} rows of {len(classes)} classes are {part}"
-            raise InputError(str(path), found, "must be at least 2 classes")
-    kept = {part: _rows_on_disk(path, members, missing) for part, members in parts.items() if members}
-    if "test" in kept:
-        _check_roles(path, kept["test"])
-    splits = {part: _make_split(members, len(parts[part]), labels) for part, members in kept.items()}
-    counts = ", ".join(f"{len({row.item.label for row in members}):,} {part}" for part, members in kept.items())
+            problem = f"{len(members)} rows of {len(classes)} classes are {part}"
+            raise InputError(str(path), problem, "must be at least 2 classes")
+    existing = {part: _rows_on_disk(path, members, missing) for part, members in parts.items() if members}
+    if "test" in existing:
+        _check_roles(path, existing["test"])
+    splits = {part: _make_split(members, len(parts[part]), labels) for part, members in existing.items()}
+    counts = ", ".join(f"{len({row.item.label for row in members}):,} {part}" for part, members in existing.items())
     summary = [("classes", f"{'drawn by their names: ' if rows[0].drawn else ''}{counts}")]
-    groups = val_groups([row.item for row in kept["train"]], labels)
+    groups = val_groups([row.item for row in existing["train"]], labels)
     return Task(splits["train"], splits.get("test"), splits.get("val"), val_groups=groups, summary=summary)
 
 
@@ -72,8 +72,8 @@ class _Row(NamedTuple):
 
 def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
     delimiter = "\t" if path.suffix == ".tsv" else ","
-    needed = {columns[option]: option for option in ("image", "label")}
-    head, table = read_csv(path, "table", needed, delimiter, uneven=True)
+    required = {columns[option]: option for option in ("image", "label")}
+    header, table = read_csv(path, "table", required, delimiter, uneven=True)
     lines: dict[str, int] = {}
     for line, row in table:
         for option in ("image", "label"):
@@ -88,9 +88,9 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
         raise InputError(str(path), "has no rows", hint="write one row per image, with its class")
     labels = [row[columns["label"]] for _, row in table]
     column = columns["split"]
-    drawn = column not in head
+    drawn = column not in header
     if drawn:
-        refuse_split_columns(path, [name for name in head if name not in columns.values()])
+        refuse_split_columns(path, [name for name in header if name not in columns.values()])
         part_by_class = half_of_classes(sorted(set(labels)))
         parts = [part_by_class[label] for label in labels]
     else:
@@ -108,17 +108,19 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
 
 
 def _rows_on_disk(path: Path, rows: list[_Row], missing: Missing) -> list[_Row]:
-    found = {item.path for item in items_on_disk(path, {"": [row.item for row in rows]}, missing)[""]}
-    return [row for row in rows if row.item.path in found]
+    existing_paths = {item.path for item in items_on_disk(path, {"": [row.item for row in rows]}, missing)[""]}
+    return [row for row in rows if row.item.path in existing_paths]
 
 
 def _check_roles(path: Path, rows: list[_Row]) -> None:
-    without = [row for row in rows if not row.role]
-    if without and len(without) < len(rows):
+    without_role = [row for row in rows if not row.role]
+    if without_role and len(without_role) < len(rows):
         hint = "give all test images a role, or none"
-        raise InputError(f"{path}:{without[0].line}", "a test image without a role, while others have one", hint=hint)
+        raise InputError(
+            f"{path}:{without_role[0].line}", "a test image without a role, while others have one", hint=hint
+        )
     for role in _ROLES:
-        if not without and all(row.role != role for row in rows):
+        if not without_role and all(row.role != role for row in rows):
             hint = "give both queries and a gallery, or no roles at all"
             raise InputError(str(path), f"no test image is '{role}'", hint=hint)
 

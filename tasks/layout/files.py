@@ -71,20 +71,20 @@ def files(
         check_whole(1, side=side)
     source = folder / (split or pairs or "")
     if pairs:
-        found = _pairs_by_table(folder / pairs)
+        available_pairs = _pairs_by_table(folder / pairs)
     elif split:
-        found = _pairs_by_name(image_folders(folder, images), folder / labels)
+        available_pairs = _pairs_by_name(image_folders(folder, images), folder / labels)
     else:
         raise InputError("split", "null", hint=f"name the lists of training and test images in {folder}")
     if split:
-        parts = _split_by_names(source, found)
+        parts = _split_by_names(source, available_pairs)
     else:
-        parts = split_by_column(source, "split", ((pair, pair.split) for pair in found))
+        parts = split_by_column(source, "split", ((pair, pair.split) for pair in available_pairs))
     parts = with_queries(source, parts)
     all_pairs = [pair for part in parts for pair in part]
     grouping = None if names is None else read_groups(folder / names, str(column), groups)
     map_names = [str(pair.label) for pair in all_pairs]
-    maps, count, ignored = to_classes(map_names, _read_maps(all_pairs, side), classes, ignore, grouping)
+    maps, num_classes, ignore_index = to_classes(map_names, _read_maps(all_pairs, side), classes, ignore, grouping)
 
     def make(start: int, stop: int, queries: int = 0) -> Split:
         rows = slice(start, stop)
@@ -92,8 +92,8 @@ def files(
             [ImageFile(pair.image) for pair in all_pairs[rows]],
             [str(pair.image) for pair in all_pairs[rows]],
             maps[rows],
-            classes=count,
-            ignore=ignored,
+            classes=num_classes,
+            ignore=ignore_index,
             queries=queries,
             class_names=() if grouping is None else grouping.names,
         )
@@ -117,8 +117,8 @@ def _read_maps(pairs: list[_Pair], side: int | None) -> Array:
             check_shape(pair.label, labels, pair.image)
             maps.append(shrink(labels, side))
             if maps[-1].shape != maps[0].shape:
-                got, allowed = f"is {list(labels.shape)}", f"{pairs[0].label} is {list(maps[0].shape)}"
-                raise InputError(str(pair.label), got, allowed, "set side, to compare maps of different sizes")
+                problem, allowed = f"is {list(labels.shape)}", f"{pairs[0].label} is {list(maps[0].shape)}"
+                raise InputError(str(pair.label), problem, allowed, "set side, to compare maps of different sizes")
             progress(len(maps))
     return np.stack(maps)
 
@@ -193,8 +193,8 @@ def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
     def found(name: str, part: str) -> _Pair:
         matches = pairs_of.get(name, [])
         if len(matches) != 1:
-            got = f"'{name}' of {part} is {' or '.join(pair.name for pair in matches[:2]) or 'no image'}"
-            raise InputError(str(path), got, "must be the name of one image")
+            problem = f"'{name}' of {part} is {' or '.join(pair.name for pair in matches[:2]) or 'no image'}"
+            raise InputError(str(path), problem, "must be the name of one image")
         return matches[0]
 
     lists = _text_lists(path) if path.is_dir() else read_lists(path, "split")
@@ -205,20 +205,20 @@ def _by_stem(folders: Sequence[Path], suffixes: tuple[str, ...]) -> dict[str, tu
     """(folder, path) of the files in folders and their subfolders, by relative path without suffix."""
     files: dict[str, tuple[Path, Path]] = {}
     for folder in folders:
-        before = set(files)  # of two folders that have a file of this name, the first is used
+        earlier_stems = set(files)  # of two folders that have a file of this name, the first is used
         for path in sorted(folder.rglob("*")):
             if path.suffix.lower() in suffixes and not path.name.startswith("."):
                 stem = str(path.relative_to(folder).with_suffix(""))
-                if stem in before:
+                if stem in earlier_stems:
                     continue
                 if stem in files:
-                    got = f"the same name as {files[stem][1].name}"
-                    raise InputError(str(path), got, hint="keep one, or name pairs in a CSV file")
+                    problem = f"the same name as {files[stem][1].name}"
+                    raise InputError(str(path), problem, hint="keep one, or name pairs in a CSV file")
                 files[stem] = folder, path
     return files
 
 
 def _text_lists(folder: Path) -> dict[str, list[str]]:
     """The lists train.txt, val.txt, test.txt and query.txt of a folder."""
-    named = sorted(file for file in folder.glob("*.txt") if part_of(file.stem))
-    return name_lists(folder, {file.stem: [line.strip() for _, line in read_lines(file)] for file in named})
+    list_files = sorted(file for file in folder.glob("*.txt") if part_of(file.stem))
+    return name_lists(folder, {file.stem: [line.strip() for _, line in read_lines(file)] for file in list_files})

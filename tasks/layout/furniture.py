@@ -40,12 +40,12 @@ def furnish(rng: np.random.Generator, view: View) -> list[Box]:
     pieces: list[Box] = []  # the bounding box of each
     covered = 0.0
     for _ in range(int(6 * rng.random())):
-        parts = _piece(rng, view)
-        if parts:
-            piece = _bounding_box(parts)
+        new_boxes = _piece(rng, view)
+        if new_boxes:
+            piece = _bounding_box(new_boxes)
             share = _share(view, piece)
             if share < _LARGEST and covered + share < _COVERED and not any(_overlap(piece, other) for other in pieces):
-                boxes += parts
+                boxes += new_boxes
                 pieces.append(piece)
                 covered += share
     if rng.random() < 0.3:
@@ -62,10 +62,10 @@ def picture_boxes(view: View, boxes: list[Box]) -> Array:
     x, y, z = np.moveaxis((corners - view.eye) @ view.turn, 2, 0)
     ahead = np.maximum(z, 0.05)
     across, down = 0.5 + view.zoom * x / ahead, 0.5 - view.zoom * y / ahead
-    found = np.stack((across.min(1), down.min(1), across.max(1), down.max(1)), 1)
-    found[z.min(1) <= 0.05] = (0, 0, 1, 1)
-    found[z.max(1) <= 0.05] = 0
-    return np.asarray(np.clip(found, 0, 1))
+    bounds = np.stack((across.min(1), down.min(1), across.max(1), down.max(1)), 1)
+    bounds[z.min(1) <= 0.05] = (0, 0, 1, 1)
+    bounds[z.max(1) <= 0.05] = 0
+    return np.asarray(np.clip(bounds, 0, 1))
 
 
 def _share(view: View, box: Box) -> float:

@@ -54,34 +54,34 @@ def _paint_surfaces(rng: Generator, view: View, planes: Array, lengths: Array, r
     """Walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
     picture = np.zeros((3, planes.size), np.float32)
     lamp = _choose_lamp(rng, view)
-    paint, accent, second = choose_colour(rng, 0.45, 0.35), choose_colour(rng, 0.7), choose_colour(rng, 0.5, 0.3)
+    paint, accent, second_colour = choose_colour(rng, 0.45, 0.35), choose_colour(rng, 0.7), choose_colour(rng, 0.5, 0.3)
     wallpaper, skirting, cornice, ambient = rng.random(4).tolist()
     # Every plane has its own random numbers, visible or not: turning the camera does not change the walls.
     seeds = rng.integers(0, 2**62, 6).tolist()
     for plane in range(6):
-        where = np.flatnonzero(planes == plane)
-        if not len(where):
+        pixels = np.flatnonzero(planes == plane)
+        if not len(pixels):
             continue
-        own = np.random.default_rng(seeds[plane])
-        _, first, upright = _AXES[plane]
-        length = lengths.reshape(-1)[where]
-        a, b = (rays[axis].reshape(-1)[where] * length + np.float32(view.eye[axis]) for axis in (first, upright))
+        plane_rng = np.random.default_rng(seeds[plane])
+        _, horizontal, upright = _AXES[plane]
+        length = lengths.reshape(-1)[pixels]
+        a, b = (rays[axis].reshape(-1)[pixels] * length + np.float32(view.eye[axis]) for axis in (horizontal, upright))
         blur = length * np.float32(1 / (view.zoom * len(planes)))  # width of a ray there, in metres
-        light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.7 + 0.45 * float(own.random())))
+        light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.7 + 0.45 * float(plane_rng.random())))
         if plane == FLOOR_PLANE:
-            colours = floor(own, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
+            colours = floor(plane_rng, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
         elif plane == CEILING_PLANE:
-            colours = ceiling(own, a, b, blur) * light
+            colours = ceiling(plane_rng, a, b, blur) * light
         else:
-            ground = accent if own.random() < 0.15 else paint
-            colours = wall(own, a, b, blur, ground, second, wallpaper)
+            ground = accent if plane_rng.random() < 0.15 else paint
+            colours = wall(plane_rng, a, b, blur, ground, second_colour, wallpaper)
             if skirting < 0.5:
-                recolour(colours, b < 0.09, second if skirting < 0.2 else (236.0, 234.0, 228.0))
+                recolour(colours, b < 0.09, second_colour if skirting < 0.2 else (236.0, 234.0, 228.0))
             if cornice < 0.3:
                 recolour(colours, b > view.room[1] - 0.07, (240.0, 240.0, 236.0))
             colours *= light
-            _hang(own, view, colours, a, b, view.room[first])
-        picture[:, where] = colours
+            _hang(plane_rng, view, colours, a, b, view.room[horizontal])
+        picture[:, pixels] = colours
     return picture.reshape(3, *planes.shape)
 
 
@@ -94,9 +94,9 @@ def _choose_lamp(rng: Generator, view: View) -> Sequence[float]:
 
 def _light(view: View, lamp: Sequence[float], plane: int, a: Array, b: Array, ambient: float) -> Array:
     """Lambert's law on a plane, plus ambient light."""
-    normal, first, upright = _AXES[plane]
+    normal, horizontal, upright = _AXES[plane]
     gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
-    squared = (a - lamp[first]) ** 2 + (b - lamp[upright]) ** 2 + (gap * gap + 0.3)
+    squared = (a - lamp[horizontal]) ** 2 + (b - lamp[upright]) ** 2 + (gap * gap + 0.3)
     lit = ambient + lamp[3] * 2.4 * gap / squared
     return np.asarray(1.75 * lit / (lit + 1.05))  # as on film, light saturates
 
@@ -106,11 +106,11 @@ def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
     light = np.ones_like(a)
     for box in boxes:
         if box.low[1] < 0.2:
-            beside = np.maximum(
+            distance = np.maximum(
                 np.abs(a - (box.low[0] + box.high[0]) / 2) - (box.high[0] - box.low[0]) / 2,
                 np.abs(b - (box.low[2] + box.high[2]) / 2) - (box.high[2] - box.low[2]) / 2,
             )
-            np.minimum(light, np.clip(0.6 + 1.6 * beside, 0.6, 1), out=light)
+            np.minimum(light, np.clip(0.6 + 1.6 * distance, 0.6, 1), out=light)
     return light
 
 
@@ -119,15 +119,15 @@ def _hang(rng: Generator, view: View, colours: Array, a: Array, b: Array, length
     top = view.room[1]
     slots = max(1, int(length / 1.7))
     for slot in range(slots):
-        kind, where, wide, tall, level, tone = rng.random(6).tolist()
+        kind, shift, wide, tall, level, tone = rng.random(6).tolist()
         half = min(0.25 + 0.5 * wide, 0.45 * length / slots)
-        middle = length * (slot + 0.5) / slots + (where - 0.5) * (length / slots - 2 * half)
+        middle = length * (slot + 0.5) / slots + (shift - 0.5) * (length / slots - 2 * half)
         if kind < 0.25:  # a window
             low, high = 0.8 + 0.3 * level, min(1.7 + 0.6 * tall, top - 0.15)
             sky = (200.0 + 55 * tone, 220.0 + 35 * tone, 250.0)
             inside = _frame(colours, a, b, (middle, half, low, high), (238.0, 238.0, 234.0), 0.06)
             u, v = a[inside] - middle, (b[inside] - low) / (high - low)
-            glass = mix((150.0 + 90 * where, 180.0, 140.0), sky, np.clip(4 * v - 0.8 * tall - 0.4, 0, 1))
+            glass = mix((150.0 + 90 * shift, 180.0, 140.0), sky, np.clip(4 * v - 0.8 * tall - 0.4, 0, 1))
             bars = (np.abs(u) < 0.025) | (np.abs(v - 0.6) < 0.02)
             recolour(glass, bars, (225.0, 225.0, 222.0))
             colours[:, inside] = glass
@@ -140,7 +140,7 @@ def _hang(rng: Generator, view: View, colours: Array, a: Array, b: Array, length
             low = high - 0.25 - 0.5 * tall
             frame = choose_wood(rng) if tone < 0.5 else (30.0, 30.0, 32.0)
             inside = _frame(colours, a, b, (middle, half, low, high), frame, 0.04)
-            horizon = (b[inside] < low + (0.3 + 0.4 * where) * (high - low)).astype(np.float32)
+            horizon = (b[inside] < low + (0.3 + 0.4 * shift) * (high - low)).astype(np.float32)
             colours[:, inside] = mix(choose_colour(rng, 0.9), choose_colour(rng, 0.9), horizon)
 
 
@@ -161,26 +161,26 @@ def _paint_boxes(rng: Generator, view: View, picture: Array, rays: Array, length
     gloom = 0.7 + 0.35 * float(rng.random())
     edges = (picture_boxes(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()
     for box, (left, top, right, bottom) in zip(boxes, edges, strict=True):
-        part = slice(int(top), math.ceil(bottom)), slice(int(left), math.ceil(right))
-        if part[0].start >= part[0].stop or part[1].start >= part[1].stop:
+        region = slice(int(top), math.ceil(bottom)), slice(int(left), math.ceil(right))
+        if region[0].start >= region[0].stop or region[1].start >= region[1].stop:
             continue
-        near = np.full(depth[part].shape, -np.inf, np.float32)
-        far = np.full(depth[part].shape, np.inf, np.float32)
-        side = np.zeros(depth[part].shape, np.uint8)
+        near = np.full(depth[region].shape, -np.inf, np.float32)
+        far = np.full(depth[region].shape, np.inf, np.float32)
+        face = np.zeros(depth[region].shape, np.uint8)
         for axis in range(3):
-            ray = rays[axis][part]
+            ray = rays[axis][region]
             direction = np.where(np.abs(ray) < 1e-6, np.float32(1e-6), ray)
             enter = np.float32(box.low[axis] - view.eye[axis]) / direction
             leave = np.float32(box.high[axis] - view.eye[axis]) / direction
-            first = np.minimum(enter, leave)
-            side[first > near] = axis
-            np.maximum(near, first, out=near)
+            entry = np.minimum(enter, leave)
+            face[entry > near] = axis
+            np.maximum(near, entry, out=near)
             np.minimum(far, np.maximum(enter, leave), out=far)
-        hit = (near < far) & (near > 0) & (near < depth[part])
+        hit = (near < far) & (near > 0) & (near < depth[region])
         shade = np.array(_SIDES, np.float32) * gloom if not box.glow else np.ones(3, np.float32)
         colours = np.outer(np.array(box.colour, np.float32), shade)  # [3,axis]
-        picture[:, part[0], part[1]][:, hit] = colours[:, side[hit]]
-        depth[part][hit] = near[hit]
+        picture[:, region[0], region[1]][:, hit] = colours[:, face[hit]]
+        depth[region][hit] = near[hit]
 
 
 # The picture

@@ -103,38 +103,40 @@ def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Miss
     with_layout = [record for record in records if record.type is None or record.type in TYPES]
     excluded = Counter({"without a layout type": len(records) - len(with_layout)})
     relabelled = folder / source / part.folder
-    images, labels = (relabelled, relabelled) if source == "surface_relabel" else (folder / "images", folder / source)
-    items, absent, on_disk = [], [], Files()
+    image_folder, label_folder = (
+        (relabelled, relabelled) if source == "surface_relabel" else (folder / "images", folder / source)
+    )
+    items, absent_files, on_disk = [], [], Files()
     for record in with_layout:
-        image = images / f"{record.name}.jpg"
-        label = None if source == "points" else labels / f"{record.name}.mat"
-        absent_files = [file for file in (image, label) if file is not None and not on_disk.has(file)]
-        absent += absent_files
-        if not absent_files:
+        image = image_folder / f"{record.name}.jpg"
+        label = None if source == "points" else label_folder / f"{record.name}.mat"
+        absent_of_record = [file for file in (image, label) if file is not None and not on_disk.has(file)]
+        absent_files += absent_of_record
+        if not absent_of_record:
             items.append((record, image, label))
         else:
-            excluded["without an image file" if image in absent_files else "without a label map file"] += 1
+            excluded["without an image file" if image in absent_of_record else "without a label map file"] += 1
     if missing == "refuse":
-        listed = len(with_layout) * (1 if source == "points" else 2)
-        refuse_absent(absent, listed, f"files for {origin.name}", kind="file")
-    kept, maps = [], []
+        num_listed = len(with_layout) * (1 if source == "points" else 2)
+        refuse_absent(absent_files, num_listed, f"files for {origin.name}", kind="file")
+    kept_images, maps = [], []
     with progress_bar(len(items), f"layouts of {part.records}") as progress:
-        for done, (record, image, label) in enumerate(items, start=1):
+        for num_done, (record, image, label) in enumerate(items, start=1):
             layout = _read_layout(record, image, label, side)
             if layout is None:
                 excluded["with a label map that contradicts the corner points"] += 1
             else:
-                kept.append(image)
+                kept_images.append(image)
                 maps.append(layout)
-            progress(done)
-    if len(kept) < 3:
-        got = f"{len(kept)} images with a layout, of {len(records)}"
-        raise InputError(str(origin), got, "a split needs at least 3")
-    queries = len(kept) // 5 or 1 if queries is None else queries
-    check_queries(queries, len(kept))
+            progress(num_done)
+    if len(kept_images) < 3:
+        problem = f"{len(kept_images)} images with a layout, of {len(records)}"
+        raise InputError(str(origin), problem, "a split needs at least 3")
+    queries = len(kept_images) // 5 or 1 if queries is None else queries
+    check_queries(queries, len(kept_images))
     return make_split(
-        [ImageFile(image) for image in kept],
-        [str(image) for image in kept],
+        [ImageFile(image) for image in kept_images],
+        [str(image) for image in kept_images],
         np.stack(maps),
         classes=_CLASSES,
         ignore=_UNKNOWN,
@@ -164,8 +166,8 @@ def _read_layout(record: _Record, image: Path, label: Path | None, side: int) ->
     labels = as_whole(label, shrink(labels, side))  # shrink first: a map may have millions of pixels
     if corners is None:  # the corrected copy
         return np.where((labels >= 1) & (labels < _CLASSES), labels, _UNKNOWN).astype(np.uint8)
-    named, agreement = name_components(corners.type, _to_shares(corners, image), labels)
-    return named if agreement >= _MIN_AGREEMENT else None
+    surfaces, agreement = name_components(corners.type, _to_shares(corners, image), labels)
+    return surfaces if agreement >= _MIN_AGREEMENT else None
 
 
 def _to_shares(corners: _Corners, image: Path) -> Array:
@@ -196,26 +198,26 @@ def _read_records(path: Path, need_points: bool) -> list[_Record]:
 
 
 def _record(path: Path, row: int, record: Any, need_points: bool) -> _Record:
-    where = f"{path}: record {row}"
+    location = f"{path}: record {row}"
     name = _innermost(record["image"])
     if not isinstance(name, str) or not name:
-        raise InputError(where, f"'image' is {name!r}", "must be a file name")
-    where = f"{where} ({name})"
+        raise InputError(location, f"'image' is {name!r}", "must be a file name")
+    location = f"{location} ({name})"
     kind = _innermost(record["type"])
     if not isinstance(kind, np.integer | np.floating) or not float(kind).is_integer():
-        raise InputError(where, f"'type' is {kind!r}", "must be a whole number")
+        raise InputError(location, f"'type' is {kind!r}", "must be a whole number")
     kind, name = int(kind), name.removesuffix(".jpg")
     if not need_points or kind not in TYPES:
         return _Record(name, kind)
     points = np.asarray(record["point"])
     count = TYPES[kind].points
     if points.shape != (count, 2) or points.dtype.kind not in "uif" or not np.isfinite(points).all():
-        got = f"'point' is {points.dtype} {list(points.shape)}"
-        raise InputError(where, got, f"must be {count} points x, y for type {kind}")
+        problem = f"'point' is {points.dtype} {list(points.shape)}"
+        raise InputError(location, problem, f"must be {count} points x, y for type {kind}")
     resolution = np.asarray(record["resolution"]).ravel()
     is_pair = resolution.shape == (2,) and resolution.dtype.kind in "uif"
     if not is_pair or not ((resolution >= 1) & (resolution <= MOST_PIXELS)).all():
-        raise InputError(where, f"'resolution' is {resolution.tolist()}", "must be height and width")
+        raise InputError(location, f"'resolution' is {resolution.tolist()}", "must be height and width")
     height, width = (int(length) for length in resolution)
     return _Record(name, kind, _Corners(kind, points.astype(np.float64), (height, width)))
 

@@ -87,7 +87,7 @@ def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second
 
 def floor(rng: Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
     """Boards, tiles or a carpet, and perhaps a rug on it."""
-    kind, turned, coarse, faint, rug, *place = rng.random(10).tolist()
+    kind, turned, coarse, faint, rug, *rug_layout = rng.random(10).tolist()
     if turned < 0.5:
         a, b = b, a
     if kind < 0.5:  # boards
@@ -110,7 +110,7 @@ def floor(rng: Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
         colour = choose_colour(rng, 0.6)
         colours = mix(colour, (0.8 * colour[0], 0.8 * colour[1], 0.8 * colour[2]), _fade(mottle, 0.5, blur, 0.11))
     if rug < 0.35:
-        u, v, half_u, half_v, _ = place
+        u, v, half_u, half_v, _ = rug_layout
         inside = np.maximum(
             np.abs(a - view.room[2 if turned < 0.5 else 0] * (0.3 + 0.4 * u)) / (0.5 + 0.7 * half_u),
             np.abs(b - view.room[0 if turned < 0.5 else 2] * (0.3 + 0.4 * v)) / (0.5 + 0.7 * half_v),

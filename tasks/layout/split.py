@@ -48,16 +48,16 @@ def make_split(
         InputError: no item, or none of the queries, has enough labelled pixels.
     """
     shares = np.array([1.0 if ignore is None else np.mean(labels != ignore) for labels in maps])
-    kept: list[int] = np.flatnonzero(shares > 0.5).tolist()
-    kept_queries = sum(row < queries for row in kept)
-    if not kept or (queries and not kept_queries):
-        got = f"{shares[0]:.0%} of its label map is labelled"
-        hint = "check ignore, or choose other queries" if kept else "check ignore"
-        raise InputError(names[0], got, f"one {'query' if kept else 'item'} must have more than 50%", hint)
-    counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept)}
-    labels = SegmentationLabels(maps[kept], classes, ignore, side=None)
+    kept_rows: list[int] = np.flatnonzero(shares > 0.5).tolist()
+    kept_queries = sum(row < queries for row in kept_rows)
+    if not kept_rows or (queries and not kept_queries):
+        problem = f"{shares[0]:.0%} of its label map is labelled"
+        hint = "check ignore, or choose other queries" if kept_rows else "check ignore"
+        raise InputError(names[0], problem, f"one {'query' if kept_rows else 'item'} must have more than 50%", hint)
+    counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept_rows)}
+    labels = SegmentationLabels(maps[kept_rows], classes, ignore, side=None)
     renderer = LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2]))
     legend = map_legend(class_names or [f"class {number}" for number in range(classes)], ignore)
     explainer = LabelMapExplainer(renderer, class_names)
-    parts: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
-    return kept_split(images, names, labels, kept, range(kept_queries), counts, **parts)
+    drawing: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
+    return kept_split(images, names, labels, kept_rows, range(kept_queries), counts, **drawing)

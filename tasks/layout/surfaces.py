@@ -68,21 +68,21 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
     The published maps number the regions between the lines in any order. Each gets the surface that
     covers most of it in the map drawn from the points. For a type with swaps, the order that agrees best is taken.
     """
-    shape, known = components.shape, components > 0
-    found, numbers, areas = np.unique(components, return_inverse=True, return_counts=True)
-    numbers = numbers.reshape(shape)
-    pieces = int(((found > 0) & (areas > _SPECK * components.size)).sum())
+    shape, known_pixels = components.shape, components > 0
+    ids, id_indices, areas = np.unique(components, return_inverse=True, return_counts=True)
+    id_indices = id_indices.reshape(shape)
+    num_components = int(((ids > 0) & (areas > _SPECK * components.size)).sum())
     best = np.zeros(shape, np.uint8), -1.0
     for order in _orders(TYPES[kind]):
         expected = draw_surfaces(kind, points[order], *shape)
-        overlap = np.zeros((len(found), CEILING + 1), np.int64)
-        np.add.at(overlap, (numbers, expected), 1)
-        named = np.where(known, overlap.argmax(1).astype(np.uint8)[numbers], 0)
-        fit = float((named == expected)[known].mean()) if known.any() else 0.0
+        overlap = np.zeros((len(ids), CEILING + 1), np.int64)
+        np.add.at(overlap, (id_indices, expected), 1)
+        surfaces = np.where(known_pixels, overlap.argmax(1).astype(np.uint8)[id_indices], 0)
+        agreement = float((surfaces == expected)[known_pixels].mean()) if known_pixels.any() else 0.0
         # Components and surfaces must match one to one; if they do not, the score is lower.
-        fit *= len(np.unique(named[known])) / max(pieces, len(np.unique(expected)))
-        if fit > best[1]:
-            best = named, fit
+        agreement *= len(np.unique(surfaces[known_pixels])) / max(num_components, len(np.unique(expected)))
+        if agreement > best[1]:
+            best = surfaces, agreement
     return best
 
 
@@ -97,8 +97,8 @@ def _orders(layout: LayoutType) -> list[list[int]]:
 
 def _outline(line: Array, surface: int) -> Array:
     """A closed outline `[n, 2]` of a surface's side of a line, which is extended at both ends."""
-    first, last = (_beyond(line[1], line[0]), _beyond(line[-2], line[-1]))
-    return np.vstack((first, line[1:-1], last, _SIDES[surface]))
+    start, end = (_beyond(line[1], line[0]), _beyond(line[-2], line[-1]))
+    return np.vstack((start, line[1:-1], end, _SIDES[surface]))
 
 
 def _beyond(inner: Array, end: Array) -> Array:

@@ -45,10 +45,10 @@ def choose_view(rng: np.random.Generator) -> View:
         room = (1.3 + 4.5 * width, 2.2 + 1.6 * height**2, 2.4 + 4.6 * depth)
         eye = (room[0] * (0.12 + 0.76 * x), 0.7 + 1.2 * y, room[2] * (0.04 + 0.5 * z))
         # Half of the cameras look nearly straight ahead, some look up or down, some show only a part of the room.
-        aside = 40 * (yaw - 0.5) if straight < 0.5 else 130 * (yaw - 0.5)
+        azimuth = 40 * (yaw - 0.5) if straight < 0.5 else 130 * (yaw - 0.5)
         tilt = 70 * (pitch - 0.5) if steep < 0.4 else 24 * (pitch - 0.6)
         focal = 0.9 + 1.5 * zoom if close < 0.25 else 0.5 * 2 ** (1.1 * zoom)
-        turn = _rotation(math.radians(tilt), math.radians(aside), math.radians(5 * (roll - 0.5)))
+        turn = _rotation(math.radians(tilt), math.radians(azimuth), math.radians(5 * (roll - 0.5)))
         view = View(room, eye, turn, focal, (1,) * 6)
         surfaces = _judge(meet(view, cast(view, _GRID))[0])
         if surfaces is not None:
@@ -74,9 +74,9 @@ def meet(view: View, rays: Array) -> tuple[Array, Array]:
     planes = np.zeros(rays.shape[1:], np.uint8)
     for axis in range(3):
         direction = np.where(np.abs(rays[axis]) < 1e-6, np.float32(1e-6), rays[axis])
-        for plane, place in ((2 * axis, 0.0), (2 * axis + 1, view.room[axis])):
+        for plane, coordinate in ((2 * axis, 0.0), (2 * axis + 1, view.room[axis])):
             if view.surfaces[plane]:
-                length = np.float32(place - view.eye[axis]) / direction
+                length = np.float32(coordinate - view.eye[axis]) / direction
                 closer = (length > 0) & (length < nearest)
                 np.copyto(nearest, length, where=closer)
                 planes[closer] = plane

@@ -83,7 +83,7 @@ def coco(
     if body.names != test_set.body.names:
         raise InputError(str(test_file), "other keypoints", f"must have the keypoints of {train_file}")
     options.check(len(body.names))
-    files = {part: (p.file for p in read.people) for part, read in (("train", train_set), ("test", test_set))}
+    files = {part: (p.file for p in data.people) for part, data in (("train", train_set), ("test", test_set))}
     refuse_shared(test_file, files)
     train_people = exclude_unusable(train_file, train_set.people, options)
     test_people = exclude_unusable(test_file, test_set.people, options)
@@ -92,8 +92,8 @@ def coco(
         test=make_crop_split(test_file, test_people, body, options, queries, test_set.excluded, seed),
         val_groups=[person.group for person in kept(train_people)],
         summary=[
-            (f"people to {use} on", f"{len(kept(people)):,} kept of {read.annotations:,} in {read.images:,} images")
-            for use, people, read in (("train", train_people, train_set), ("test", test_people, test_set))
+            (f"people to {use} on", f"{len(kept(people)):,} kept of {data.annotations:,} in {data.images:,} images")
+            for use, people, data in (("train", train_people, train_set), ("test", test_people, test_set))
         ],
     )
 
@@ -130,14 +130,14 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     """
     content = read_coco(path, option, "person_keypoints", _FIELDS)
     body = _body(path, option, content["categories"])
-    listed, on_disk = listed_images(path, content), Files()
+    images_by_id, on_disk = listed_images(path, content), Files()
     annotations = [annotation for annotation in content["annotations"] if not annotation.get("iscrowd")]
     if missing == "refuse":
-        refuse_unlisted(path, annotations, listed)
+        refuse_unlisted(path, annotations, images_by_id)
     people: list[Person] = []
     excluded = Counter({"crowds": len(content["annotations"]) - len(annotations)})
     for annotation in annotations:
-        image = listed.get(annotation["image_id"])
+        image = images_by_id.get(annotation["image_id"])
         if image is None:
             excluded["of images that are not listed"] += 1
         elif person := _person(f"{path}: annotation {annotation['id']}", annotation, body, images, on_disk, image):
@@ -152,8 +152,8 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     if not bodies:
         raise InputError(str(path), "no category has keypoints", f"{option} must be a person_keypoints_*.json")
     if len(bodies) > 1:
-        got = f"its categories have {len(bodies)} different lists of keypoints"
-        raise InputError(str(path), got, "all people must have the same joints")
+        problem = f"its categories have {len(bodies)} different lists of keypoints"
+        raise InputError(str(path), problem, "all people must have the same joints")
     names, skeleton = bodies.pop()
     if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= len(names)]:
         a, b = outside[0]
@@ -170,8 +170,8 @@ def _names_and_limbs(path: Path, category: dict[str, Any]) -> tuple[tuple[str, .
             raise TypeError
         return tuple(names), tuple((a - 1, b - 1) for a, b in limbs)  # COCO counts from 1
     except (TypeError, ValueError):
-        got = f"the skeleton of a category is {limbs!r:.60}"
-        raise InputError(str(path), got, "must be a list of pairs of keypoints, counted from 1") from None
+        problem = f"the skeleton of a category is {limbs!r:.60}"
+        raise InputError(str(path), problem, "must be a list of pairs of keypoints, counted from 1") from None
 
 
 def _person(
@@ -179,15 +179,15 @@ def _person(
 ) -> Person | None:
     if "keypoints" not in annotation:
         return None
-    given = annotation["keypoints"]
+    keypoints = annotation["keypoints"]
     try:
-        values = np.asarray(given, np.float64).reshape(len(body.names), 3)
+        values = np.asarray(keypoints, np.float64).reshape(len(body.names), 3)
     except (TypeError, ValueError, OverflowError):
         values = np.full((1, 3), np.nan)
     # v is 0 for not labelled, 1 for labelled but hidden, 2 for labelled and visible.
     if not np.isfinite(values).all() or not np.isin(values[:, 2], (0, 1, 2)).all():
         allowed = f"must be {len(body.names)} times numbers x, y, v, with v 0, 1 or 2"
-        raise InputError(where, f"keypoints are {given!s:.60}", allowed)
+        raise InputError(where, f"keypoints are {keypoints!s:.60}", allowed)
     marked = values[:, 2] > 0
     if not marked.any():
         return None
@@ -196,9 +196,9 @@ def _person(
     outside = marked & ((joints < -_SLACK * size) | (joints > (1 + _SLACK) * size)).any(1)
     if outside.any():
         joint = int(outside.argmax())
-        got = f"{body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
+        problem = f"{body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
         allowed = f"must be in its image {image['file_name']} of {size[0]:g} x {size[1]:g} pixels"
-        raise InputError(where, got, allowed, "check whether the images were resized")
+        raise InputError(where, problem, allowed, "check whether the images were resized")
     file = on_disk.locate(images, image["file_name"])
     name, group = f"{file}, annotation {annotation['id']}", str(image["file_name"])
     image_size = int(size[0]), int(size[1])

@@ -51,8 +51,8 @@ def files(
     parts = _split(path, table, folder / split if split else None)
     folders = image_folders(folder, images)
     paths = [on_disk.locate(folders, name) for name in table.names]
-    absent = [paths[row] for part in parts for row in part if not on_disk.has(paths[row])]
-    refuse_absent(absent, len(paths), f"images of {path.name}", can_drop=False)
+    missing_files = [paths[row] for part in parts for row in part if not on_disk.has(paths[row])]
+    refuse_absent(missing_files, len(paths), f"images of {path.name}", can_drop=False)
 
     def make(rows: list[int], queries: int = 0) -> Split:
         return make_split(
@@ -106,13 +106,13 @@ def _read(path: Path) -> _Table:
 
 
 def _table(path: Path, values: dict[str, Any]) -> _Table:
-    if absent := [key for key in ("names", "joints") if key not in values]:
-        got = f"no '{absent[0]}', only {', '.join(values) or 'nothing'}"
-        raise InputError(str(path), got, "must have names and joints")
+    if missing_keys := [key for key in ("names", "joints") if key not in values]:
+        problem = f"no '{missing_keys[0]}', only {', '.join(values) or 'nothing'}"
+        raise InputError(str(path), problem, "must have names and joints")
     joints = np.asarray(values["joints"])
     if joints.ndim != 3 or joints.shape[2] != 2 or joints.dtype.kind not in "fiu":
-        got = f"joints are {joints.dtype} {list(joints.shape)}"
-        raise InputError(str(path), got, "must be numbers [items, joints, 2]")
+        problem = f"joints are {joints.dtype} {list(joints.shape)}"
+        raise InputError(str(path), problem, "must be numbers [items, joints, 2]")
     count = joints.shape[1]
     body = LSP if count == len(LSP.names) else Body([str(joint) for joint in range(count)], ())
     names = [str(name) for name in values.get("joint_names", body.names)]
@@ -139,8 +139,8 @@ def _columns(path: Path, content: Any) -> dict[str, Any]:
     for key, column in (("name", "names"), ("joints", "joints"), ("visible", "visible"), ("split", "split")):
         has_key = [key in person for person in people]
         if any(has_key) and not all(has_key):
-            got = f"person {has_key.index(False)} has no '{key}'"
-            raise InputError(str(path), got, hint=f"give '{key}' to all people or to none")
+            problem = f"person {has_key.index(False)} has no '{key}'"
+            raise InputError(str(path), problem, hint=f"give '{key}' to all people or to none")
         if has_key[0]:
             values[column] = [person[key] for person in people]
     if not all(isinstance(joints, list) for joints in values.get("joints", [])):
@@ -153,23 +153,23 @@ def _columns(path: Path, content: Any) -> dict[str, Any]:
 
 
 def _check(path: Path, table: _Table) -> None:
-    n, j = len(table.names), table.joints.shape[1]
-    for name, found, expected in (
-        ("names", (n,), (len(table.joints),)),
-        ("visible", None if table.visible is None else table.visible.shape, (n, j)),
-        ("split", (len(table.split),), (n,)),
+    num_items, num_joints = len(table.names), table.joints.shape[1]
+    for name, shape, expected_shape in (
+        ("names", (num_items,), (len(table.joints),)),
+        ("visible", None if table.visible is None else table.visible.shape, (num_items, num_joints)),
+        ("split", (len(table.split),), (num_items,)),
     ):
-        if found not in (None, expected):
-            got = f"{name} are {list(found)}, joints {list(table.joints.shape)}"
-            raise InputError(str(path), got, hint="give one row per item")
-    if len(set(table.names)) != n:
-        twice = next(name for name in table.names if table.names.count(name) > 1)
-        raise InputError(str(path), f"{twice} appears twice", hint="give every person an image of their own")
+        if shape not in (None, expected_shape):
+            problem = f"{name} are {list(shape)}, joints {list(table.joints.shape)}"
+            raise InputError(str(path), problem, hint="give one row per item")
+    if len(set(table.names)) != num_items:
+        repeated_name = next(name for name in table.names if table.names.count(name) > 1)
+        raise InputError(str(path), f"{repeated_name} appears twice", hint="give every person an image of their own")
     missing = ~np.isfinite(table.joints).all(2) & (True if table.visible is None else table.visible)
     if missing.any():
-        row, joint = (int(k) for k in np.argwhere(missing)[0])
-        got = f"joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number"
-        raise InputError(str(path), got, hint="set 'visible' to 0 there")
+        row, joint = (int(index) for index in np.argwhere(missing)[0])
+        problem = f"joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number"
+        raise InputError(str(path), problem, hint="set 'visible' to 0 there")
 
 
 def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:
@@ -177,8 +177,8 @@ def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:
     if lists_file is None:
         parts = split_by_column(path, "split", zip(table.names, table.split, strict=True))
     else:
-        path, lists, known = lists_file, read_lists(lists_file, "split"), set(table.names)
-        if unknown := [name for part in lists.values() for name in part if name not in known]:
+        path, lists, known_names = lists_file, read_lists(lists_file, "split"), set(table.names)
+        if unknown := [name for part in lists.values() for name in part if name not in known_names]:
             raise InputError(str(path), f"{unknown[0]} has no joints ({len(unknown)} such names)")
         parts = split_by_lists(path, **lists)
     row_of = {name: row for row, name in enumerate(table.names)}

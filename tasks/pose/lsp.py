@@ -96,28 +96,28 @@ def _people(path: Path, kind: str) -> list[Person]:
     if joints.ndim == 2:  # MATLAB drops the last axis if there is only one image
         joints = joints[:, :, None]
     shapes = {"LSP": (3, len(LSP.names)), "LSPET": (len(LSP.names), 3)}
-    found = next((name for name, shape in shapes.items() if joints.shape[:2] == shape and joints.ndim == 3), None)
-    if found is None or joints.dtype.kind not in "buif":
-        got = f"joints are {joints.dtype} {list(joints.shape)}"
-        raise InputError(str(path), got, "must be numbers [3, 14, n] (LSP) or [14, 3, n] (LSPET)")
-    if found != kind:
-        got = f"{list(joints.shape)}, a file of {found}, not of {kind}"
-        raise InputError(str(path), got, hint=f"give its folder as {found.lower()}")
+    file_kind = next((name for name, shape in shapes.items() if joints.shape[:2] == shape and joints.ndim == 3), None)
+    if file_kind is None or joints.dtype.kind not in "buif":
+        problem = f"joints are {joints.dtype} {list(joints.shape)}"
+        raise InputError(str(path), problem, "must be numbers [3, 14, n] (LSP) or [14, 3, n] (LSPET)")
+    if file_kind != kind:
+        problem = f"{list(joints.shape)}, a file of {file_kind}, not of {kind}"
+        raise InputError(str(path), problem, hint=f"give its folder as {file_kind.lower()}")
     ordered = (joints.transpose(2, 1, 0) if kind == "LSP" else joints.transpose(2, 0, 1)).astype(np.float64)  # [N,14,3]
     coordinates, flags = ordered[:, :, :2], ordered[:, :, 2] == 1
     if not np.isin(ordered[:, :, 2], (0, 1)).all():
         raise InputError(str(path), f"a flag of {ordered[:, :, 2].max():g} after x and y", "must be 0 or 1")
     every_joint = np.ones_like(flags)
     # The flag is 1 where a joint of LSP is hidden, and where a joint of LSPET is inside the image.
-    marked, seen = (every_joint, ~flags) if kind == "LSP" else (flags, every_joint)
+    marked, visible = (every_joint, ~flags) if kind == "LSP" else (flags, every_joint)
     invalid = ~np.isfinite(coordinates).all(2) & marked
     if invalid.any():
-        row, joint = (int(k) for k in np.argwhere(invalid)[0])
+        row, joint = (int(index) for index in np.argwhere(invalid)[0])
         raise InputError(str(path), f"{LSP.names[joint]} of image {row + 1} is not a number")
     digits = 4 if kind == "LSP" else 5
     files = [path.parent / "images" / f"im{number:0{digits}d}.jpg" for number in range(1, len(joints.T) + 1)]
     # MATLAB counts pixels from 1.
-    return [Person(str(file), file, *row) for file, *row in zip(files, coordinates - 1, marked, seen, strict=True)]
+    return [Person(str(file), file, *row) for file, *row in zip(files, coordinates - 1, marked, visible, strict=True)]
 
 
 def _check_scale(path: Path, people: list[Person]) -> None:
@@ -134,6 +134,6 @@ def _check_scale(path: Path, people: list[Person]) -> None:
         return
     high, median = np.quantile(shares, (0.9, 0.5))
     if high > _MAX_QUANTILE or median < _MIN_MEDIAN:
-        got = f"its farthest joints are at {median:.0%} of the width or height (median; 90 % quantile {high:.0%})"
+        problem = f"its farthest joints are at {median:.0%} of the width or height (median; 90 % quantile {high:.0%})"
         hint = "do not mix joints.mat and images of lsp_dataset and lsp_dataset_original"
-        raise InputError(str(path), got, "joints must be in the pixels of the images", hint)
+        raise InputError(str(path), problem, "joints must be in the pixels of the images", hint)

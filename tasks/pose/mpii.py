@@ -83,9 +83,9 @@ def mpii(
     folders, on_disk = image_folders(folder, images), Files()
     release = read_release(path, lambda name: on_disk.locate(folders, name))
     people = exclude_unusable(path, release.people, options)
-    drawn = draw([person.group for person in people], test, seed, "test")
-    train_people = [person for person, in_test in zip(people, drawn, strict=True) if not in_test]
-    test_people = [person for person, in_test in zip(people, drawn, strict=True) if in_test]
+    is_test = draw([person.group for person in people], test, seed, "test")
+    train_people = [person for person, in_test in zip(people, is_test, strict=True) if not in_test]
+    test_people = [person for person, in_test in zip(people, is_test, strict=True) if in_test]
     sizes = f"{len(kept(train_people)):,} people for training, {len(kept(test_people)):,} for testing"
     without_joints = f"{release.unmarked:,} people in these images; {release.test_images:,} official test images"
     return Task(
@@ -129,28 +129,28 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
     entries = _records(release[0]["annolist"])
     train = np.asarray(release[0]["img_train"]).ravel()
     if len(train) != len(entries) or train.dtype.kind not in "buif":
-        got = f"img_train has {len(train)} numbers, annolist {len(entries)} entries"
-        raise InputError(str(path), got, "must be one number per entry")
+        problem = f"img_train has {len(train)} numbers, annolist {len(entries)} entries"
+        raise InputError(str(path), problem, "must be one number per entry")
     people: list[Person] = []
     images: set[str] = set()
     unmarked = 0
-    for index, (entry, training) in enumerate(zip(entries, train, strict=True), start=1):
-        if not training:
+    for index, (entry, in_train) in enumerate(zip(entries, train, strict=True), start=1):
+        if not in_train:
             continue
-        where = f"{path}: annolist({index})"
-        name = _image_name(where, entry)
-        video = _number(where, entry, "vididx")
+        location = f"{path}: annolist({index})"
+        name = _image_name(location, entry)
+        video = _number(location, entry, "vididx")
         group = f"video {video:g}" if video else f"image {name}"
-        image, repeated, usable = locate(name), name in images, False
+        image, is_repeated, usable = locate(name), name in images, False
         for number, rectangle in enumerate(_records(_field(entry, "annorect")), start=1):
-            holders = _records(_field(rectangle, "annopoints"))
-            points = [point for holder in holders for point in _records(_field(holder, "point"))]
+            records = _records(_field(rectangle, "annopoints"))
+            points = [point for record in records for point in _records(_field(record, "point"))]
             if not points:
                 unmarked += 1
                 continue
-            annotation, person_name = f"{where}.annorect({number})", f"{image}, person {number}"
+            annotation, person_name = f"{location}.annorect({number})", f"{image}, person {number}"
             person = Person(person_name, image, *_joints(annotation, points), group, _place(annotation, rectangle))
-            appears_twice = repeated or len(points) > person.marked.sum()
+            appears_twice = is_repeated or len(points) > person.marked.sum()
             people.append(person._replace(excluded=_REPEATED if appears_twice else ""))
             usable = usable or not appears_twice
         if usable:
@@ -163,7 +163,7 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
 def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
     """Joints `[16, 2]` in pixels from 0, NaN where not marked; which are marked; which are not hidden."""
     joints = np.full((_JOINTS, 2), np.nan)
-    marked, seen = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
+    marked, visible = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
     for point in points:
         x, y, joint = (_number(where, point, name) for name in ("x", "y", "id"))
         if x is None or y is None or joint is None or joint not in range(_JOINTS):
@@ -171,8 +171,8 @@ def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
         # MATLAB counts pixels from 1. If `is_visible` is empty or missing, the joint is not hidden.
         joints[int(joint)] = x - 1, y - 1
         marked[int(joint)] = True
-        seen[int(joint)] = _number(where, point, "is_visible") != 0
-    return joints, marked, seen
+        visible[int(joint)] = _number(where, point, "is_visible") != 0
+    return joints, marked, visible
 
 
 def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:

@@ -56,10 +56,10 @@ class Options:
 
     def check(self, joints: int) -> None:
         """Refuse values that are out of range for a body of this number of joints."""
-        least = joints // 2 + 1
-        if not least <= self.min_joints <= joints:
+        min_allowed = joints // 2 + 1
+        if not min_allowed <= self.min_joints <= joints:
             hint = "any two people need a joint in common"
-            raise InputError("min_joints", str(self.min_joints), f"must be {least} to {joints}", hint)
+            raise InputError("min_joints", str(self.min_joints), f"must be {min_allowed} to {joints}", hint)
         if not 1 <= self.margin <= 10:
             raise InputError("margin", str(self.margin), "must be 1 to 10", "1 leaves no space around a person")
         check_at_least(8, side=self.side)
@@ -107,8 +107,8 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
     files = Files()
     checked = [person._replace(excluded=person.excluded or _reason(person, options, files)) for person in people]
     if options.missing == "refuse":
-        absent = dict.fromkeys(person.file for person in checked if person.excluded == _NO_IMAGE)
-        refuse_absent([*absent], len({person.file for person in people}), f"images of {source.name}")
+        missing_files = dict.fromkeys(person.file for person in checked if person.excluded == _NO_IMAGE)
+        refuse_absent([*missing_files], len({person.file for person in people}), f"images of {source.name}")
     if not kept(checked):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in _count_excluded(checked).items())
         raise InputError(str(source), f"all {len(people):,} people are excluded ({reasons or 'the file lists nobody'})")
@@ -151,24 +151,24 @@ def make_split(
         InputError: an item has too few visible joints and `hidden` is "refuse", or no query is kept.
     """
     counts = np.full(len(names), joints.shape[1]) if visible is None else visible.sum(1)
-    few = counts * 2 <= joints.shape[1]
-    if hidden == "refuse" and few.any():
-        row = int(few.argmax())
-        got = f"{counts[row]} of {joints.shape[1]} joints are visible ({few.sum()} such items)"
-        raise InputError(names[row], got, "must be more than half", "omit these items, or set hidden=drop")
+    too_few = counts * 2 <= joints.shape[1]
+    if hidden == "refuse" and too_few.any():
+        row = int(too_few.argmax())
+        problem = f"{counts[row]} of {joints.shape[1]} joints are visible ({too_few.sum()} such items)"
+        raise InputError(names[row], problem, "must be more than half", "omit these items, or set hidden=drop")
     labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
     rows: list[int] = labels.kept.tolist()
-    chosen = set(as_rows(queries, len(names)).tolist())
-    kept_queries = [place for place, row in enumerate(rows) if row in chosen]
-    if chosen and not kept_queries:
-        got = f"all {len(chosen)} have at most half of their joints visible"
-        raise InputError("queries", got, hint="choose other queries")
-    excluded = {"with too few visible joints": int(few.sum())}
+    query_rows = set(as_rows(queries, len(names)).tolist())
+    kept_queries = [position for position, row in enumerate(rows) if row in query_rows]
+    if query_rows and not kept_queries:
+        problem = f"all {len(query_rows)} have at most half of their joints visible"
+        raise InputError("queries", problem, hint="choose other queries")
+    excluded = {"with too few visible joints": int(too_few.sum())}
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
     renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], body.skeleton, body.names)
     explainer = PoseExplainer(labels, renderer)
-    parts: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
-    return kept_split(images, names, labels, rows, kept_queries, excluded, **parts)
+    drawing: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
+    return kept_split(images, names, labels, rows, kept_queries, excluded, **drawing)
 
 
 def make_crop_split(
@@ -200,7 +200,7 @@ def make_crop_split(
         raise InputError(str(source), f"{len(people)} people are kept", "a split needs at least 3")
     queries = len(people) // 5 if queries is None else queries
     check_queries(queries, len(people))
-    drawn = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
+    query_rows = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
     squares = [options.square(person) for person in people]
     crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
     unit = "person scales" if options.normalize else f"pixels of a crop of {options.side}"
@@ -209,7 +209,7 @@ def make_crop_split(
         [person.name for person in people],
         in_crop(np.stack([person.joints for person in people]), squares, options.side),
         np.stack([options.visible(person) for person in people]),
-        drawn,
+        query_rows,
         body,
         squared=options.squared,
         normalize=options.normalize,

@@ -151,7 +151,7 @@ def _limb_parts(
 ) -> list[Part]:
     """A limb along three joints: skin, cloth over it up to `reach` (as in `Clothes`), a lit strip on each piece."""
     parts = []
-    for piece, label in enumerate((f"{name}_upper", f"{name}_lower")):
+    for piece, part_name in enumerate((f"{name}_upper", f"{name}_lower")):
         a, b = body.xy[chain[piece]], body.xy[chain[piece + 1]]
         ra, rb = radii[piece], radii[piece + 1]
         depth, light = _depth_and_light(body, chain[piece], chain[piece + 1])
@@ -161,9 +161,9 @@ def _limb_parts(
             loose = 0.004 * body.scale
             layers.append((a + covered * (b - a), ra + loose, ra + covered * (rb - ra) + loose, cloth))
         for end, r0, r1, colour in layers:
-            parts.append(Part(label, depth, _hull((a, r0), (end, r1)), _shade(colour, 0.82 * light)))
-            lit = _hull((a + r0 * _LIT, 0.62 * r0), (end + r1 * _LIT, 0.62 * r1))
-            parts.append(Part(label, depth, lit, _shade(colour, light)))
+            parts.append(Part(part_name, depth, _hull((a, r0), (end, r1)), _shade(colour, 0.82 * light)))
+            lit_strip = _hull((a + r0 * _LIT, 0.62 * r0), (end + r1 * _LIT, 0.62 * r1))
+            parts.append(Part(part_name, depth, lit_strip, _shade(colour, light)))
     return parts
 
 
@@ -175,10 +175,10 @@ def _depth_and_light(body: PosedBody, a: int, b: int) -> tuple[float, float]:
 
 
 def _shoe(body: PosedBody, name: str, ankle: int, toe: int, colour: Colour) -> Part:
-    at, tip, scale = body.xy[ankle], body.xy[toe], body.scale
+    start, tip, scale = body.xy[ankle], body.xy[toe], body.scale
     depth = (body.z[ankle] + body.z[toe]) / 2 + 0.002 * scale
-    sole = at + 0.25 * (tip - at)
-    return Part(name, depth, _hull((at, 0.023 * scale), (sole, 0.024 * scale), (tip, 0.017 * scale)), colour)
+    sole = start + 0.25 * (tip - start)
+    return Part(name, depth, _hull((start, 0.023 * scale), (sole, 0.024 * scale), (tip, 0.017 * scale)), colour)
 
 
 def _palm(body: PosedBody, name: str, arm: tuple[int, ...], hand: int, clothes: Clothes) -> Part:
@@ -288,15 +288,15 @@ def _choose_scene(rng: np.random.Generator, body: PosedBody) -> tuple[Pixels, li
 
 def _shadow(body: PosedBody, lowest: float, colour: Colour) -> Part:
     left, right = sorted((body.xy[0].real, body.xy[5].real))
-    aside = 0.05 * body.scale
-    discs = _hull((complex(left - aside, lowest), 0.018), (complex(right + aside, lowest), 0.018))
+    margin = 0.05 * body.scale
+    discs = _hull((complex(left - margin, lowest), 0.018), (complex(right + margin, lowest), 0.018))
     return Part("shadow", 0.0, discs, colour)
 
 
 def _seat(body: PosedBody, lowest: float, colour: Colour) -> Part:
     left, right = sorted((body.xy[2].real, body.xy[3].real))
-    aside, top = 0.09 * body.scale, (body.xy[2].imag + body.xy[3].imag) / 2 + 0.05 * body.scale
-    corners = ((left - aside, top), (right + aside, top), (right + aside, lowest), (left - aside, lowest))
+    margin, top = 0.09 * body.scale, (body.xy[2].imag + body.xy[3].imag) / 2 + 0.05 * body.scale
+    corners = ((left - margin, top), (right + margin, top), (right + margin, lowest), (left - margin, lowest))
     return Part("seat", 0.0, _hull(*((complex(*corner), 0.008) for corner in corners)), colour)
 
 

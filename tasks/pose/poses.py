@@ -82,13 +82,13 @@ class PosedBody(NamedTuple):
 
 def _choose_pose(rng: np.random.Generator) -> Array:
     """A pose `[21]` in degrees, laid out as in `_KEYS`: between two key poses, with random changes of each angle."""
-    pick, along, other, mix, flip = rng.random(5)
+    pick, fraction, arm_pick, mix, flip = rng.random(5)
     move = int(np.searchsorted(_CUMULATIVE, pick))
-    pose = _FROM[move] + along * (_TO[move] - _FROM[move])
+    pose = _FROM[move] + fraction * (_TO[move] - _FROM[move])
     if abs(_FROM[move, 4]) < 90 and mix < 0.2:
         # Arms of another movement: people move arms and legs nearly independently.
-        borrowed = int(np.searchsorted(_CUMULATIVE, other))
-        pose[5:13] += (0.4 + 2.5 * mix) * (_TO[borrowed, 5:13] - pose[5:13])
+        arm_move = int(np.searchsorted(_CUMULATIVE, arm_pick))
+        pose[5:13] += (0.4 + 2.5 * mix) * (_TO[arm_move, 5:13] - pose[5:13])
     pose += _SPREAD * rng.standard_normal(21)
     pose[[7, 11]] = np.clip(pose[[7, 11]], 0, 140)  # elbows and knees bend one way
     pose[[15, 19]] = np.clip(pose[[15, 19]], 0, 145)
@@ -134,7 +134,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     chest = _rotation(lean, 0, -lateral) @ _rotation(0, twist, 0)
     skull = chest @ _rotation(-nod, 0.6 * twist, 0)
     thigh, shin = _limbs(legs)
-    upper, lower = _limbs(pose[5:13].reshape(2, 4))
+    upper_arm, forearm = _limbs(pose[5:13].reshape(2, 4))
     points = np.empty((20, 3))
     points[[2, 3]] = hips = np.array([(-0.058 * hip, 0, 0), (0.058 * hip, 0, 0)])
     points[[1, 4]] = knees = hips + 0.245 * leg * thigh
@@ -145,12 +145,12 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     # In the frame of the chest, which has the same origin as that of the pelvis.
     points[12] = 0, 0.295 * torso, 0
     points[[8, 9]] = shoulders = points[12] + np.array([(-0.1 * shoulder, -0.03, 0), (0.1 * shoulder, -0.03, 0)])
-    points[[7, 10]] = elbows = shoulders + 0.168 * arm * upper
-    points[[6, 11]] = wrists = elbows + 0.15 * arm * lower
-    points[16:18] = wrists + 0.045 * lower
+    points[[7, 10]] = elbows = shoulders + 0.168 * arm * upper_arm
+    points[[6, 11]] = wrists = elbows + 0.15 * arm * forearm
+    points[16:18] = wrists + 0.045 * forearm
     points[19] = 0, 1, 0
-    turned = [6, 7, 8, 9, 10, 11, 12, 16, 17, 19]
-    points[turned] = points[turned] @ chest.T
+    upper_body = [6, 7, 8, 9, 10, 11, 12, 16, 17, 19]
+    points[upper_body] = points[upper_body] @ chest.T
     points[13] = points[12] + skull @ (0, 0.18 * head, 0.012)
     points[18] = skull @ (0, 0, 1)
     seated = abs(roll) < 60 and lean < 35 and legs[:, 0].min() > 55 and ankles[:, 1].max() < -0.15

@@ -56,17 +56,17 @@ def _paint(random: Random, share: float, size: int) -> Array:
     circle = np.linspace(0, 2 * math.pi, 72)
     pen.polygon([at(1.12, angle) for angle in circle], fill=_shade(random, 120, 70))
     pen.polygon([at(1, angle) for angle in circle], fill=face)
-    arc = [angle_of(part) for part in np.linspace(0.8, 1, 12)]
+    arc = [angle_of(position) for position in np.linspace(0.8, 1, 12)]
     pen.polygon([*(at(0.92, angle) for angle in arc), *(at(0.78, angle) for angle in arc[::-1])], fill=_RED)
-    marks = int(random.integers(5, 12))
+    num_marks = int(random.integers(5, 12))
     thickness = max(1, round(radius * random.uniform(0.025, 0.06)))
-    for part in np.linspace(0, 1, marks):
-        pen.line((at(0.92, angle_of(part)), at(0.72, angle_of(part))), fill=ink, width=thickness)
+    for position in np.linspace(0, 1, num_marks):
+        pen.line((at(0.92, angle_of(position)), at(0.72, angle_of(position))), fill=ink, width=thickness)
     needle = _RED if random.random() < 0.3 else ink
-    pointing, length = angle_of(share), random.uniform(0.6, 0.85)
+    needle_angle, length = angle_of(share), random.uniform(0.6, 0.85)
     width, tail = random.uniform(0.03, 0.08), random.uniform(0.05, 0.3)
-    across = [at(width, pointing + turn) for turn in (math.pi / 2, -math.pi / 2)]
-    pen.polygon([across[0], at(length, pointing), across[1], at(tail, pointing + math.pi)], fill=needle)
+    base = [at(width, needle_angle + turn) for turn in (math.pi / 2, -math.pi / 2)]
+    pen.polygon([base[0], at(length, needle_angle), base[1], at(tail, needle_angle + math.pi)], fill=needle)
     hub = random.uniform(0.06, 0.12)
     pen.polygon([at(hub, angle) for angle in circle], fill=needle)
     return _photograph(random, canvas.reduce(_SUPERSAMPLING))
@@ -75,8 +75,8 @@ def _paint(random: Random, share: float, size: int) -> Array:
 def _background(random: Random, side: int) -> Image.Image:
     """A wall of two shades with some boxes."""
     ends = np.array([_shade(random, 130, 80), _shade(random, 130, 80)], np.float64)
-    slope = np.linspace(0, 1, 16)[:, None, None] * np.ones((1, 16, 1))
-    wall = Image.fromarray((ends[0] + slope * (ends[1] - ends[0])).astype(np.uint8)).resize((side, side))
+    gradient = np.linspace(0, 1, 16)[:, None, None] * np.ones((1, 16, 1))
+    wall = Image.fromarray((ends[0] + gradient * (ends[1] - ends[0])).astype(np.uint8)).resize((side, side))
     pen = ImageDraw.Draw(wall)
     for _ in range(int(random.integers(0, 5))):
         x, y, width, height = random.uniform(-0.2, 1, 2).tolist() + random.uniform(0.05, 0.6, 2).tolist()
@@ -88,8 +88,8 @@ def _background(random: Random, side: int) -> Image.Image:
 def _photograph(random: Random, picture: Image.Image) -> Array:
     """Uneven light, a tint and noise."""
     pixels = np.asarray(picture, np.float64)
-    place = np.linspace(-1, 1, len(pixels))
-    light = 1 + random.normal(0, 0.15) * place[:, None] + random.normal(0, 0.15) * place
+    coordinates = np.linspace(-1, 1, len(pixels))
+    light = 1 + random.normal(0, 0.15) * coordinates[:, None] + random.normal(0, 0.15) * coordinates
     tint = random.normal(1, 0.06, 3) * random.uniform(0.7, 1.15)
     noisy = pixels * light[..., None] * tint + random.normal(0, random.uniform(2, 9), pixels.shape)
     return np.clip(noisy, 0, 255).astype(np.uint8)

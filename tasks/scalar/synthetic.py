@@ -41,24 +41,24 @@ def synthetic(
     check_at_least(3, train=train, val=val, test=test)
     check_at_least(16, size=size)
     check_at_least(0, queries=queries, seed=seed)
-    sizes = {"train": (0, train, 0), "val": (FIRST_VAL, val, queries_like(queries, test, val))}
-    sizes["test"] = (FIRST_TEST, test, queries)
+    ranges = {"train": (0, train, 0), "val": (FIRST_VAL, val, queries_like(queries, test, val))}
+    ranges["test"] = (FIRST_TEST, test, queries)
     with progress_bar(train + val + test, "drawing gauges") as progress:
-        done, splits = 0, {}
-        for part, (first, count, own_queries) in sizes.items():
-            drawn = []
-            for number in range(first, first + count):
-                drawn.append(draw_gauge(seed, number, size))
-                done += 1
-                progress(done)
-            names = [f"gauge {number}" for number in range(first, first + count)]
-            values = [value for _, value in drawn]
-            chosen, gallery = query_split(draw_queries(own_queries, names, seed), count)
+        num_done, splits = 0, {}
+        for part, (first_index, count, num_queries) in ranges.items():
+            gauges = []
+            for index in range(first_index, first_index + count):
+                gauges.append(draw_gauge(seed, index, size))
+                num_done += 1
+                progress(num_done)
+            names = [f"gauge {index}" for index in range(first_index, first_index + count)]
+            values = [value for _, value in gauges]
+            query_rows, gallery = query_split(draw_queries(num_queries, names, seed), count)
             splits[part] = Split(
-                images=[Pixels(pixels) for pixels, _ in drawn],
+                images=[Pixels(pixels) for pixels, _ in gauges],
                 names=names,
                 labels=VectorLabels(values, squared=False, unit="difference of numbers, 0 to 100"),
-                queries=chosen,
+                queries=query_rows,
                 gallery=gallery,
                 renderer=NumberRenderer(values),
             )

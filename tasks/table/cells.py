@@ -74,9 +74,9 @@ def is_comma_pair(cell: str) -> bool:
 
 def units(cells: Sequence[str]) -> str:
     """An example of numbers that all have one unit or sign, or thousands separators; "" for other cells."""
-    found = [_MEASURED.fullmatch(cell.strip()) for cell in cells]
-    marks = {match.group(1, 2) for match in found if match}
-    if not all(found) or len(marks) != 1:
+    matches = [_MEASURED.fullmatch(cell.strip()) for cell in cells]
+    marks = {match.group(1, 2) for match in matches if match}
+    if not all(matches) or len(marks) != 1:
         return ""
     return next((cell for cell in cells if marks != {("", "")} or _THOUSANDS.fullmatch(cell)), "")
 
@@ -84,11 +84,11 @@ def units(cells: Sequence[str]) -> str:
 def date_in_days(cell: str) -> float | None:
     """Days from 1970-01-01 to an ISO date, with a fraction for a time of day; None for another text."""
     try:
-        found = datetime.fromisoformat(cell.strip())
+        date = datetime.fromisoformat(cell.strip())
     except ValueError:
         return None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return (found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return (date - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
 
 
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None, one_number: bool = False) -> bool:
@@ -101,20 +101,20 @@ def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None,
         return decimal == "comma"
     if delimiter in (None, ","):
         return False
-    commas = [cell for cell in cells if "," in cell and _COMMA.fullmatch(cell.strip())]
+    comma_cells = [cell for cell in cells if "," in cell and _COMMA.fullmatch(cell.strip())]
     grouped = one_number and any(_GROUPED.fullmatch(cell.strip()) for cell in cells)
-    clear = grouped or any(len(cell.strip().partition(",")[2]) != 3 for cell in commas)
-    return clear and not any("." in cell and _POINT.fullmatch(cell.strip()) for cell in cells)
+    unambiguous = grouped or any(len(cell.strip().partition(",")[2]) != 3 for cell in comma_cells)
+    return unambiguous and not any("." in cell and _POINT.fullmatch(cell.strip()) for cell in cells)
 
 
 def numbers(cell: str, comma: bool) -> list[float] | None:
     """A list of numbers: a JSON array, a numpy array as printed, or separated by spaces, `;`, `|`, `,`; else None."""
-    inside = cell.strip()
-    if inside[:1] in ("[", "(") and inside[-1:] in ("]", ")"):
-        inside = inside[1:-1].strip()
-    parts = (_BETWEEN_COMMAS if comma else _BETWEEN).split(inside)
-    found = [number(part, comma) for part in parts if part]
-    return None if not found or None in found else [value for value in found if value is not None]
+    content = cell.strip()
+    if content[:1] in ("[", "(") and content[-1:] in ("]", ")"):
+        content = content[1:-1].strip()
+    parts = (_BETWEEN_COMMAS if comma else _BETWEEN).split(content)
+    values = [number(part, comma) for part in parts if part]
+    return None if not values or None in values else [value for value in values if value is not None]
 
 
 def texts(cell: str) -> list[str] | None:
@@ -122,8 +122,8 @@ def texts(cell: str) -> list[str] | None:
     cell = cell.strip()
     if not (cell.startswith("[") and cell.endswith("]")):
         return None
-    found = as_value(cell)
-    return [str(text) for text in found] if isinstance(found, list) else None
+    value = as_value(cell)
+    return [str(text) for text in value] if isinstance(value, list) else None
 
 
 def separator(cells: Sequence[str]) -> str | None:
@@ -147,8 +147,8 @@ class CellFiles(Files):
     def place(self, cell: str) -> str:
         """The path of a cell's file; its name may have another Unicode form (ä as one character or two)."""
         path = os.path.join(self._start, _path(cell))  # noqa: PTH118
-        forms = [] if path.isascii() else [unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)]
-        return next((form for form in (path, *forms) if self.has(form)), path) if forms else path
+        variants = [] if path.isascii() else [unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)]
+        return next((variant for variant in (path, *variants) if self.has(variant)), path) if variants else path
 
     def key(self, cell: str) -> str:
         """The path of a cell's file in the root folder: the same when the folder was moved."""

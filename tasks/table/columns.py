@@ -65,7 +65,7 @@ class Guess(NamedTuple):
     """A kind, or "" for a column that cannot be a label; and the reason."""
 
     kind: str
-    why: str
+    reason: str
 
 
 class Roles(NamedTuple):
@@ -82,7 +82,7 @@ class Spec(NamedTuple):
     columns: tuple[str, ...]
     kind: str
     weight: float
-    why: str
+    reason: str
 
 
 def choose_columns(
@@ -103,8 +103,8 @@ def choose_columns(
             table.column(column, option)
     if labels == {}:
         raise InputError("labels", "{}", "must name a label and its kind, {age: number}", "or omit it")
-    given = {_columns(table, name): parse_kind(name, text) for name, text in (labels or {}).items()}
-    taken = {column for columns in given for column in columns}
+    label_kinds = {_columns(table, name): parse_kind(name, text) for name, text in (labels or {}).items()}
+    taken = {column for columns in label_kinds for column in columns}
     for column, use in ((image, "images"), (split, "the split")):
         if column in taken:
             raise InputError("labels", f"'{column}' is the column of {use}")
@@ -112,12 +112,12 @@ def choose_columns(
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
-    if not given:
-        given = {_only_label(table, roles, group): ("auto", 1.0)}
+    if not label_kinds:
+        label_kinds = {_only_label(table, roles, group): ("auto", 1.0)}
     specs = []
-    for columns, (kind, weight) in given.items():
+    for columns, (kind, weight) in label_kinds.items():
         guess = Guess(kind, "as given") if kind != "auto" else _guessed(table, columns, roles.guesses)
-        specs.append(Spec(columns, guess.kind, weight, guess.why))
+        specs.append(Spec(columns, guess.kind, weight, guess.reason))
     return roles, specs
 
 
@@ -136,9 +136,9 @@ def parse_kind(name: str, text: str) -> tuple[str, float]:
     """A kind and a weight: "number", "number:0.5", "number:log", "number:log:0.5", "auto"."""
     kind, colon, weight = text.strip().partition(":")
     kind = kind.strip() or "auto"
-    form, second_colon, rest = weight.partition(":")
-    if f"{kind}:{form.strip()}" in KINDS:
-        kind, colon, weight = f"{kind}:{form.strip()}", second_colon, rest
+    variant, second_colon, variant_weight = weight.partition(":")
+    if f"{kind}:{variant.strip()}" in KINDS:
+        kind, colon, weight = f"{kind}:{variant.strip()}", second_colon, variant_weight
     subject = f"labels: {name}={text}"
     if kind not in KINDS and kind != "auto":
         allowed = f"must be one of {', '.join(KINDS)}, auto"
@@ -148,7 +148,7 @@ def parse_kind(name: str, text: str) -> tuple[str, float]:
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        hint = did_you_mean(f"{kind}:{weight.strip()}", (known for known in KINDS if ":" in known))
+        hint = did_you_mean(f"{kind}:{weight.strip()}", (kind_name for kind_name in KINDS if ":" in kind_name))
         raise InputError(subject, f"weight '{weight}'", f"must be a number above 0, as in {kind}:0.5", hint)
     return kind, value
 
@@ -158,23 +158,25 @@ def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) 
     if not guess.kind:
         name = ",".join(columns)
         hint = f"give it as {name}=KIND, with one of {', '.join(KINDS)}"
-        raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.why})", hint=hint)
+        raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.reason})", hint=hint)
     return guess
 
 
 def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...]:
     """The one column (or latitude and longitude) that can be a label."""
-    possible = {name: guess for name, guess in pair_up(roles.guesses).items() if guess.kind and name != group}
-    if len(possible) == 1:
-        (name,) = possible
+    candidates = {name: guess for name, guess in pair_up(roles.guesses).items() if guess.kind and name != group}
+    if len(candidates) == 1:
+        (name,) = candidates
         return (name,) if name in roles.guesses else tuple(name.split(","))
-    if not possible:
-        why = "; ".join(f"{name}: {guess.why}" for name, guess in roles.guesses.items())
-        got = f"no column can be the label ({why or f'its only column is {roles.image}'})"
-        raise InputError(str(table.path), got, hint="name one: --label NAME=KIND" if why else "add a column of labels")
-    listed = ", ".join(f"{name} ({guess.kind})" for name, guess in possible.items())
-    first, guess = next(iter(possible.items()))
-    hint = f"choose by --label {shlex.quote(f'{first}={guess.kind}')} (in a config labels: {{{first}: {guess.kind}}})"
+    if not candidates:
+        why = "; ".join(f"{name}: {guess.reason}" for name, guess in roles.guesses.items())
+        problem = f"no column can be the label ({why or f'its only column is {roles.image}'})"
+        raise InputError(
+            str(table.path), problem, hint="name one: --label NAME=KIND" if why else "add a column of labels"
+        )
+    listed = ", ".join(f"{name} ({guess.kind})" for name, guess in candidates.items())
+    label, guess = next(iter(candidates.items()))
+    hint = f"choose by --label {shlex.quote(f'{label}={guess.kind}')} (in a config labels: {{{label}: {guess.kind}}})"
     raise InputError(str(table.path), f"several columns can be the label: {listed}", hint=hint)
 
 
@@ -199,8 +201,8 @@ def guess_roles(
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
     maps = [name for name in paths if looks_like_maps(_existing(options.files, sample[name]))]
     if image is None:
-        free = [name for name in paths if name not in taken]
-        image = _choose_image(free, maps, lambda name: bool(_existing(options.files, sample[name])))
+        candidates = [name for name in paths if name not in taken]
+        image = _choose_image(candidates, maps, lambda name: bool(_existing(options.files, sample[name])))
     if split is None:
         split = _find_split(table, [name for name in sample if name not in (image, group, *taken)])
     guesses: dict[str, Guess] = {}
@@ -219,7 +221,7 @@ def guess_roles(
 
 def _find_split(table: Table, names: Sequence[str]) -> str | None:
     """The column whose cells name training items, and validation or test items; None if there is none."""
-    parts: dict[str, list[str]] = {}
+    row_parts: dict[str, list[str]] = {}
     unclear: list[str] = []
     for name in names:
         counts = Counter(cell.strip() for cell in table.columns[name])
@@ -227,16 +229,16 @@ def _find_split(table: Table, names: Sequence[str]) -> str | None:
         words = {cell: part for cell in counts if (part := part_of(cell))}
         share = sum(counts[word] for word in words) / max(counts.total(), 1)
         if share >= _MIN_SHARE and "train" in words.values() and len(set(words.values())) > 1:
-            parts[name] = [part_of(cell) for cell in table.columns[name]]
+            row_parts[name] = [part_of(cell) for cell in table.columns[name]]
         elif counts and (SPLIT_NAMES.fullmatch(name) or (share == 1 and set(words.values()) == {"train"})):
             unclear.append(name)
-    if unclear and not parts:  # raises
+    if unclear and not row_parts:  # raises
         parts_of(table.columns[unclear[0]], table.where, table.path, unclear[0])
-    first, *others = parts or [None]
-    if other := next((name for name in others if parts[str(name)] != parts[str(first)]), None):
-        found = f"both '{first}' and '{other}' name training and test rows, and they differ"
-        raise InputError(str(table.path), found, hint=f"choose one: split={first}")
-    return first
+    column, *other_columns = row_parts or [None]
+    if conflict := next((name for name in other_columns if row_parts[str(name)] != row_parts[str(column)]), None):
+        problem = f"both '{column}' and '{conflict}' name training and test rows, and they differ"
+        raise InputError(str(table.path), problem, hint=f"choose one: split={column}")
+    return column
 
 
 def guess_columns(names: Sequence[str], guesses: dict[str, Guess]) -> Guess:
@@ -258,37 +260,37 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
     distinct = Counter(cells)
     if len(distinct) == 1:
         return Guess("", "all rows have the same value")
-    listed = [found for found in map(texts, cells) if found is not None]
-    if len(listed) >= _MIN_SHARE * len(cells):
-        elements = [text for found in listed for text in found]
+    lists = [items for items in map(texts, cells) if items is not None]
+    if len(lists) >= _MIN_SHARE * len(cells):
+        elements = [text for items in lists for text in items]
         if not elements or _share(elements, lambda text: number(text, False) is not None) < _MIN_SHARE:
             return _guess_lists(elements)
-    known = [cell for cell in cells if not is_missing(cell)]
-    if known and _share(known, lambda cell: bool(_DIGIT_DATE.fullmatch(cell))) >= _MIN_SHARE:
-        return Guess("date", f"its numbers are dates, such as {known[0]}")
+    non_missing = [cell for cell in cells if not is_missing(cell)]
+    if non_missing and _share(non_missing, lambda cell: bool(_DIGIT_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        return Guess("date", f"its numbers are dates, such as {non_missing[0]}")
     if _share(cells, lambda cell: is_missing(cell) or number(cell, comma) is not None) >= _MIN_SHARE:
-        return _guess_numbers(name, known, comma)
+        return _guess_numbers(name, non_missing, comma)
     lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
     length, count = lengths.most_common(1)[0]
     if length == 2 and not comma and all(is_comma_pair(cell) for cell in cells):
-        either = "have a decimal comma (task.decimal=comma), thousands separators, or are two numbers (vector)"
-        return Guess("", f"its cells, such as '{cells[0]}', {either}")
+        meanings = "have a decimal comma (task.decimal=comma), thousands separators, or are two numbers (vector)"
+        return Guess("", f"its cells, such as '{cells[0]}', {meanings}")
     if length > 1 and count >= _MIN_SHARE * len(cells):
         if length == 2 and _GEO_NAMES.fullmatch(name):
             return Guess("geo", "two numbers per cell, and its name")
         return Guess("vector", f"{length} numbers per cell")
-    if _share(known, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
-        if _share(known, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
+    if _share(non_missing, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        if _share(non_missing, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
             return Guess("date", "its cells are dates")
         return Guess("", "its dates are not written year first, as in 2026-11-22")
-    if example := units(known):
+    if example := units(non_missing):
         return Guess("", f"its numbers have a unit or thousands separators, as '{example}': write plain numbers")
     for mark in SEPARATORS:
-        parts = [part.strip() for cell in cells for part in cell.split(mark) if part.strip()]
-        tags = set(parts)
-        several = len(parts) >= 1.3 * len(cells) and _words(parts) <= _TAG_WORDS
-        if several and len(parts) >= 2 * len(tags) and len(tags) <= len(distinct):
-            return Guess("tags", f"lists of {len(tags):,} short texts that repeat, separated by '{mark}'")
+        tags = [tag.strip() for cell in cells for tag in cell.split(mark) if tag.strip()]
+        distinct_tags = set(tags)
+        looks_like_tags = len(tags) >= 1.3 * len(cells) and _words(tags) <= _TAG_WORDS
+        if looks_like_tags and len(tags) >= 2 * len(distinct_tags) and len(distinct_tags) <= len(distinct):
+            return Guess("tags", f"lists of {len(distinct_tags):,} short texts that repeat, separated by '{mark}'")
     if _words(cells) >= _CAPTION_WORDS and len(distinct) > len(cells) / 2:
         return Guess("captions", f"texts of {_words(cells):.0f} words, nearly all different")
     if len(distinct) <= len(cells) / 2:
@@ -302,15 +304,15 @@ def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
     if distinct < 2:
         return Guess("", "all rows have the same value" if values else "it is empty")
     if all(value is not None and value.is_integer() for value in values):
-        repeated = Guess("class", f"its name, and {distinct:,} whole numbers that repeat")
+        class_guess = Guess("class", f"its name, and {distinct:,} whole numbers that repeat")
         if _CLASS_NAMES.fullmatch(name) and distinct <= len(values) / 2:
-            return repeated
+            return class_guess
         steps = {b - a for a, b in pairwise(values) if a is not None and b is not None}
         numbering = distinct >= _MIN_SHARE * len(values) and _ROW_NUMBER_NAMES.fullmatch(name)  # some rows may repeat
         if distinct > 2 and (numbering or (distinct == len(values) and steps == {1.0})):
             return Guess("", "it only numbers the rows")
         if _ROW_NUMBER_NAMES.fullmatch(name) and distinct <= len(values) / 2:
-            return repeated
+            return class_guess
     invalid = sum(value is None for value in values)
     return Guess("number", "its cells are numbers" + (f", except {invalid:,} of those read" if invalid else ""))
 
@@ -329,25 +331,25 @@ def _choose_image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[s
         *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],
         *candidates,
     ][:1]
-    named = [name for name in candidates if _IMAGE_NAMES.fullmatch(name)]
-    return next(iter(named or candidates), None)
+    preferred = [name for name in candidates if _IMAGE_NAMES.fullmatch(name)]
+    return next(iter(preferred or candidates), None)
 
 
 def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
     """Guesses in which latitude and longitude are one entry."""
     numeric = [name for name, guess in guesses.items() if guess.kind == "number"]
-    pair = [[name for name in numeric if pattern.fullmatch(name)] for pattern in (LATITUDE, LONGITUDE)]
-    if [len(names) for names in pair] != [1, 1]:
+    matches = [[name for name in numeric if pattern.fullmatch(name)] for pattern in (LATITUDE, LONGITUDE)]
+    if [len(names) for names in matches] != [1, 1]:
         return guesses
-    ((latitude,), (longitude,)) = pair
-    rest = {name: guess for name, guess in guesses.items() if name not in (latitude, longitude)}
-    return {**rest, f"{latitude},{longitude}": Guess("geo", "the columns' names")}
+    ((latitude,), (longitude,)) = matches
+    other_guesses = {name: guess for name, guess in guesses.items() if name not in (latitude, longitude)}
+    return {**other_guesses, f"{latitude},{longitude}": Guess("geo", "the columns' names")}
 
 
 def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
     """Up to three files of a column that exist."""
-    places = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
-    return [path for path in places if files.has(path)][:3]
+    paths = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
+    return [path for path in paths if files.has(path)][:3]
 
 
 def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:

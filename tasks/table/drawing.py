@@ -38,15 +38,15 @@ class TableRenderer:
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
         """The picture with its labels, `size` pixels square."""
         table_row = int(self.rows[row])
-        shown = picture if size < _READABLE else _with_maps(picture, self.labels, table_row)
-        present = [label for label in self.labels if label.present[table_row]]
-        return draw_lines(shown, [line for label in present for line in label.lines(table_row)], size)
+        image = picture if size < _READABLE else _with_maps(picture, self.labels, table_row)
+        present_labels = [label for label in self.labels if label.present[table_row]]
+        return draw_lines(image, [line for label in present_labels for line in label.lines(table_row)], size)
 
     def text(self, row: int) -> str:
         """The labels of a row that are no maps, one per line: a describer."""
         table_row = int(self.rows[row])
-        present = [label for label in self.labels if label.present[table_row]]
-        return "\n".join(line for label in present for line in label.lines(table_row))
+        present_labels = [label for label in self.labels if label.present[table_row]]
+        return "\n".join(line for label in present_labels for line in label.lines(table_row))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,30 +65,30 @@ class TableExplainer:
 
     def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
         """The two pictures and a line for each label."""
-        first, second = (int(self.rows[row]) for row in rows)
-        both = [bool(label.present[first] and label.present[second]) for label in self.labels]
-        shared = sum(weight for weight, known in zip(self.weights, both, strict=True) if known)
-        several, table, total = len(self.labels) > 1, [], 0.0
-        for label, weight, known in zip(self.labels, self.weights, both, strict=True):
-            texts = [label.text(row) if label.present[row] else "missing" for row in (first, second)]
-            words, part = MISSING, 0.0
-            if known:
-                space = label.space(np.array((first, second)))
+        query_row, item_row = (int(self.rows[row]) for row in rows)
+        both_present = [bool(label.present[query_row] and label.present[item_row]) for label in self.labels]
+        shared_weight = sum(weight for weight, present in zip(self.weights, both_present, strict=True) if present)
+        is_sum, table, total = len(self.labels) > 1, [], 0.0
+        for label, weight, present in zip(self.labels, self.weights, both_present, strict=True):
+            texts = [label.text(row) if label.present[row] else "missing" for row in (query_row, item_row)]
+            words, contribution = MISSING, 0.0
+            if present:
+                space = label.space(np.array((query_row, item_row)))
                 distance = float(space.pairwise([0], [1]))
-                part = weight * distance * sum(self.weights) / shared
+                contribution = weight * distance * sum(self.weights) / shared_weight
                 words = measured_words(distance, space.measure)
                 if space.class_ids is not None:
                     words = "different" if distance else "same"
-            total += part
-            table.append([label.name, *texts, words, *([number_of(part)] if several else [])])
-        if several:
-            table.append(["label distance", "", "", "", number_of(total if shared else sum(self.weights))])
-        header = ("label", "query", "item", "difference", *(["part of the sum"] if several else []))
-        shown = [
+            total += contribution
+            table.append([label.name, *texts, words, *([number_of(contribution)] if is_sum else [])])
+        if is_sum:
+            table.append(["label distance", "", "", "", number_of(total if shared_weight else sum(self.weights))])
+        header = ("label", "query", "item", "difference", *(["part of the sum"] if is_sum else []))
+        titled_pictures = [
             (title, ImageOps.contain(_with_maps(picture, self.labels, row), (size // 3, size // 3)))
-            for title, picture, row in zip(("query", "item"), pictures, (first, second), strict=True)
+            for title, picture, row in zip(("query", "item"), pictures, (query_row, item_row), strict=True)
         ]
-        return Explanation(shown, header, table)
+        return Explanation(titled_pictures, header, table)
 
 
 def _with_maps(picture: Image.Image, labels: Sequence[Label], row: int) -> Image.Image:
@@ -104,10 +104,10 @@ def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
     gap = height // 40
     canvas = Image.new("RGB", ((1 + len(maps)) * (width + gap) - gap, height), _PAPER)
     canvas.paste(picture.resize((width, height), Image.Resampling.BICUBIC), (0, 0))
-    for place, ids in enumerate(maps, start=1):
+    for index, ids in enumerate(maps, start=1):
         colours = np.concatenate((class_colours(int(ids.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
-        part = Image.fromarray(colours[ids]).resize((width, height), Image.Resampling.NEAREST)
-        canvas.paste(part, (place * (width + gap), 0))
+        map_image = Image.fromarray(colours[ids]).resize((width, height), Image.Resampling.NEAREST)
+        canvas.paste(map_image, (index * (width + gap), 0))
     return canvas
 
 
@@ -115,22 +115,22 @@ def draw_lines(picture: Image.Image, texts: Sequence[str], size: int) -> Image.I
     """A picture with texts below, `size` pixels square; texts longer than two lines are cut."""
     if size < _READABLE:
         return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
-    points = round(9 + 0.03 * size)
-    step, left = round(1.3 * points), round(0.6 * points)
-    font, _ = font_for("".join(texts), points)
-    room = int(_TEXT_SHARE * size) // step
+    font_size = round(9 + 0.03 * size)
+    line_height, margin = round(1.3 * font_size), round(0.6 * font_size)
+    font, _ = font_for("".join(texts), font_size)
+    max_lines = int(_TEXT_SHARE * size) // line_height
     lines: list[str] = []
     for text in texts:
-        shown = " ".join(font_for(text, points)[1].split())
-        wrapped = _wrapped(shown, font, size - 2 * left, 2 if len(texts) <= room else 1)
-        lines += wrapped[: max(room - len(lines), 0)]
-    height = size - (len(lines) * step + left if lines else 0)
+        printable = " ".join(font_for(text, font_size)[1].split())
+        wrapped = _wrapped(printable, font, size - 2 * margin, 2 if len(texts) <= max_lines else 1)
+        lines += wrapped[: max(max_lines - len(lines), 0)]
+    height = size - (len(lines) * line_height + margin if lines else 0)
     canvas = Image.new("RGB", (size, size), _PAPER)
     fitted = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
     canvas.paste(fitted, ((size - fitted.width) // 2, (height - fitted.height) // 2))
     pen = ImageDraw.Draw(canvas)
-    for place, line in enumerate(lines):
-        pen.text((left, height + left // 2 + place * step), line, fill=_INK, font=font)
+    for index, line in enumerate(lines):
+        pen.text((margin, height + margin // 2 + index * line_height), line, fill=_INK, font=font)
     return canvas
 
 
@@ -150,7 +150,7 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, most: int) -
 
 def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
     """The text, cut where it is too long."""
-    shown = text
-    while len(shown) > 2 and font.getlength(shown) > width:
-        shown = shown[: max(1, min(len(shown) - 2, int(len(shown) * width / font.getlength(shown))))].rstrip() + "…"
-    return shown
+    cut = text
+    while len(cut) > 2 and font.getlength(cut) > width:
+        cut = cut[: max(1, min(len(cut) - 2, int(len(cut) * width / font.getlength(cut))))].rstrip() + "…"
+    return cut

@@ -104,11 +104,11 @@ def file(
     check_whole(1, dim=dim, side=1 if side is None else side)
     table = read_table(Path(data).expanduser(), pattern, delimiter, encoding)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    order = {name: [str(level) for level in words] for name, words in (levels or {}).items()}
-    for name in order:
+    ordered_levels = {name: [str(level) for level in values] for name, values in (levels or {}).items()}
+    for name in ordered_levels:
         table.column(name, "levels")
-    of_kinds = classes, ignore, side, vectors, normalize, dim, seed, heading_weight
-    options = Options(files, scale, decimal, separator, order, *of_kinds)
+    kind_options = classes, ignore, side, vectors, normalize, dim, seed, heading_weight
+    options = Options(files, scale, decimal, separator, ordered_levels, *kind_options)
     roles, specs = choose_columns(table, options, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
     groups = items.groups if exclude_group else None

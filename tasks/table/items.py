@@ -34,7 +34,7 @@ class Parts(NamedTuple):
     val: Array
     test: Array
     query: Array  # the test rows that are queries; empty: all are
-    how: str
+    description: str
 
     @property
     def used(self) -> dict[str, Array]:
@@ -86,8 +86,8 @@ class Items:
 
 def closed_set(label: ClassLabel, parts: Parts) -> bool:
     """Whether a class of the rows that are evaluated is also in training."""
-    train, *others = ({label.values[row] for row in rows} for rows in parts.used.values())
-    return any(train & other for other in others)
+    train_classes, *evaluated_parts = ({label.values[row] for row in rows} for rows in parts.used.values())
+    return any(train_classes & classes for classes in evaluated_parts)
 
 
 def read_items(
@@ -118,25 +118,25 @@ def read_items(
     if group is not None:
         groups = [cell.strip() for cell in table.column(group, "group")]
         rows.drop(np.array([not name for name in groups]), f"without a value in '{group}'", f"no {group}")
-    shared = [c for label in labels if not isinstance(label, CaptionsLabel) for c in label.columns]
+    shared_columns = [c for label in labels if not isinstance(label, CaptionsLabel) for c in label.columns]
     cells = [table.columns[c] for label in labels for c in label.columns]
     texts = ["\t".join(row) for row in zip(*cells, strict=True)]
-    rows.merge_captions(paths, labels, [*shared, *(c for c in (roles.split, group) if c is not None)], texts)
-    drawn = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
+    rows.merge_captions(paths, labels, [*shared_columns, *(c for c in (roles.split, group) if c is not None)], texts)
+    split = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
     if group is not None:
-        _refuse_shared(table, images, drawn, "image")
+        _refuse_shared(table, images, split, "image")
     for label in labels:
         if isinstance(label, MapLabel):
             label.images = paths
-        _known_rows(label, drawn.train)
-        unusable = ~label.usable(drawn.train, np.concatenate((drawn.val, drawn.test)))
+        _known_rows(label, split.train)
+        unusable = ~label.usable(split.train, np.concatenate((split.val, split.test)))
         if len(labels) == 1:
             rows.drop(unusable, f"without {label.needs} in '{label.name}'", f"'{label.name}' {label.unusable}")
         label.present = label.present & ~unusable
     rows.drop_without_label(labels)
-    train, val, test_rows, query = (part[rows.usable[part]] for part in drawn[:4])
-    parts = Parts(train, val, test_rows, query, drawn.how)
-    rows.check_sizes(parts, drawn)
+    train, val, test_rows, query = (part_rows[rows.usable[part_rows]] for part_rows in split[:4])
+    parts = Parts(train, val, test_rows, query, split.description)
+    rows.check_sizes(parts, split)
     for label in labels:
         label.fit(_known_rows(label, parts.train))
     keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
@@ -144,10 +144,10 @@ def read_items(
     if len(labels) > 1:
         means = [_mean_distance(label, _known_rows(label, parts.train), keys, options.seed) for label in labels]
     if roles.split is None:  # rows that were omitted before the draw count as training rows
-        whole = {"train": np.setdiff1d(np.arange(len(table)), drawn.test), "val": drawn.val, "test": drawn.test}
+        rows_by_part = {"train": np.setdiff1d(np.arange(len(table)), split.test), "val": split.val, "test": split.test}
     else:
-        whole = _rows_of_parts(table, roles.split, np.arange(len(table)))
-    excluded = {part: rows.excluded(members) for part, members in whole.items()}
+        rows_by_part = _rows_of_parts(table, roles.split, np.arange(len(table)))
+    excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
 
 
@@ -157,11 +157,11 @@ def _known_rows(label: Label, train: Array) -> Array:
     Raises:
         InputError: there are fewer than three.
     """
-    known = train[label.present[train]]
-    if len(known) < 3:
-        got = f"{len(known)} of {len(train):,} training rows have {label.content}"
-        raise InputError(f"labels: {label.name}", got, "must be at least 3", "choose another label")
-    return known
+    labelled_rows = train[label.present[train]]
+    if len(labelled_rows) < 3:
+        problem = f"{len(labelled_rows)} of {len(train):,} training rows have {label.content}"
+        raise InputError(f"labels: {label.name}", problem, "must be at least 3", "choose another label")
+    return labelled_rows
 
 
 class _Rows:
@@ -188,9 +188,9 @@ class _Rows:
         if not len(rows):
             return
         if self.missing == "refuse":
-            found = f"{problem} ({len(rows):,} such of {len(self.usable):,} rows)"
-            drop = ", or set missing=drop to omit such rows" if len(rows) < self.usable.sum() else ""
-            raise InputError(self.table.where(rows[0]), found, hint=hint + drop)
+            message = f"{problem} ({len(rows):,} such of {len(self.usable):,} rows)"
+            drop_hint = ", or set missing=drop to omit such rows" if len(rows) < self.usable.sum() else ""
+            raise InputError(self.table.where(rows[0]), message, hint=hint + drop_hint)
         self._dropped[reason] = np.concatenate((self._dropped.get(reason, rows[:0]), rows))
         self.usable[rows] = False
 
@@ -218,11 +218,11 @@ class _Rows:
         if "://" in paths[row]:
             hint = "save the images to files and give their paths"
             raise InputError(self.table.where(row), "the image is a URL", "must be the path of a file", hint)
-        why = why_absent(Path(paths[row])) if paths[row] else ""
+        reason = why_absent(Path(paths[row])) if paths[row] else ""
         problem = f"no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
-        wrong_name = why and Path(paths[row]).parent.is_dir()
+        wrong_name = reason and Path(paths[row]).parent.is_dir()
         hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
-        self.drop(absent, "without an image file", problem, f"{why}; {hint}" if why else hint)
+        self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 
     def merge_captions(
         self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str], texts: list[str]
@@ -238,24 +238,24 @@ class _Rows:
         captions = [label for label in labels if isinstance(label, CaptionsLabel)]
         if not captions:
             return
-        first_row: dict[str, int] = {}
+        first_rows: dict[str, int] = {}
         merged: dict[int, list[str]] = {}
         for row in np.flatnonzero(self.usable).tolist():
-            first = first_row.setdefault(paths[row], row)
-            if first == row:
+            first_row = first_rows.setdefault(paths[row], row)
+            if first_row == row:
                 continue
             for name in shared:
                 cells = self.table.columns[name]
-                if cells[first] != cells[row]:
-                    found = f"'{cells[row]}', but '{cells[first]}' in {self.table.where(first)}"
+                if cells[first_row] != cells[row]:
+                    problem = f"'{cells[row]}', but '{cells[first_row]}' in {self.table.where(first_row)}"
                     allowed = "must be equal in all rows of an image, whose captions are merged"
-                    raise InputError(f"{self.table.where(row)}: {name}", found, allowed)
+                    raise InputError(f"{self.table.where(row)}: {name}", problem, allowed)
             for label in captions:
-                label.merge(first, row)
-            merged.setdefault(first, [texts[first]]).append(texts[row])
+                label.merge(first_row, row)
+            merged.setdefault(first_row, [texts[first_row]]).append(texts[row])
             self.usable[row] = False
-        for first, cells in merged.items():
-            texts[first] = "\n".join(sorted(cells))
+        for first_row, cells in merged.items():
+            texts[first_row] = "\n".join(sorted(cells))
 
     def excluded(self, rows: Array) -> dict[str, int]:
         """How many of these rows were omitted, by reason."""
@@ -272,10 +272,10 @@ class _Rows:
         counts = {part: len(getattr(parts, part)) for part in named.used}
         if min(counts.values()) < 3:
             names = {"train": "training", "val": "validation"}
-            found = " and ".join(f"{count} {names.get(part, part)}" for part, count in counts.items())
+            sizes = " and ".join(f"{count} {names.get(part, part)}" for part, count in counts.items())
             omitted = f"omitted: {self.omitted}" if self.omitted else ""
-            got = f"{found} rows, split {parts.how}"
-            raise InputError(str(self.table.path), got, "must be at least 3 each", omitted)
+            problem = f"{sizes} rows, split {parts.description}"
+            raise InputError(str(self.table.path), problem, "must be at least 3 each", omitted)
 
 
 def _split(
@@ -301,17 +301,17 @@ def split_by_column(table: Table, column: str, rows: Array) -> Parts:
     Raises:
         InputError: a cell that names no part, or no training rows, or none to test on.
     """
-    named = _rows_of_parts(table, column, rows)
-    rest = len(rows) - sum(len(named[part]) for part in ("train", "val", "test"))
-    how = f"by the column '{column}'" + (f", {rest:,} rows in no part" if rest else "")
-    return Parts(named["train"], named["val"], named["test"], named["query"], how)
+    rows_by_part = _rows_of_parts(table, column, rows)
+    num_unused = len(rows) - sum(len(rows_by_part[part]) for part in ("train", "val", "test"))
+    description = f"by the column '{column}'" + (f", {num_unused:,} rows in no part" if num_unused else "")
+    return Parts(rows_by_part["train"], rows_by_part["val"], rows_by_part["test"], rows_by_part["query"], description)
 
 
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
     """The rows that a column names for each part; "test" are all test rows, "query" those that are queries."""
-    named = np.array(parts_of(table.column(column, "split"), table.where, table.path, column))[rows]
-    words = {"train": ("train",), "val": ("val",), "test": TEST_PARTS, "query": ("query",)}
-    return {part: rows[np.isin(named, own)] for part, own in words.items()}
+    part_names = np.array(parts_of(table.column(column, "split"), table.where, table.path, column))[rows]
+    words_by_part = {"train": ("train",), "val": ("val",), "test": TEST_PARTS, "query": ("query",)}
+    return {part: rows[np.isin(part_names, words)] for part, words in words_by_part.items()}
 
 
 def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, what: str) -> Parts:
@@ -321,36 +321,38 @@ def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, w
         InputError: there are fewer than two groups.
     """
     keys = [groups[row] for row in rows]
-    distinct = len(set(keys))
-    if distinct < 2:
+    num_groups = len(set(keys))
+    if num_groups < 2:
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
-    testing = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, distinct // 2))
-    how = f"drawn, about {share:.0%} for testing, no {what} in both (seed {seed})"
-    return Parts(rows[~testing], rows[:0], rows[testing], rows[:0], how)
+    is_test = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, num_groups // 2))
+    description = f"drawn, about {share:.0%} for testing, no {what} in both (seed {seed})"
+    return Parts(rows[~is_test], rows[:0], rows[is_test], rows[:0], description)
 
 
 def _refuse_shared(table: Table, groups: Sequence[str], parts: Parts, what: str) -> None:
     """Refuse a split with a group in two parts."""
-    first: dict[str, tuple[str, int]] = {}
+    first_of_group: dict[str, tuple[str, int]] = {}
     for part, rows in parts.used.items():
         for row in rows:
-            other, earlier = first.setdefault(groups[row], (part, row))
-            if other != part:
-                found = f"{what} '{groups[row]}' is in {part} here, in {other} in {table.where(earlier)}"
-                raise InputError(table.where(row), found, hint="give each to one of them")
+            first_part, first_row = first_of_group.setdefault(groups[row], (part, row))
+            if first_part != part:
+                problem = f"{what} '{groups[row]}' is in {part} here, in {first_part} in {table.where(first_row)}"
+                raise InputError(table.where(row), problem, hint="give each to one of them")
 
 
 def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Array]:
     """The positions of the queries among the rows of each part; empty: every row is a query."""
     parts = items.parts
     if len(parts.query):
-        count, named = len(parts.test), len(parts.query)
+        num_test, num_queries = len(parts.test), len(parts.query)
         if queries is not None:
-            raise InputError("queries", str(queries), hint=f"omit it: the split names {named} queries")
-        if named > count - 2:
-            raise InputError("queries", f"{named} of {count} test rows", "must leave at least 2 others to find")
-        chosen = np.flatnonzero(np.isin(parts.test, parts.query))
-        return {part: chosen if part == "test" else chosen[:0] for part in parts.used}
+            raise InputError("queries", str(queries), hint=f"omit it: the split names {num_queries} queries")
+        if num_queries > num_test - 2:
+            raise InputError(
+                "queries", f"{num_queries} of {num_test} test rows", "must leave at least 2 others to find"
+            )
+        query_positions = np.flatnonzero(np.isin(parts.test, parts.query))
+        return {part: query_positions if part == "test" else query_positions[:0] for part in parts.used}
     counts = {part: _QUERIES if len(rows) > _MANY else 0 for part, rows in parts.used.items()}
     if queries is not None:
         counts = dict.fromkeys(counts, queries)
@@ -366,14 +368,14 @@ def _drawn_queries(keys: Sequence[str], count: int, seed: int) -> Array:
     if not count:
         return np.empty(0, np.int64)
     order = sorted(range(len(keys)), key=lambda row: keys[row])  # several rows of an image in any order of the file
-    drawn = as_rows(draw_queries(count, [keys[row].partition("\t")[0] for row in order], seed), len(keys))
-    return np.sort(np.array([order[place] for place in drawn.tolist()], np.int64))
+    drawn_positions = as_rows(draw_queries(count, [keys[row].partition("\t")[0] for row in order], seed), len(keys))
+    return np.sort(np.array([order[position] for position in drawn_positions.tolist()], np.int64))
 
 
 def _mean_distance(label: Label, train: Array, keys: Sequence[str], seed: int) -> float:
     """The mean label distance between some training rows, drawn by their cells, which normalizes a label of a sum."""
-    place = positions([keys[row] for row in train], seed, "mean label distance")
-    sample = train[np.argsort(place, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
+    random_positions = positions([keys[row] for row in train], seed, "mean label distance")
+    sample = train[np.argsort(random_positions, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:

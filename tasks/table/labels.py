@@ -77,9 +77,9 @@ class Label:
     def __init__(self, columns: Sequence[str], weight: float, table: Table, options: Options) -> None:
         self.columns, self.weight, self.table, self.options = tuple(columns), weight, table, options
         self.name = ",".join(columns)
-        least, most = self.takes
-        if not least <= len(columns) <= (most or len(columns)):
-            allowed = f"{least}" if most == least else f"{least} to {most}"
+        min_columns, max_columns = self.takes
+        if not min_columns <= len(columns) <= (max_columns or len(columns)):
+            allowed = f"{min_columns}" if max_columns == min_columns else f"{min_columns} to {max_columns}"
             raise InputError(f"labels: {self.name}={self.kind}", f"{len(columns)} columns", f"must be {allowed}")
         self.present: Array = np.ones(len(table), dtype=bool)
         cells = [table.column(column, f"the label {self.name}") for column in columns]
@@ -136,11 +136,11 @@ class ClassLabel(Label):
         """Count the classes."""
         self.counts = Counter(self.values[row] for row in train)
         if len(self.counts) < 2:
-            found = f"'{next(iter(self.counts))}' in all of {len(train):,} training rows"
-            raise InputError(f"labels: {self.name}", found, hint="choose another label")
+            problem = f"'{next(iter(self.counts))}' in all of {len(train):,} training rows"
+            raise InputError(f"labels: {self.name}", problem, hint="choose another label")
         if len(self.counts) == len(train):
-            found = f"each of the {len(train):,} training rows has a class of its own"
-            raise InputError(f"labels: {self.name}=class", found, hint="choose another label or kind")
+            problem = f"each of the {len(train):,} training rows has a class of its own"
+            raise InputError(f"labels: {self.name}=class", problem, hint="choose another label or kind")
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
@@ -148,11 +148,11 @@ class ClassLabel(Label):
 
     def describe(self) -> str:
         """All values in words."""
-        least, most = min(self.counts.values()), max(self.counts.values())
-        each = f"{least}" if least == most else f"{least} to {most}"
-        absent = next((name for name in self.counts if is_missing(name)), "")
-        note = f"; '{absent}' is one of them: empty its cells if it means missing" if absent else ""
-        return f"{len(self.counts)} classes of {each} training rows: {_examples(self.counts)}{note}"
+        min_count, max_count = min(self.counts.values()), max(self.counts.values())
+        class_size = f"{min_count}" if min_count == max_count else f"{min_count} to {max_count}"
+        missing_name = next((name for name in self.counts if is_missing(name)), "")
+        note = f"; '{missing_name}' is one of them: empty its cells if it means missing" if missing_name else ""
+        return f"{len(self.counts)} classes of {class_size} training rows: {_examples(self.counts)}{note}"
 
 
 class OrdinalLabel(Label):
@@ -163,17 +163,17 @@ class OrdinalLabel(Label):
     def _read(self, cells: list[list[str]]) -> None:
         self.values = [cell.strip() for cell in cells[0]]
         self.present = np.array([not is_missing(value) for value in self.values])
-        used = dict.fromkeys(value for value in self.values if not is_missing(value))
+        distinct = dict.fromkeys(value for value in self.values if not is_missing(value))
         levels = self.options.levels.get(self.name)
         if levels is None:
-            comma = decimal_comma(list(used), self.options.decimal, self.table.delimiter)
-            order = {value: number(value, comma) for value in used}
-            if word := next((value for value, found in order.items() if found is None), None):
-                hint = f"give their order, lowest first: levels={{{self.name}: [{', '.join(sorted(used)[:5])}]}}"
-                where = f"{self.table.where(self.values.index(word))}: {self.name}"
-                raise InputError(where, f"levels in words ({_examples(used)})", "must be numbers", hint)
-            self._refuse_measured(order)
-            levels = sorted(used, key=lambda value: order[value] or 0.0)
+            comma = decimal_comma(list(distinct), self.options.decimal, self.table.delimiter)
+            numbers = {value: number(value, comma) for value in distinct}
+            if word := next((value for value, parsed in numbers.items() if parsed is None), None):
+                hint = f"give their order, lowest first: levels={{{self.name}: [{', '.join(sorted(distinct)[:5])}]}}"
+                location = f"{self.table.where(self.values.index(word))}: {self.name}"
+                raise InputError(location, f"levels in words ({_examples(distinct)})", "must be numbers", hint)
+            self._refuse_measured(numbers)
+            levels = sorted(distinct, key=lambda value: numbers[value] or 0.0)
         self.levels = levels
         for row, value in enumerate(self.values):
             if self.present[row] and value not in levels:
@@ -188,19 +188,21 @@ class OrdinalLabel(Label):
 
     def describe(self) -> str:
         """All values in words."""
-        shown = self.levels if len(self.levels) < 8 else [*self.levels[:3], "…", self.levels[-1]]
-        return f"{len(self.levels)} levels: {' < '.join(shown)}"
+        listed_levels = self.levels if len(self.levels) < 8 else [*self.levels[:3], "…", self.levels[-1]]
+        return f"{len(self.levels)} levels: {' < '.join(listed_levels)}"
 
     def _refuse_measured(self, order: dict[str, float | None]) -> None:
         """Refuse numbers that are an amount rather than a level: their ranks say nothing of their differences."""
-        fraction = next((value for value, found in order.items() if not (found or 0.0).is_integer()), None)
-        distinct, rows = len(order), int(self.present.sum())
-        if distinct > _MOST_LEVELS and (fraction is not None or distinct >= _NEARLY_ALL * rows):
-            first = next(iter(order)) if fraction is None else fraction
-            where = f"{self.table.where(self.values.index(first))}: {self.name}"
-            got = f"'{first}', one of {distinct:,} different numbers in {rows:,} rows"
+        fractional_value = next((value for value, parsed in order.items() if not (parsed or 0.0).is_integer()), None)
+        num_levels, num_rows = len(order), int(self.present.sum())
+        if num_levels > _MOST_LEVELS and (fractional_value is not None or num_levels >= _NEARLY_ALL * num_rows):
+            example = next(iter(order)) if fractional_value is None else fractional_value
+            location = f"{self.table.where(self.values.index(example))}: {self.name}"
+            problem = f"'{example}', one of {num_levels:,} different numbers in {num_rows:,} rows"
             hint = f"set the kind {self.name}=number, or give levels"
-            raise InputError(where, got, f"ordinal needs at most {_MOST_LEVELS} levels, or levels that repeat", hint)
+            raise InputError(
+                location, problem, f"ordinal needs at most {_MOST_LEVELS} levels, or levels that repeat", hint
+            )
 
 
 class TagsLabel(Label):
@@ -214,8 +216,8 @@ class TagsLabel(Label):
         self.values = []
         for cell in cells[0]:
             listed = texts(cell)
-            parts = listed if listed is not None else cell.split(tag_separator) if tag_separator else [cell]
-            self.values.append([part.strip() for part in parts if part.strip()])
+            tags = listed if listed is not None else cell.split(tag_separator) if tag_separator else [cell]
+            self.values.append([tag.strip() for tag in tags if tag.strip()])
         self.present = np.array([bool(v) or c.strip() == "[]" for v, c in zip(self.values, cells[0], strict=True)])
 
     def fit(self, train: Array) -> None:
@@ -249,8 +251,8 @@ class CaptionsLabel(Label):
     def _read(self, cells: list[list[str]]) -> None:
         self.values = []
         for row in zip(*cells, strict=True):
-            listed = [texts(cell) if len(row) == 1 else None for cell in row]
-            captions = [text for cell, found in zip(row, listed, strict=True) for text in (found or [cell])]
+            lists = [texts(cell) if len(row) == 1 else None for cell in row]
+            captions = [text for cell, items in zip(row, lists, strict=True) for text in (items or [cell])]
             self.values.append([text.strip() for text in captions if text.strip() and text.strip() != "[]"])
         self.present = np.array([bool(captions) for captions in self.values])
 
@@ -263,10 +265,10 @@ class CaptionsLabel(Label):
         """Rows with a word that has a vector."""
         options = self.options
         path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
-        first, second = ([self.values[row] for row in rows] for rows in (train, test))
-        self.vectors = word_vectors(path, first, second, options.dim, options.seed)
-        known = [any(word in self.vectors for text in row for word in tokens(text)) for row in self.values]
-        return np.asarray(self.present & np.array(known))
+        train_captions, test_captions = ([self.values[row] for row in rows] for rows in (train, test))
+        self.vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed)
+        has_vector = [any(word in self.vectors for text in row for word in tokens(text)) for row in self.values]
+        return np.asarray(self.present & np.array(has_vector))
 
     def fit(self, train: Array) -> None:
         """Keep an example and the highest number of captions."""
@@ -287,8 +289,8 @@ class CaptionsLabel(Label):
 
     def describe(self) -> str:
         """All values in words."""
-        where = Path(self.options.vectors).name if self.options.vectors else "trained on the training rows"
-        vectors = f"{len(self.vectors):,} words with a vector ({where})"
+        source = Path(self.options.vectors).name if self.options.vectors else "trained on the training rows"
+        vectors = f"{len(self.vectors):,} words with a vector ({source})"
         return f"up to {self.most} per row, {vectors}: '{_shortened(self.example, 40)}'"
 
 
@@ -304,8 +306,10 @@ class MapLabel(Label):
 
     def _read(self, cells: list[list[str]]) -> None:
         self.values = [self.options.files.place(cell) for cell in cells[0]]
-        exist = [self.options.files.has(path) for path in self.values]
-        self.present = np.array([bool(cell.strip()) and found for cell, found in zip(cells[0], exist, strict=True)])
+        file_exists = [self.options.files.has(path) for path in self.values]
+        self.present = np.array(
+            [bool(cell.strip()) and exists for cell, exists in zip(cells[0], file_exists, strict=True)]
+        )
 
     def problem(self, row: int) -> str:
         """The error of a row that is not present."""
@@ -320,19 +324,19 @@ class MapLabel(Label):
         paths = [self.values[row] for row in rows]
         maps: list[Array] = []
         for row, path in zip(rows, paths, strict=True):
-            whole = read_image_map(Path(path))
-            check_shape(Path(path), whole, Path(self.images[row]))
-            maps.append(shrink(whole, self.options.side))
+            full_map = read_image_map(Path(path))
+            check_shape(Path(path), full_map, Path(self.images[row]))
+            maps.append(shrink(full_map, self.options.side))
             if maps[-1].shape != maps[0].shape:
-                found = f"{list(maps[-1].shape)} pixels, but {paths[0]} has {list(maps[0].shape)}"
-                raise InputError(path, found, hint="set side to compare maps of several sizes")
-        as_given = self.options.classes, self.options.ignore
-        self.maps, self.classes, self.ignore = to_classes(paths, np.stack(maps), *as_given, None)  # [T,H,W]
-        self.position = {int(row): place for place, row in enumerate(rows)}
-        shares = [1.0 if self.ignore is None else float(np.mean(one != self.ignore)) for one in self.maps]
-        enough = self.present.copy()
-        enough[rows] &= np.array(shares) > _LABELLED
-        return enough
+                problem = f"{list(maps[-1].shape)} pixels, but {paths[0]} has {list(maps[0].shape)}"
+                raise InputError(path, problem, hint="set side to compare maps of several sizes")
+        class_options = self.options.classes, self.options.ignore
+        self.maps, self.classes, self.ignore = to_classes(paths, np.stack(maps), *class_options, None)  # [T,H,W]
+        self.position = {int(row): index for index, row in enumerate(rows)}
+        shares = [1.0 if self.ignore is None else float(np.mean(ids != self.ignore)) for ids in self.maps]
+        usable = self.present.copy()
+        usable[rows] &= np.array(shares) > _LABELLED
+        return usable
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
@@ -360,8 +364,8 @@ class MapLabel(Label):
 
 
 def _examples(values: Collection[str]) -> str:
-    shown = [_shortened(text, 24) for text in islice(values, 3)]
-    return ", ".join([*shown, "…"] if len(values) > 3 else shown)
+    examples = [_shortened(text, 24) for text in islice(values, 3)]
+    return ", ".join([*examples, "…"] if len(values) > 3 else examples)
 
 
 def _shortened(text: str, length: int) -> str:

@@ -40,12 +40,12 @@ class NumberLabel(Label):
         self.comma = self.comma or comma
         values = np.full(len(cells), np.nan)
         for row, cell in enumerate(cells):
-            found = self._parse(cell, comma)
-            if found is not None:
-                values[row] = found
+            value = self._parse(cell, comma)
+            if value is not None:
+                values[row] = value
             elif not is_missing(cell):
-                wanted = self._wanted(cell, comma)
-                raise InputError(f"{self.table.where(row)}: {column}", f"'{cell.strip()[:60]}'", *wanted)
+                allowed_and_hint = self._wanted(cell, comma)
+                raise InputError(f"{self.table.where(row)}: {column}", f"'{cell.strip()[:60]}'", *allowed_and_hint)
         return values
 
     def _parse(self, cell: str, comma: bool) -> float | None:
@@ -60,15 +60,17 @@ class NumberLabel(Label):
         values = np.sort(self.values[train], axis=0)  # sums are rounded, so that they depend on the order
         self.low, self.high = values.min(0), values.max(0)
         self.middle, self.scales = values.mean(0), self._spread(values)
-        same = self.low == self.high
+        constant = self.low == self.high
         # In a list some numbers may be constant, but no column may be.
-        flat = np.flatnonzero(~(self.scales > 0) | (same if len(self.columns) == len(same) else same.all()))
-        if len(flat):
-            first = int(flat[0])
-            column, value = self.columns[min(first, len(self.columns) - 1)], self._text(self.low[first])
-            nearly, hint = ("", "") if same[first] else ("nearly ", ", or set scale=std")
-            found = f"{value} in {nearly}all of {len(train):,} training rows"
-            raise InputError(f"labels: {column}", found, hint=f"choose another label{hint}")
+        invalid = np.flatnonzero(
+            ~(self.scales > 0) | (constant if len(self.columns) == len(constant) else constant.all())
+        )
+        if len(invalid):
+            index = int(invalid[0])
+            column, value = self.columns[min(index, len(self.columns) - 1)], self._text(self.low[index])
+            nearly, hint = ("", "") if constant[index] else ("nearly ", ", or set scale=std")
+            problem = f"{value} in {nearly}all of {len(train):,} training rows"
+            raise InputError(f"labels: {column}", problem, hint=f"choose another label{hint}")
 
     def _spread(self, values: Array) -> Array:
         """The unit of each column `[D]` of values `[N, D]`."""
@@ -130,10 +132,10 @@ class LogNumberLabel(NumberLabel):
 
     def _read(self, cells: list[list[str]]) -> None:
         super()._read(cells)
-        wrong = np.flatnonzero(self.values[:, 0] <= 0)
-        if len(wrong):
-            where = f"{self.table.where(wrong[0])}: {self.name}"
-            raise InputError(where, _plain(self.values[wrong[0], 0]), "must be above 0 for number:log")
+        invalid_rows = np.flatnonzero(self.values[:, 0] <= 0)
+        if len(invalid_rows):
+            location = f"{self.table.where(invalid_rows[0])}: {self.name}"
+            raise InputError(location, _plain(self.values[invalid_rows[0], 0]), "must be above 0 for number:log")
         self.values = np.log(self.values)
 
     def _measure(self) -> Measure:
@@ -188,24 +190,24 @@ class VectorLabel(NumberLabel):
         """Lists of numbers `[N, D]`, a row of NaN where the cell is empty."""
         comma = self.options.decimal == "comma"
         lists = {row: numbers(cell, comma) for row, cell in enumerate(cells) if not is_missing(cell)}
-        first = next(iter(lists), 0)
-        for row, found in lists.items():
-            where = f"{self.table.where(row)}: {self.name}"
-            if found is None:
+        first_row = next(iter(lists), 0)
+        for row, row_values in lists.items():
+            location = f"{self.table.where(row)}: {self.name}"
+            if row_values is None:
                 allowed = "must be a JSON array, or numbers separated by spaces"
-                raise InputError(where, f"'{cells[row].strip()[:60]}'", allowed)
-            if len(found) != len(lists[first] or ()):
-                allowed = f"must be {len(lists[first] or ())} as in {self.table.where(first)}"
-                raise InputError(where, f"{len(found)} numbers", allowed)
-        values = np.full((len(cells), max(len(lists.get(first) or ()), 1)), np.nan)
-        for row, found in lists.items():
-            values[row] = found
+                raise InputError(location, f"'{cells[row].strip()[:60]}'", allowed)
+            if len(row_values) != len(lists[first_row] or ()):
+                allowed = f"must be {len(lists[first_row] or ())} as in {self.table.where(first_row)}"
+                raise InputError(location, f"{len(row_values)} numbers", allowed)
+        values = np.full((len(cells), max(len(lists.get(first_row) or ()), 1)), np.nan)
+        for row, row_values in lists.items():
+            values[row] = row_values
         return values
 
     def _spread(self, values: Array) -> Array:
-        each = super()._spread(values)
+        spreads = super()._spread(values)
         # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
-        return each if len(self.columns) > 1 else np.full_like(each, np.sqrt(np.square(each).mean()))
+        return spreads if len(self.columns) > 1 else np.full_like(spreads, np.sqrt(np.square(spreads).mean()))
 
     def _measure(self) -> None:
         """None: each column has a unit of its own."""
@@ -213,13 +215,13 @@ class VectorLabel(NumberLabel):
     @property
     def unit(self) -> str:
         """What a label distance of 1 is."""
-        by = "" if self.options.scale == "none" else f", in units of {_SCALES[self.options.scale]}"
-        return f"Euclidean distance of {self.name}{by}"
+        unit_suffix = "" if self.options.scale == "none" else f", in units of {_SCALES[self.options.scale]}"
+        return f"Euclidean distance of {self.name}{unit_suffix}"
 
     def text(self, row: int) -> str:
         """The value of a row in one line."""
-        shown = " ".join(_plain(value) for value in self.values[row, :6])
-        return f"{shown}{' …' if self.values.shape[1] > 6 else ''}"
+        values = " ".join(_plain(value) for value in self.values[row, :6])
+        return f"{values}{' …' if self.values.shape[1] > 6 else ''}"
 
     def describe(self) -> str:
         """All values in words."""
@@ -236,20 +238,20 @@ class GeoLabel(VectorLabel):
     takes = (1, 3)
 
     def _read(self, cells: list[list[str]]) -> None:
-        first, *others = self.columns
-        if others and LONGITUDE.fullmatch(first) and LATITUDE.fullmatch(others[0]):
-            hint = f"write {','.join((others[0], first, *others[1:]))}=geo"
+        first_column, *other_columns = self.columns
+        if other_columns and LONGITUDE.fullmatch(first_column) and LATITUDE.fullmatch(other_columns[0]):
+            hint = f"write {','.join((other_columns[0], first_column, *other_columns[1:]))}=geo"
             raise InputError(f"labels: {self.name}=geo", "longitude first", "latitude must come first", hint)
         super()._read(cells)
         if self.values.shape[1] not in (2, 3):
             allowed = "must be two, latitude and longitude, or three, with a heading"
             raise InputError(f"{self.table.path}: {self.name}", f"lists of {self.values.shape[1]} numbers", allowed)
-        for place, (what, most) in enumerate((("latitude", 90), ("longitude", 180))):
-            wrong = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, place])) > most)
-            if len(wrong):
-                where = f"{self.table.where(wrong[0])}: {self.columns[min(place, len(self.columns) - 1)]}"
-                found, allowed = _plain(self.values[wrong[0], place]), f"{what} must be -{most} to {most} degrees"
-                raise InputError(where, found, allowed, "latitude comes first")
+        for index, (name, limit) in enumerate((("latitude", 90), ("longitude", 180))):
+            invalid = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, index])) > limit)
+            if len(invalid):
+                location = f"{self.table.where(invalid[0])}: {self.columns[min(index, len(self.columns) - 1)]}"
+                value, allowed = _plain(self.values[invalid[0], index]), f"{name} must be -{limit} to {limit} degrees"
+                raise InputError(location, value, allowed, "latitude comes first")
 
     def fit(self, train: Array) -> None:
         """Compute the range of the training rows."""
@@ -257,10 +259,10 @@ class GeoLabel(VectorLabel):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        places, headings = self.values[rows, :2], self.values[rows, 2:]
+        coordinates, headings = self.values[rows, :2], self.values[rows, 2:]
         if not headings.size:
-            return GeoLabels(places)
-        return GeoLabels(places, headings[:, 0], self.options.heading_weight, unit="m")
+            return GeoLabels(coordinates)
+        return GeoLabels(coordinates, headings[:, 0], self.options.heading_weight, unit="m")
 
     def text(self, row: int) -> str:
         """The value of a row in one line."""

@@ -40,44 +40,44 @@ def describe_columns(
         group: the column of groups.
     """
     image = str(roles.image)
-    why = "as given" if given_image else "its cells name image files"
+    reason = "as given" if given_image else "its cells name image files"
     size = f"{len(table):,} rows, {len(table.columns) + len(table.opaque)} columns"
     lines = [
         ["column", "used as", "because", "values"],
         ["", "table", table.form, size],
-        [image, "image", why, next(cell for cell in table.columns[image] if cell.strip()) + _repeated(items)],
+        [image, "image", reason, next(cell for cell in table.columns[image] if cell.strip()) + _repeated(items)],
     ]
     for spec, label, mean in zip(specs, items.labels, items.means, strict=True):
         kind, scale = spec.kind, ""
         if len(specs) > 1:
             kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
         values = label.describe() + scale + _missing(label, items.parts) + _classes_without_items(label, items.parts)
-        lines.append([label.name, kind, spec.why, values])
+        lines.append([label.name, kind, spec.reason, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
         if part in splits:
             queries = splits[part].queries
             count = "all" if queries is None else f"{len(queries):,}"
             sizes.append(f"{len(splits[part]):,} for {use}, {count} of them queries")
-    lines.append([roles.split or group or "", "split", items.parts.how, ", ".join(sizes)])
-    used = {group, *(column for spec in specs for column in spec.columns)}
+    lines.append([roles.split or group or "", "split", items.parts.description, ", ".join(sizes)])
+    used_columns = {group, *(column for spec in specs for column in spec.columns)}
     for name, guess in pair_up(roles.guesses).items():
-        if not {name, *name.split(",")} & used:
-            lines.append([name, "not used", guess.why, f"could be {guess.kind}" if guess.kind else ""])
+        if not {name, *name.split(",")} & used_columns:
+            lines.append([name, "not used", guess.reason, f"could be {guess.kind}" if guess.kind else ""])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
 
 
 def _repeated(items: Items) -> str:
     """The number of rows whose image is that of an earlier row; "" for none."""
-    used = [items.names[row] for rows in items.parts.used.values() for row in rows]
-    repeated = len(used) - len(set(used))
-    return f"; {repeated:,} rows repeat the image of another row" if repeated else ""
+    image_names = [items.names[row] for rows in items.parts.used.values() for row in rows]
+    num_repeated = len(image_names) - len(set(image_names))
+    return f"; {num_repeated:,} rows repeat the image of another row" if num_repeated else ""
 
 
 def _missing(label: Label, parts: Parts) -> str:
     """The number of rows without this label, which count by their other labels; "" for none."""
-    absent = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
-    return f"; missing in {absent:,} rows, which count by their other labels" if absent else ""
+    num_missing = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
+    return f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else ""
 
 
 def _classes_without_items(label: Label, parts: Parts) -> str:
@@ -85,10 +85,10 @@ def _classes_without_items(label: Label, parts: Parts) -> str:
     if not isinstance(label, ClassLabel) or not closed_set(label, parts):
         return ""
     part = "test" if len(parts.test) else "val"
-    found = {label.values[row] for row in getattr(parts, part)}
-    absent = sorted({label.values[row] for row in parts.train} - found - {""})
-    names = ", ".join([*absent[:5], *(["…"] if len(absent) > 5 else [])])
-    return f"; no {part} item of class {names} ({len(absent):,} such)" if absent else ""
+    evaluated_classes = {label.values[row] for row in getattr(parts, part)}
+    missing_classes = sorted({label.values[row] for row in parts.train} - evaluated_classes - {""})
+    names = ", ".join([*missing_classes[:5], *(["…"] if len(missing_classes) > 5 else [])])
+    return f"; no {part} item of class {names} ({len(missing_classes):,} such)" if missing_classes else ""
 
 
 def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[str]]:
@@ -96,18 +96,22 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
     kinds = {
         label.name: label.kind if label.weight == 1 else f"{label.kind}:{label.weight!r}" for label in items.labels
     }
-    found = {"labels": kinds, "image": roles.image, "split": roles.split}
-    changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in found.items() if value]
-    rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
+    task_options = {"labels": kinds, "image": roles.image, "split": roles.split}
+    changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in task_options.items() if value]
+    num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
-        classes = min(16, len(set(class_ids.tolist())), rows // 2)
-        return "table/classes", [*changes, f"sampler.classes={classes}", f"sampler.instances={min(6, rows // classes)}"]
-    batch, neighbours = min(100, rows), min(5, rows - 1)
+        classes = min(16, len(set(class_ids.tolist())), num_rows // 2)
+        return "table/classes", [
+            *changes,
+            f"sampler.classes={classes}",
+            f"sampler.instances={min(6, num_rows // classes)}",
+        ]
+    batch_size, neighbours = min(100, num_rows), min(5, num_rows - 1)
     limits = [
         _MAX_ROWS_BY_KIND.get(label.kind, (_MAX_ROWS, _MAX_ROWS))[len(items.labels) > 1] for label in items.labels
     ]
-    if rows > min(limits):
-        return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch}, batches: 25}}"]
-    anchors = max(1, min(16, batch // (1 + neighbours)))
-    sizes = {"batch_size": batch, "anchors_per_batch": anchors, "neighbours": neighbours}
+    if num_rows > min(limits):
+        return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch_size}, batches: 25}}"]
+    anchors = max(1, min(16, batch_size // (1 + neighbours)))
+    sizes = {"batch_size": batch_size, "anchors_per_batch": anchors, "neighbours": neighbours}
     return "table/default", [*changes, *(f"sampler.{name}={size}" for name, size in sizes.items())]

@@ -83,9 +83,9 @@ class Table:
             raise InputError(f"{self.path}: column {name} ({use})", self.opaque[name], "must hold text or numbers")
         if name not in self.columns:
             lower = {column.lower(): column for column in self.columns}
-            near = closest(name.lower(), lower)
+            closest_name = closest(name.lower(), lower)
             allowed = f"must be one of {', '.join(self.columns) or 'none'}"
-            hint = f"did you mean '{lower[near]}'?" if near else ""
+            hint = f"did you mean '{lower[closest_name]}'?" if closest_name else ""
             raise InputError(f"{self.path}: column {name} ({use})", "no such column", allowed, hint)
         return self.columns[name]
 
@@ -141,12 +141,12 @@ def _read_folder(folder: Path, pattern: str | None) -> Table:
         hint = f"give the table: {' or '.join(map(str, tables))}" if tables else _PATTERN_HINT
         raise InputError(str(outside[0]), "not in the folder of a class", hint=hint)
     columns["class"] = [parts[0] for parts in folders]
-    form = "a folder for each class"
+    description = "a folder for each class"
     if any(len(parts) > 1 for parts in folders):
-        form += ", the outer of several"
+        description += ", the outer of several"
     if tables:
-        form += f"; {', '.join(table.name for table in tables)} not read"
-    return Table(folder, form, columns, files)
+        description += f"; {', '.join(table.name for table in tables)} not read"
+    return Table(folder, description, columns, files)
 
 
 def _fields(folder: Path, pattern: str, names: Sequence[str]) -> dict[str, list[str]]:
@@ -157,17 +157,17 @@ def _fields(folder: Path, pattern: str, names: Sequence[str]) -> dict[str, list[
     """
     texts, marks = _FIELD.split(pattern)[::2], _FIELD.split(pattern)[1::2]
     fields = [mark[1:-1].strip() for mark in marks if mark != "*"]
-    unclear = len(set(fields)) < len(fields) or {"", "image", "split"} & {*fields} or set("{}") & set("".join(texts))
-    if not fields or unclear:
+    invalid = len(set(fields)) < len(fields) or {"", "image", "split"} & {*fields} or set("{}") & set("".join(texts))
+    if not fields or invalid:
         allowed = "must have fields with different names, not image or split, as in '{age}_{sex}_*.jpg'"
         raise InputError("pattern", pattern, allowed)
-    parts = zip(texts, [*("[^/]*" if mark == "*" else "([^/]+?)" for mark in marks), ""], strict=True)
-    expression = "(?:.*/)?" + "".join(re.escape(normalize("NFC", text)) + mark for text, mark in parts)
-    search = re.compile(expression, re.DOTALL | re.IGNORECASE)
-    found = [search.fullmatch(normalize("NFC", name)) for name in names]
-    if not any(found):
+    pairs = zip(texts, [*("[^/]*" if mark == "*" else "([^/]+?)" for mark in marks), ""], strict=True)
+    expression = "(?:.*/)?" + "".join(re.escape(normalize("NFC", text)) + mark for text, mark in pairs)
+    regex = re.compile(expression, re.DOTALL | re.IGNORECASE)
+    matches = [regex.fullmatch(normalize("NFC", name)) for name in names]
+    if not any(matches):
         raise InputError("pattern", pattern, f"fits no image in {folder}", f"one of them is {names[0]}")
-    cells = [[""] * len(fields) if match is None else match.groups() for match in found]
+    cells = [[""] * len(fields) if match is None else match.groups() for match in matches]
     return {field: list(column) for field, column in zip(fields, zip(*cells, strict=True), strict=True)}
 
 
@@ -180,8 +180,8 @@ def _read_json_lines(path: Path, encoding: str) -> Table:
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
-            got = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON ({error})"
-            raise InputError(f"{path}:{line}", got, "must be one whole object per line") from None
+            problem = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON ({error})"
+            raise InputError(f"{path}:{line}", problem, "must be one whole object per line") from None
         if not isinstance(row, dict):
             raise InputError(f"{path}:{line}", f"a JSON {type(row).__name__}", 'must be an object, {"image": "1.jpg"}')
         for name in row:
@@ -201,46 +201,46 @@ def _read_csv(path: Path, text: str, delimiter: str | None) -> Table:
         raise InputError(str(path), "is empty", "the first line must name the columns")
     delimiter = _sniffed(text) if delimiter is None else delimiter
     rows = csv_rows(path, text, delimiter)
-    first, header = next(rows, (1, []))
+    header_line, header = next(rows, (1, []))
     names = _names(path, header)
     if unnamed := next((name for name in names if name.lower().endswith(IMAGE_SUFFIXES)), None):
         allowed = "the first line must name the columns"
-        raise InputError(f"{path}:{first}", f"'{unnamed}' where the name of a column is expected", allowed)
+        raise InputError(f"{path}:{header_line}", f"'{unnamed}' where the name of a column is expected", allowed)
     lines = array("q")
     cells: list[list[str]] = [[] for _ in names]
-    shared: list[dict[str, str] | None] = [{} for _ in names]
+    caches: list[dict[str, str] | None] = [{} for _ in names]
     while chunk := list(islice(rows, _CHUNK)):
         lines.extend(line for line, _ in chunk)
-        for place, column in enumerate(zip(*(row for _, row in chunk), strict=True)):
-            known = shared[place]
-            cells[place] += column if known is None else [known.setdefault(cell, cell) for cell in column]
-            if known is not None and len(known) > _SHARED:
-                shared[place] = None
-    form = f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"
-    return Table(path, form, dict(zip(names, cells, strict=True)), lines, delimiter=delimiter)
+        for index, column in enumerate(zip(*(row for _, row in chunk), strict=True)):
+            cache = caches[index]
+            cells[index] += column if cache is None else [cache.setdefault(cell, cell) for cell in column]
+            if cache is not None and len(cache) > _SHARED:
+                caches[index] = None
+    description = f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"
+    return Table(path, description, dict(zip(names, cells, strict=True)), lines, delimiter=delimiter)
 
 
 def _sniffed(text: str) -> str:
     """The delimiter that splits most rows into as many cells as the header; among equals, the one with most cells."""
-    best, found = (0.0, 1), ","
+    best_score, best_delimiter = (0.0, 1), ","
     for delimiter in _DELIMITERS:
         rows = csv.reader(islice(text_lines(text), _SNIFFED), delimiter=delimiter)
         try:
             widths = [len(row) for row in rows if any(row)]
         except csv.Error:
             continue
-        even = sum(width == widths[0] for width in widths) / len(widths) if widths else 0.0
-        if widths and widths[0] > 1 and (even, widths[0]) > best:
-            best, found = (even, widths[0]), delimiter
-    return found
+        equal_share = sum(width == widths[0] for width in widths) / len(widths) if widths else 0.0
+        if widths and widths[0] > 1 and (equal_share, widths[0]) > best_score:
+            best_score, best_delimiter = (equal_share, widths[0]), delimiter
+    return best_delimiter
 
 
 def _names(path: Path, header: list[str]) -> list[str]:
     """The names of the columns; one without a name (a saved index) is named after its position."""
-    names = [cell.strip() or f"(column {place})" for place, cell in enumerate(header, start=1)]
-    for place, name in enumerate(names):
-        if (first := names.index(name)) < place:
-            raise InputError(str(path), f"columns {first + 1} and {place + 1} are both named '{name}'")
+    names = [cell.strip() or f"(column {number})" for number, cell in enumerate(header, start=1)]
+    for index, name in enumerate(names):
+        if (first_index := names.index(name)) < index:
+            raise InputError(str(path), f"columns {first_index + 1} and {index + 1} are both named '{name}'")
     return names
 
 
@@ -249,10 +249,10 @@ def _read_parquet(path: Path) -> Table:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        found = "Parquet needs pyarrow, which is not installed"
-        raise InputError(str(path), found, hint="pip install 'contml[table]'") from None
+        problem = "Parquet needs pyarrow, which is not installed"
+        raise InputError(str(path), problem, hint="pip install 'contml[table]'") from None
     try:
-        read = pyarrow.parquet.ParquetFile(path).read()
+        arrow_table = pyarrow.parquet.ParquetFile(path).read()
     except FileNotFoundError:
         raise no_such_file(path) from None
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
@@ -260,7 +260,7 @@ def _read_parquet(path: Path) -> Table:
     columns: dict[str, list[str]] = {}
     opaque: dict[str, str] = {}
     types = pyarrow.types
-    for name, column in zip(_names(path, read.column_names), read.columns, strict=True):
+    for name, column in zip(_names(path, arrow_table.column_names), arrow_table.columns, strict=True):
         kind = column.type.value_type if types.is_dictionary(column.type) else column.type
         if types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             opaque[name] = "bytes or structures (save images to files and give their paths)"

@@ -36,7 +36,7 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
     renderer = _renderer(items, rows, space)
     query_rows, gallery = query_split(queries.tolist(), len(rows))
     if groups is not None:
-        numbers = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
+        group_ids = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
     return Split(
         images=[ImageFile(Path(items.paths[row])) for row in rows],
         names=names,
@@ -44,7 +44,7 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         queries=query_rows,
         gallery=gallery,
         excluded=items.excluded[part],
-        groups=None if groups is None else numbers,
+        groups=None if groups is None else group_ids,
         label_texts=[items.texts[row] for row in rows],
         renderer=renderer,
         describer=None if isinstance(renderer, LabelMapRenderer) else renderer.text,
@@ -58,12 +58,12 @@ def _label_space(items: Items, rows: Array) -> LabelSpace:
         return items.labels[0].space(rows)
     present = np.stack([label.present[rows] for label in items.labels], 1)
     # A row without a label takes the place of a row that has one; it does not count.
-    others = [items.parts.train[label.present[items.parts.train]][0] for label in items.labels]
-    filled = [np.where(known, rows, other) for known, other in zip(present.T, others, strict=True)]
-    spaces = [label.space(known_rows) for label, known_rows in zip(items.labels, filled, strict=True)]
-    for label, each in zip(items.labels, spaces, strict=True):
-        if label.name not in each.unit:  # a report has a row for each label
-            each.unit = f"{label.name}: {each.unit}"
+    fillers = [items.parts.train[label.present[items.parts.train]][0] for label in items.labels]
+    filled_rows = [np.where(is_present, rows, filler) for is_present, filler in zip(present.T, fillers, strict=True)]
+    spaces = [label.space(label_rows) for label, label_rows in zip(items.labels, filled_rows, strict=True)]
+    for label, space in zip(items.labels, spaces, strict=True):
+        if label.name not in space.unit:  # a report has a row for each label
+            space.unit = f"{label.name}: {space.unit}"
     terms = [
         f"{'' if label.weight == 1 else f'{label.weight:g} x '}{label.name} / {number(mean)}"
         for label, mean in zip(items.labels, items.means, strict=True)

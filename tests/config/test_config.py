@@ -157,9 +157,9 @@ def test_values_and_lines(load):
     document = load(GOOD)
     assert document.values == {"seed": 1, "loss": {"name": "log_ratio", "squared": False}, "sampler": {"batch_size": 4}}
     assert document.lines[("loss", "squared")] == 7
-    assert document.where(("loss", "squared")) == f"{NAME}:7"
-    assert document.where(("loss", "absent")) == f"{NAME}:5"
-    assert document.where(("absent",)) == NAME
+    assert document.origin(("loss", "squared")) == f"{NAME}:7"
+    assert document.origin(("loss", "absent")) == f"{NAME}:5"
+    assert document.origin(("absent",)) == NAME
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_other_names(check, fails):
             raise InputError("pml", "not installed")
         return Harder if name.startswith("pml:") else None
 
-    schema = {"loss": Section(LOSSES, others=others, contract=object)}
+    schema = {"loss": Section(LOSSES, find_part=others, contract=object)}
     part = check("loss: {name: pml:Harder, margin: 2}", schema=schema, trusted=False).parts["loss"]
     assert (part.name, part.constructor, part.options["margin"]) == ("pml:Harder", Harder, 2.0)
     fails("loss: haarder", f"{NAME}:1", "loss", "'haarder'", "", "'harder'", schema=schema)
@@ -560,7 +560,7 @@ def test_errors_do_not_name_lines_that_the_user_did_not_write(load):
     def where(name, *overrides, **options):
         found = load(text, *overrides, bundled=True, **options)
         document = replace(found, name=name)
-        return [document.where(key) for key in (("loss", "margin"), ("absent",))], document.where_section("loss")
+        return [document.origin(key) for key in (("loss", "margin"), ("absent",))], document.section_origin("loss")
 
     assert where("config a/b") == (["config a/b", "config a/b"], "config a/b")
     assert where("config a/b", "loss.mining=all") == (["config a/b", "config a/b"], "command line")

@@ -55,7 +55,7 @@ def test_it_resumes_bit_for_bit(tmp_path, name):
     expected = state(whole)
     if "memory" in name:
         assert isinstance(whole.training_step.loss, CrossBatchMemory)
-        assert whole.training_step.loss.written == 6 * (whole.total - whole.training_step.loss.start)
+        assert whole.training_step.loss.written == 6 * (whole.total_steps - whole.training_step.loss.start)
     # With a memory: before it is used, and after its buffer is full.
     for stop in ((0, 1), (1, 1)) if "memory" in name else ((1, 1),):
         run = create(tmp_path, "killed")
@@ -63,7 +63,7 @@ def test_it_resumes_bit_for_bit(tmp_path, name):
         kill_at(killed, *stop)
         rest = made.build_trainer(task, run, weights=False, quiet=True)
         rest.resume()
-        assert rest.done == 3 * stop[0] + stop[1]
+        assert rest.steps_done == 3 * stop[0] + stop[1]
         rest.fit()
         found = state(rest)
         assert found.keys() == expected.keys()

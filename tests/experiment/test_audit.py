@@ -70,7 +70,7 @@ def test_an_interrupted_audit_goes_on(run, trained, tmp_path, monkeypatch):
     step, steps = Trainer.train_step, []
 
     def interrupted(trainer, batch):
-        steps.append(trainer.done)
+        steps.append(trainer.steps_done)
         if len(steps) == 14:  # in the second epoch of the second network
             raise KeyboardInterrupt
         return step(trainer, batch)
@@ -219,7 +219,7 @@ def test_an_unfinished_run_is_refused(tmp_path, monkeypatch):
     step = Trainer.train_step
 
     def stopped(trainer, batch):
-        if trainer.done == 5:
+        if trainer.steps_done == 5:
             raise Interrupted
         return step(trainer, batch)
 

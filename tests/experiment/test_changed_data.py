@@ -116,7 +116,7 @@ def trained(tmp_path_factory):
             step = Trainer.train_step
 
             def step_or_die(trainer, batch):
-                if trainer.done == 4:
+                if trainer.steps_done == 4:
                     raise Killed
                 return step(trainer, batch)
 

@@ -304,7 +304,9 @@ def test_classes_may_be_called_anything(name, batch, names):
     assert_same(gradients_of(name, embeddings, called, number, class_ids=names[:number]), expected)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not LOSSES[n].whole and n not in {*ORDERED, "proxy_anchor"}])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if not LOSSES[n].needs_whole_batch and n not in {*ORDERED, "proxy_anchor"}]
+)
 @settings(max_examples=6, deadline=None)
 @given(batch=class_batches(min_size=4, max_size=9, smooth=True), data=st.data())
 def test_sums_of_disjoint_anchors_add_up(name, batch, data):

@@ -19,7 +19,7 @@ from contml.mining import MINERS, VTHM
 
 DIM, ITEMS, SIZE = 5, 30, 12
 #: Losses that a memory takes, whose values add up anchor by anchor.
-ADDITIVE = [name for name, loss in LOSSES.items() if loss.takes_memory and not loss.whole]
+ADDITIVE = [name for name, loss in LOSSES.items() if loss.takes_memory and not loss.needs_whole_batch]
 REFUSED = [name for name, loss in LOSSES.items() if not loss.takes_memory]
 #: Integer classes without row numbers are what the test is about.
 integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no row numbers:UserWarning")

@@ -21,7 +21,7 @@ from contml import InputError
 from contml.cli.commands import app
 from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.index_gallery import write_gallery
-from contml.retrieval.index_images import Line, Named, add_images, read_metadata
+from contml.retrieval.index_images import NamedImage, SearchHit, add_images, read_metadata
 from contml.retrieval.index_store import Store
 
 
@@ -69,7 +69,7 @@ def model(monkeypatch):
             if not path.exists():
                 raise InputError(argument, "no such file or folder")
             files = sorted(p for p in path.rglob("*") if p.suffix == ".png") if path.is_dir() else [path]
-            found += [Named(p.relative_to(path).as_posix() if path.is_dir() else argument, p) for p in files]
+            found += [NamedImage(p.relative_to(path).as_posix() if path.is_dir() else argument, p) for p in files]
         return found
 
     monkeypatch.setattr(command, "_images", images)
@@ -224,7 +224,7 @@ def test_metadata_of_a_table(contml, model, photos):
 )
 def test_bad_tables(photos, text, subject, got):
     (photos / "table.csv").write_text(text)
-    images = [Named(f"{n:02d}.png", photos / f"{n:02d}.png") for n in (0, 4)]
+    images = [NamedImage(f"{n:02d}.png", photos / f"{n:02d}.png") for n in (0, 4)]
     if "../" in text:
         assert read_metadata(photos / "table.csv", images) == {"04.png": {"place": "a"}}
         return
@@ -257,7 +257,7 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
     except OSError:
         pytest.skip("the file system takes no such name")
     with Index.create(tmp_path / "i", 3) as index:
-        done = add_images(index, model, [Named(name, tmp_path / name)])
+        done = add_images(index, model, [NamedImage(name, tmp_path / name)])
         assert (done.added, done.broken) == (0, {name: "its name is not valid Unicode: rename it"})
 
 
@@ -356,8 +356,8 @@ def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
 @pytest.mark.parametrize("suffix", ["html", "png"])
 def test_a_gallery_of_hostile_names(tmp_path, suffix):
     name = "<script>\n\udcff" + "long " * 300
-    line = Line(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
-    write_gallery(tmp_path / f"a.{suffix}", name, name, [Named(name, tmp_path / "none")], [[line]])
+    line = SearchHit(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
+    write_gallery(tmp_path / f"a.{suffix}", name, name, [NamedImage(name, tmp_path / "none")], [[line]])
     write_gallery(tmp_path / f"b.{suffix}", "", "", [], [])
     content = (tmp_path / f"a.{suffix}").read_bytes()
     if suffix == "html":

@@ -38,7 +38,7 @@ while True:
         trainer.fit()
         break
     except Interrupted as stop:
-        print(trainer.done, flush=True)
+        print(trainer.steps_done, flush=True)
 """
 
 

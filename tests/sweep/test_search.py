@@ -84,10 +84,10 @@ def test_the_interval_of_the_difference_is_that_of_a_paired_t_test(trainings):
     first, second = result.trials[0].values, result.trials[1].values
     assert len(first) == 8
     interval = stats.ttest_rel(second, first).confidence_interval(0.95)
-    difference, half = result.second
+    difference, half = result.gap_to_second
     assert difference == pytest.approx((interval.low + interval.high) / 2)
     assert half == pytest.approx((interval.high - interval.low) / 2)
-    assert run(seeds=1, name="one").second[1] is None
+    assert run(seeds=1, name="one").gap_to_second[1] is None
 
 
 def test_folds_validate_on_each_part_once(trainings):

@@ -50,13 +50,13 @@ def test_a_range_is_read_back_and_its_values_lie_within(a, b):
     low, high = sorted((a, b))
     part = the_only(f"loss.margin={value_text(low)}..{value_text(high)}")
     assert part == Range("loss.margin", low, high)
-    assert part.whole == (isinstance(low, int) and isinstance(high, int))
+    assert part.is_integer == (isinstance(low, int) and isinstance(high, int))
     assert part.log == (low > 0 and high >= 10 * low)
     assert the_only(f"loss.margin={part}") == part
     for share in (0.0, 1e-9, 0.3, 0.5, 1.0):
         value = part.rounded(low + share * (high - low))
         assert low <= value <= high
-        assert isinstance(value, int) == part.whole
+        assert isinstance(value, int) == part.is_integer
         assert read(overrides_of({"loss.margin": value})[0]) == value
 
 

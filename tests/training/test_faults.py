@@ -63,7 +63,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path, step, val):
             assert value.isfinite().all(), (name, key)
     rest = small_trainer(run, loss=Diverges(100), epochs=3, checkpoint_minutes=0.0, val=val)
     rest.resume()
-    assert rest.done == step
+    assert rest.steps_done == step
     rest.fit()
     whole = small_trainer(epochs=3)
     whole.fit()
@@ -230,7 +230,7 @@ def test_a_signal_to_the_process_group_saves(tmp_path, number):
     assert errors == ""
     rest = small_trainer(run, epochs=10_000)
     rest.resume()
-    assert rest.done > 0
+    assert rest.steps_done > 0
 
 
 # -- two processes -----------------------------------------------------------------------------------------------------

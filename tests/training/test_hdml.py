@@ -679,7 +679,7 @@ def test_a_config_with_hdml_trains_and_resumes(config, tmp_path):
     again, _ = experiment.load_run(run.folder)
     trainer = again.build_trainer(again.build_task(), run, weights=False, quiet=True)
     trainer.resume()
-    assert trainer.done == 6
+    assert trainer.steps_done == 6
     assert all(torch.equal(value, state["step"][name]) for name, value in trainer.training_step.state_dict().items())
 
 

@@ -78,7 +78,7 @@ def test_a_resumed_run_goes_on_in_the_same_log(tmp_path):
     resumed.log.close()
     found = scalars(run.folder)
     same(found["train/loss"], logged(run, "train", "loss"))
-    assert len(found["train/loss"]) == resumed.total
+    assert len(found["train/loss"]) == resumed.total_steps
     assert len([*(run.folder / "tensorboard").glob("*/hparams.yml")]) == 1  # the options are not logged again
 
 

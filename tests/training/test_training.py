@@ -83,7 +83,7 @@ def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path):
     whole = small_trainer(create(tmp_path, "whole"))
     whole.fit()
     expected = weights(whole)
-    assert whole.done == 10
+    assert whole.steps_done == 10
     for stop in range(10):
         run = create(tmp_path, "killed")
         # A checkpoint after every step in one half of the trials, at the ends of epochs alone in the other.
@@ -242,7 +242,7 @@ def test_a_batch_of_broken_images_is_skipped():
     before = weights(trainer)
     trainer.fit()
     assert_equal(weights(trainer), before)
-    assert trainer.done == 5
+    assert trainer.steps_done == 5
 
 
 def test_divergence_is_reported():
@@ -390,7 +390,7 @@ def test_a_users_step_is_saved_and_resumes_bit_for_bit(tmp_path):
         kill_at(small_trainer(run, step=Places(), checkpoint_minutes=0.0), *divmod(stop, 5))
         resumed = small_trainer(run, step=Places(seed=6))  # its weights will be replaced
         resumed.resume()
-        assert resumed.done == stop
+        assert resumed.steps_done == stop
         resumed.fit()
         assert_equal(whole_state(resumed), expected)
         assert without_speed(run) == without_speed(whole.run)
@@ -579,7 +579,7 @@ def test_nothing_to_resume_starts_from_the_beginning(tmp_path):
     run.log({"event": "evaluation", "epoch": 0, "step": 0, "split": "test"})  # killed before the first state was saved
     trainer = small_trainer(run)
     trainer.resume()
-    assert trainer.done == 0
+    assert trainer.steps_done == 0
     assert run.rows() == []
 
 

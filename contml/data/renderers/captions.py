@@ -48,17 +48,17 @@ class CaptionRenderer:
             return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
         canvas = Image.new("RGB", (size, size), _PAPER)
         height = round(0.6 * size)
-        shown = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
-        canvas.paste(shown, ((size - shown.width) // 2, (height - shown.height) // 2))
+        thumbnail = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
+        canvas.paste(thumbnail, ((size - thumbnail.width) // 2, (height - thumbnail.height) // 2))
         points = round(8.6 + 0.021 * size)
         line, left = round(1.2 * points), round(0.55 * points)
         pen, y = ImageDraw.Draw(canvas), height + round(0.35 * points)
         for caption in self.captions[row]:
-            room = (size - y) // line
-            if room < 1:
+            max_lines = (size - y) // line
+            if max_lines < 1:
                 break
             font, caption = font_for(_SPACED.sub("", " ".join(caption.split())), points)
-            lines = wrapped(caption, font, size - 2.2 * left, room)
+            lines = wrapped(caption, font, size - 2.2 * left, max_lines)
             pen.line((left // 3, y + 2, left // 3, y + len(lines) * line - 2), fill=_SAME, width=max(1, size // 130))
             for text in lines:
                 pen.text((left, y), text, fill=_INK, font=font)
@@ -101,10 +101,10 @@ class CaptionExplainer:
         if self.normalize:
             vectors = {word: vector / (np.linalg.norm(vector) or 1.0) for word, vector in vectors.items()}
         bags = [_bags(self.captions[row], vectors) for row in rows]
-        first, second = ([bag.words for bag in of_row] for of_row in bags)
-        moved = word_movers_distance(first, second, vectors, weights=self.weights).numpy()
-        pairs = _nearest_pairs(moved)
-        plans = [word_movers_plan(first[a], second[b], vectors, self.weights) for a, b in pairs]
+        first_words, second_words = ([bag.words for bag in row_bags] for row_bags in bags)
+        distances = word_movers_distance(first_words, second_words, vectors, weights=self.weights).numpy()
+        pairs = _nearest_pairs(distances)
+        plans = [word_movers_plan(first_words[a], second_words[b], vectors, self.weights) for a, b in pairs]
         farthest = max(match.distance for plan in plans for match in plan)
 
         unit = _SUPERSAMPLING * size / 1500
@@ -122,21 +122,21 @@ class CaptionExplainer:
             canvas.paste(_PAPER, (0, top + title, side, top + title + side))
             picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
             canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
-        total = number_of(float(moved.min(axis=1).sum() + moved.min(axis=0).sum()))
+        total = number_of(float(distances.min(axis=1).sum() + distances.min(axis=0).sum()))
         counts = f"{len(bags[0])} + {len(bags[1])} captions"
         headline = f"Label distance {total}: sum over {counts} of the distance to the nearest of the other image"
         write(left, title // 2, headline, width - left, _INK)
         write(left, canvas.height - title // 2, _LEGEND, width - left, _SUBDUED)
         block = (canvas.height - 2 * title) // _SHOWN
-        for place, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
-            top = title + place * block
+        for index, ((a, b), plan) in enumerate(zip(pairs, plans, strict=True)):
+            top = title + index * block
             pen.line((left, top, width, top), fill=_RULE, width=round(1.5 * unit))
-            distance = number_of(float(moved[a, b]))
+            distance = number_of(float(distances[a, b]))
             write(left, top + 0.13 * block, f"Word Mover's Distance {distance}", width - left, _INK)
             _draw_pair(pen, (left, top, width, top + block), (bags[0][a], bags[1][b]), plan, farthest)
         drawn = canvas.resize((size, round(canvas.height / _SUPERSAMPLING)), Image.Resampling.BOX)
         table = [
-            [bags[0][a].text, bags[1][b].text, number_of(float(moved[a, b])), _moves(plan)]
+            [bags[0][a].text, bags[1][b].text, number_of(float(distances[a, b])), _moves(plan)]
             for (a, b), plan in zip(pairs, plans, strict=True)
         ]
         header = ("caption of the query", "nearest caption of the item", "Word Mover's Distance", "words that move")
@@ -149,15 +149,15 @@ class _Bag(NamedTuple):
 
 
 def _bags(captions: Sequence[str], vectors: Vectors) -> list[_Bag]:
-    found = [_Bag(" ".join(text.split()), [word for word in tokens(text) if word in vectors]) for text in captions]
-    return [bag for bag in found if bag.words]
+    bags = [_Bag(" ".join(text.split()), [word for word in tokens(text) if word in vectors]) for text in captions]
+    return [bag for bag in bags if bag.words]
 
 
 def _nearest_pairs(moved: np.ndarray[Any, np.dtype[Any]]) -> list[tuple[int, int]]:
     """Pairs of captions, the nearest first; each caption is in at most one pair."""
     pairs: list[tuple[int, int]] = []
-    for flat in np.argsort(moved, axis=None, kind="stable"):
-        a, b = divmod(int(flat), moved.shape[1])
+    for flat_index in np.argsort(moved, axis=None, kind="stable"):
+        a, b = divmod(int(flat_index), moved.shape[1])
         if all(a != x and b != y for x, y in pairs):
             pairs.append((a, b))
         if len(pairs) == _SHOWN:
@@ -167,8 +167,8 @@ def _nearest_pairs(moved: np.ndarray[Any, np.dtype[Any]]) -> list[tuple[int, int
 
 def _moves(plan: Sequence[Match]) -> str:
     """The words that move to other words, the largest part of the distance first: "dog to cat (33 %)"."""
-    moves = sorted((match for match in plan if match.distance > 0), key=lambda each: -each.share * each.distance)
-    return ", ".join(f"{each.source} to {each.target} ({percent(each.share)})" for each in moves) or MISSING
+    moves = sorted((match for match in plan if match.distance > 0), key=lambda match: -match.share * match.distance)
+    return ", ".join(f"{match.source} to {match.target} ({percent(match.share)})" for match in moves) or MISSING
 
 
 def _draw_pair(
@@ -180,12 +180,12 @@ def _draw_pair(
     longest = max(load_font(points, bold=True).getlength(bag.text) for bag in bags)
     points = min(points, points * (right - left) / max(longest, 1.0))
     upper, lower = top + 0.37 * height, top + 0.88 * height
-    above = _write_words(pen, (left, upper), bags[0], points)
-    below = _write_words(pen, (left, lower), bags[1], points)
+    upper_xs = _write_words(pen, (left, upper), bags[0], points)
+    lower_xs = _write_words(pen, (left, lower), bags[1], points)
     for match in sorted(plan, key=lambda match: match.share):
-        far = match.distance / farthest if farthest > 0 else 0.0
-        ends = (above[str(match.source)], upper + 0.75 * points, below[str(match.target)], lower - 0.8 * points)
-        red, green, blue = (round(same + far * (other - same)) for same, other in zip(_SAME, _FAR, strict=True))
+        ratio = match.distance / farthest if farthest > 0 else 0.0
+        ends = (upper_xs[str(match.source)], upper + 0.75 * points, lower_xs[str(match.target)], lower - 0.8 * points)
+        red, green, blue = (round(same + ratio * (distant - same)) for same, distant in zip(_SAME, _FAR, strict=True))
         _draw_curve(pen, ends, (red, green, blue), max(2, round(0.16 * height * match.share)))
 
 
@@ -216,12 +216,12 @@ def _draw_curve(pen: Pen, ends: tuple[float, float, float, float], colour: Colou
 def wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
     """The text in at most `max_lines` lines, broken between words; what does not fit is cut and ends in "…"."""
     lines: list[str] = []
-    rest = text.split(" ")
-    while rest and len(lines) < max_lines:
+    words = text.split(" ")
+    while words and len(lines) < max_lines:
         count = 1
-        while count < len(rest) and font.getlength(" ".join(rest[: count + 1])) <= width:
+        while count < len(words) and font.getlength(" ".join(words[: count + 1])) <= width:
             count += 1
-        last = len(lines) == max_lines - 1 and count < len(rest)
-        lines.append(shorten(" ".join(rest if last else rest[:count]), font, width))
-        rest = rest[count:]
+        is_last = len(lines) == max_lines - 1 and count < len(words)
+        lines.append(shorten(" ".join(words if is_last else words[:count]), font, width))
+        words = words[count:]
     return lines

@@ -32,8 +32,8 @@ _SHARE = 0.4
 
 def class_colours(classes: int) -> Array:
     """Colours `[classes, 3]` in 0..255, fixed by class id: the same in every picture and every data set."""
-    more = [colorsys.hsv_to_rgb(0.618 * c % 1, 0.5 + 0.4 * (c % 2), 0.95 - 0.2 * (c % 3)) for c in range(classes)]
-    colours = np.array(more) * 255
+    generated = [colorsys.hsv_to_rgb(0.618 * c % 1, 0.5 + 0.4 * (c % 2), 0.95 - 0.2 * (c % 3)) for c in range(classes)]
+    colours = np.array(generated) * 255
     colours[: len(_FIRST)] = _FIRST[:classes]
     return colours.round().astype(np.uint8)
 
@@ -90,26 +90,26 @@ class LabelMapExplainer:
         """The label maps of both pictures, where they differ, and a line for each class that is in one of them."""
         side = size // 3
         x, y = (self.renderer.map(row) for row in rows)
-        counted = (x >= 0) & (y >= 0)
+        valid = (x >= 0) & (y >= 0)
         table, unions = [], []
-        for number in np.unique(np.concatenate((x[counted], y[counted]))).tolist():
-            a, b = (x == number) & counted, (y == number) & counted
+        for class_id in np.unique(np.concatenate((x[valid], y[valid]))).tolist():
+            a, b = (x == class_id) & valid, (y == class_id) & valid
             union = float((a & b).sum() / (a | b).sum())
             unions.append(union)
-            name = self.names[number] if number < len(self.names) else f"class {number}"
-            table.append([name, percent(a.sum() / counted.sum()), percent(b.sum() / counted.sum()), percent(union)])
+            name = self.names[class_id] if class_id < len(self.names) else f"class {class_id}"
+            table.append([name, percent(a.sum() / valid.sum()), percent(b.sum() / valid.sum()), percent(union)])
         table.append(["mean", "", "", percent(float(np.mean(unions))) if unions else ""])
         distance = float(self.renderer.labels.pairwise([rows[0]], [rows[1]]))
         table.append(["label distance", "", "", f"{distance:.3f}"])
-        same = np.where(x == y, 0, 1)
-        difference = np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[np.where(counted, same, 2)]
-        shown = [
-            (title, draw_label_map(picture, each, side, share=0.6))
-            for title, picture, each in zip(("query", "item"), pictures, (x, y), strict=True)
+        differs = np.where(x == y, 0, 1)
+        difference = np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[np.where(valid, differs, 2)]
+        titled_pictures = [
+            (title, draw_label_map(picture, label_map, side, share=0.6))
+            for title, picture, label_map in zip(("query", "item"), pictures, (x, y), strict=True)
         ]
-        shrunk = Image.fromarray(difference).resize((side, side), Image.Resampling.NEAREST)
-        shown.append(("orange: where the maps differ", shrunk))
-        return Explanation(shown, ("class", "of the query", "of the item", "intersection over union"), table)
+        difference_picture = Image.fromarray(difference).resize((side, side), Image.Resampling.NEAREST)
+        titled_pictures.append(("orange: where the maps differ", difference_picture))
+        return Explanation(titled_pictures, ("class", "of the query", "of the item", "intersection over union"), table)
 
 
 def draw_label_map(image: Image.Image, labels: Array, size: int, share: float = _SHARE) -> Image.Image:

@@ -57,25 +57,25 @@ class PoseRenderer:
         joints = np.asarray(self.joints[row], np.float64)
         if joints.ndim != 2 or joints.shape[1] != 2:
             raise InputError("joints", f"shape {joints.shape}", "must be x and y of each joint, [J, 2]")
-        shown = np.asarray(np.isfinite(joints).all(axis=1))
+        joint_mask = np.asarray(np.isfinite(joints).all(axis=1))
         if self.visible is not None:
             visible = self.visible[row]
             if np.shape(visible) != (len(joints),):
                 allowed = f"must be a boolean per joint, [{len(joints)}]"
                 raise InputError("visible", f"shape {np.shape(visible)}", allowed)
-            shown &= np.asarray(visible, bool)
-        unknown = [pair for pair in self.skeleton if not all(0 <= joint < len(joints) for joint in pair)]
-        if unknown:
-            raise InputError("skeleton", f"joints {unknown[0]}", f"must be from 0 to {len(joints) - 1}")
-        drawn = picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-        if not shown.any():
-            return drawn
+            joint_mask &= np.asarray(visible, bool)
+        invalid_limbs = [pair for pair in self.skeleton if not all(0 <= joint < len(joints) for joint in pair)]
+        if invalid_limbs:
+            raise InputError("skeleton", f"joints {invalid_limbs[0]}", f"must be from 0 to {len(joints) - 1}")
+        canvas = picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        if not joint_mask.any():
+            return canvas
         # Pixel centres are integers, so x + 0.5 is scaled. Pillow truncates coordinates, so they are rounded first.
         points = (joints + 0.5) * (size / picture.width, size / picture.height) * _SUPERSAMPLING - 0.5
-        points = np.rint(np.where(shown[:, None], points, 0.0))
-        overlay = _skeleton_layer(points, shown, size * _SUPERSAMPLING, self.skeleton, self.joint_names)
-        drawn.paste(overlay.convert("RGB"), mask=overlay.getchannel("A"))
-        return drawn
+        points = np.rint(np.where(joint_mask[:, None], points, 0.0))
+        overlay = _skeleton_layer(points, joint_mask, size * _SUPERSAMPLING, self.skeleton, self.joint_names)
+        canvas.paste(overlay.convert("RGB"), mask=overlay.getchannel("A"))
+        return canvas
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,28 +93,28 @@ class PoseExplainer:
     def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
         """Both pictures and the poses over each other, and the joints that are the farthest apart."""
         side, names = size // 3, self.renderer.joint_names
-        first, second = rows
-        both = (self.labels.visible[first] & self.labels.visible[second]).cpu().numpy()
-        poses = self.labels.joints[[first, second]].cpu().numpy()
-        apart = np.where(both, np.linalg.norm(poses[0] - poses[1], axis=1), -1)
-        listed = [int(n) for n in np.argsort(-apart, kind="stable")[:_LISTED] if both[n]]
-        titles = [str(names[n]).replace("_", " ") if len(names) == len(apart) else f"joint {n + 1}" for n in listed]
+        first_row, second_row = rows
+        visible = (self.labels.visible[first_row] & self.labels.visible[second_row]).cpu().numpy()
+        poses = self.labels.joints[[first_row, second_row]].cpu().numpy()
+        distances = np.where(visible, np.linalg.norm(poses[0] - poses[1], axis=1), -1)
+        joints = [int(n) for n in np.argsort(-distances, kind="stable")[:_LISTED] if visible[n]]
+        titles = [str(names[n]).replace("_", " ") if len(names) == len(distances) else f"joint {n + 1}" for n in joints]
         unit, measure = "px", self.labels.measure
         if measure is not None:
             unit = measure.unit.partition(" per joint")[0]
-        table = [[title, number(apart[n])] for title, n in zip(titles, listed, strict=True)]
-        distance = float(self.labels.pairwise([first], [second]))
+        table = [[title, number(distances[n])] for title, n in zip(titles, joints, strict=True)]
+        distance = float(self.labels.pairwise([first_row], [second_row]))
         if measure is not None:
-            table.append([f"all {len(apart)} joints, root mean square", number(measure.of(distance))])
+            table.append([f"all {len(distances)} joints, root mean square", number(measure.of(distance))])
         table.append(["label distance", number(distance)])
-        drawn = [self.renderer(picture, row, side) for picture, row in zip(pictures, rows, strict=True)]
-        overlay = draw_difference(poses[:, :, :2], both, self.renderer.skeleton, side)
-        shown = [
-            ("query", drawn[0]),
-            ("item", drawn[1]),
+        pose_pictures = [self.renderer(picture, row, side) for picture, row in zip(pictures, rows, strict=True)]
+        overlay = draw_difference(poses[:, :, :2], visible, self.renderer.skeleton, side)
+        titled_pictures = [
+            ("query", pose_pictures[0]),
+            ("item", pose_pictures[1]),
             ("query blue, item orange; a line joins the same joint", overlay),
         ]
-        return Explanation(shown, ("joint", f"distance, {unit}"), table)
+        return Explanation(titled_pictures, ("joint", f"distance, {unit}"), table)
 
 
 def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, int]], size: int) -> Image.Image:
@@ -124,11 +124,11 @@ def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, in
     points = poses[:, shown].reshape(-1, 2)
     low, high = points.min(0), points.max(0)
     scale = 0.84 * side / (float((high - low).max()) or 1.0)
-    placed = np.rint((poses - (low + high) / 2) * scale + side / 2)
+    scaled_poses = np.rint((poses - (low + high) / 2) * scale + side / 2)
     limb, joints = round(side / 70), np.flatnonzero(shown).tolist()
     for joint in joints:
-        pen.line([tuple(pose[joint]) for pose in placed], fill=_JOINED, width=max(2, limb // 2))
-    for pose, colour in zip(placed, _TWO, strict=True):
+        pen.line([tuple(pose[joint]) for pose in scaled_poses], fill=_JOINED, width=max(2, limb // 2))
+    for pose, colour in zip(scaled_poses, _TWO, strict=True):
         for a, b in skeleton:
             if shown[a] and shown[b]:
                 pen.line((*pose[a], *pose[b]), fill=colour, width=limb)
@@ -165,8 +165,8 @@ def _skeleton_layer(
 
 def _side(name: str) -> str:
     """The side of a joint by its name: right, left, or empty for the middle of the body."""
-    first = name.split("_")[0]
-    return first if first in ("right", "left") else ""
+    prefix = name.split("_")[0]
+    return prefix if prefix in ("right", "left") else ""
 
 
 def _limb_colour(a: str, b: str) -> tuple[int, int, int, int]:

@@ -20,7 +20,7 @@ def font_for(text: str, points: float, bold: bool = False) -> tuple[ImageFont.Fr
     Matplotlib's font has no Chinese, Japanese and Korean: then it is an installed one. If there is none, the text is
     without the words that it cannot write, which would be boxes.
     """
-    characters = frozenset(each for each in text if not each.isspace())
+    characters = frozenset(character for character in text if not character.isspace())
     missing = characters - _characters(_matplotlib_font(bold))
     if not missing:
         return load_font(points, bold), text

@@ -34,10 +34,10 @@ WORDS = 1 << 31
 def _place(table: Longs, key: int) -> Any:
     """Returns where a key is in the table of keys and nodes `[places, 2]`, or the free place for it."""
     mask = len(table) - 1
-    place = (key * _MIX >> 32) & mask
-    while table[place, 0] != key and table[place, 0] != _FREE:
-        place = (place + 1) & mask
-    return place
+    slot = (key * _MIX >> 32) & mask
+    while table[slot, 0] != key and table[slot, 0] != _FREE:
+        slot = (slot + 1) & mask
+    return slot
 
 
 @compiled
@@ -51,35 +51,35 @@ def count_images(captions: Captions, images: Longs) -> tuple[Longs, Longs, npt.N
     ngrams = np.zeros((len(words), 4), np.int32)
     table = np.full((1 << 12, 2), _FREE, np.int64)
     counts = np.full((1 << 11, 2), -1, np.int64)  # of each node: its number of images, less 1, and the last image
-    known = 1  # node 0 is the root
+    num_nodes = 1  # node 0 is the root
     for caption in range(len(starts)):
         for start in range(starts[caption], stops[caption]):
             node = 0
-            for at in range(start, min(start + 4, stops[caption])):
-                key = node << 32 | words[at]
-                place = _place(table, key)
-                if table[place, 0] == _FREE:
-                    if known == len(counts):
+            for position in range(start, min(start + 4, stops[caption])):
+                key = node << 32 | words[position]
+                slot = _place(table, key)
+                if table[slot, 0] == _FREE:
+                    if num_nodes == len(counts):
                         table = _twice(table)
-                        counts = np.concatenate((counts, np.full((known, 2), -1, np.int64)))
-                        place = _place(table, key)
-                    table[place] = key, known
-                    known += 1
-                node = table[place, 1]
-                ngrams[start, at - start] = node
+                        counts = np.concatenate((counts, np.full((num_nodes, 2), -1, np.int64)))
+                        slot = _place(table, key)
+                    table[slot] = key, num_nodes
+                    num_nodes += 1
+                node = table[slot, 1]
+                ngrams[start, position - start] = node
                 if counts[node, 1] != images[caption]:
                     counts[node, 0] += 1
                     counts[node, 1] = images[caption]
-    return table, counts[:known, 0] + 1, ngrams
+    return table, counts[:num_nodes, 0] + 1, ngrams
 
 
 @compiled
 def _twice(table: Longs) -> Longs:
     """Returns the table with twice as many places."""
     larger = np.full((2 * len(table), 2), _FREE, np.int64)
-    for old in range(len(table)):
-        if table[old, 0] != _FREE:
-            larger[_place(larger, table[old, 0])] = table[old]
+    for slot in range(len(table)):
+        if table[slot, 0] != _FREE:
+            larger[_place(larger, table[slot, 0])] = table[slot]
     return larger
 
 
@@ -87,11 +87,11 @@ def _twice(table: Longs) -> Longs:
 def _occurrences(a: Longs, at: int, stop: int, b: Longs, first: int, end: int, b_stop: int, counts: Longs) -> None:
     """Counts how often the n-grams at `at` of a (which ends at `stop`) start at `first` ... `end - 1` in b."""
     word = a[at]
-    for other in range(first, end):
-        if b[other] == word:
+    for position in range(first, end):
+        if b[position] == word:
             counts[0] += 1
             n = 1
-            while n < 4 and at + n < stop and other + n < b_stop and a[at + n] == b[other + n]:
+            while n < 4 and at + n < stop and position + n < b_stop and a[at + n] == b[position + n]:
                 counts[n] += 1
                 n += 1
 
@@ -124,14 +124,14 @@ def _weights(words: Longs, at: int, stop: int, tree: Tree, out: Doubles) -> None
 def norms(captions: Captions, ngrams: npt.NDArray[np.int32], idf: Doubles) -> Doubles:
     """Returns the norms of the tf-idf vectors of captions `[C, 4]`, whose n-grams `count_images` returned."""
     words, starts, stops = captions
-    found = np.zeros((len(starts), 4))
+    squared_norms = np.zeros((len(starts), 4))
     earlier, counts = np.zeros(4, np.int64), np.zeros(4, np.int64)
     for caption in range(len(starts)):
-        for at in range(starts[caption], stops[caption]):
-            for n in range(_own(words, starts[caption], at, stops[caption], earlier, counts)):
+        for position in range(starts[caption], stops[caption]):
+            for n in range(_own(words, starts[caption], position, stops[caption], earlier, counts)):
                 if not earlier[n]:
-                    found[caption, n] += (counts[n] * idf[ngrams[at, n]]) ** 2
-    return np.sqrt(found)
+                    squared_norms[caption, n] += (counts[n] * idf[ngrams[position, n]]) ** 2
+    return np.sqrt(squared_norms)
 
 
 @compiled
@@ -149,32 +149,32 @@ def ciders(
         tree: the tree of the n-grams of all references.
     """
     words, starts, stops = captions
-    others, other_starts, other_stops = references
+    reference_words, reference_starts, reference_stops = references
     cider, cider_d = np.zeros(len(starts)), np.zeros(len(starts))
-    earlier, counts, theirs = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(4, np.int64)
+    earlier, counts, reference_counts = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(4, np.int64)
     weights = np.zeros(4)
     for caption in range(len(starts)):
         start, stop = starts[caption], stops[caption]
         low, high = first[rows[caption]], first[rows[caption] + 1]
         products, clipped, length = np.zeros((high - low, 4)), np.zeros((high - low, 4)), np.zeros(4)
-        for at in range(start, stop):
-            ngrams = _own(words, start, at, stop, earlier, counts)
-            _weights(words, at, stop, tree, weights)
+        for position in range(start, stop):
+            ngrams = _own(words, start, position, stop, earlier, counts)
+            _weights(words, position, stop, tree, weights)
             for n in range(ngrams):
                 if not earlier[n]:
                     length[n] += (counts[n] * weights[n]) ** 2
             for reference in range(low, high):
-                begin, end = other_starts[reference], other_stops[reference]
-                theirs[:] = 0
-                _occurrences(words, at, stop, others, begin, end, end, theirs)
+                begin, end = reference_starts[reference], reference_stops[reference]
+                reference_counts[:] = 0
+                _occurrences(words, position, stop, reference_words, begin, end, end, reference_counts)
                 for n in range(ngrams):
                     if not earlier[n]:
-                        product = theirs[n] * weights[n] ** 2
+                        product = reference_counts[n] * weights[n] ** 2
                         products[reference - low, n] += counts[n] * product
-                        clipped[reference - low, n] += min(counts[n], theirs[n]) * product
+                        clipped[reference - low, n] += min(counts[n], reference_counts[n]) * product
         for reference in range(low, high):
             # Lengths are numbers of bigrams, as in pycocoevalcap.
-            longer = max(stop - start - 1, 0) - max(other_stops[reference] - other_starts[reference] - 1, 0)
+            longer = max(stop - start - 1, 0) - max(reference_stops[reference] - reference_starts[reference] - 1, 0)
             penalty = math.exp(-(longer**2) / (2 * 6.0**2))
             for n in range(4):
                 divisor = math.sqrt(length[n]) * lengths[reference, n] * 4 * (high - low)
@@ -191,26 +191,26 @@ def matches(captions: Captions, references: Captions, first: Longs) -> tuple[Lon
     Caption i is of image i; `references` and `first` are those of `ciders`.
     """
     words, starts, stops = captions
-    others, other_starts, other_stops = references
-    found, closest = np.zeros((len(starts), 4), np.int64), np.zeros(len(starts), np.int64)
-    earlier, counts, theirs = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(4, np.int64)
+    reference_words, reference_starts, reference_stops = references
+    clipped, closest = np.zeros((len(starts), 4), np.int64), np.zeros(len(starts), np.int64)
+    earlier, counts, reference_counts = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(4, np.int64)
     for caption in range(len(starts)):
         start, stop = starts[caption], stops[caption]
-        for at in range(start, stop):
-            ngrams = _own(words, start, at, stop, earlier, counts)
-            most = np.zeros(4, np.int64)
+        for position in range(start, stop):
+            ngrams = _own(words, start, position, stop, earlier, counts)
+            max_counts = np.zeros(4, np.int64)
             for reference in range(first[caption], first[caption + 1]):
-                begin, end = other_starts[reference], other_stops[reference]
-                theirs[:] = 0
-                _occurrences(words, at, stop, others, begin, end, end, theirs)
-                most = np.maximum(most, theirs)
+                begin, end = reference_starts[reference], reference_stops[reference]
+                reference_counts[:] = 0
+                _occurrences(words, position, stop, reference_words, begin, end, end, reference_counts)
+                max_counts = np.maximum(max_counts, reference_counts)
             for n in range(ngrams):
                 if not earlier[n]:
-                    found[caption, n] += min(counts[n], most[n])
+                    clipped[caption, n] += min(counts[n], max_counts[n])
         nearest = -1
         for reference in range(first[caption], first[caption + 1]):
-            length = other_stops[reference] - other_starts[reference]
+            length = reference_stops[reference] - reference_starts[reference]
             distance = abs(length - (stop - start))
             if nearest < 0 or distance < nearest or (distance == nearest and length < closest[caption]):
                 nearest, closest[caption] = distance, length
-    return found, closest
+    return clipped, closest

@@ -45,22 +45,25 @@ def spice(candidates: list[str], references: list[list[str]]) -> tuple[float, Do
     """
     texts = _texts(candidates, references)
     libraries = _package("SPICE") / "spice" / "lib"
-    for part in (f"{_PARSER}.jar", f"{_PARSER}-models.jar"):
-        if not (libraries / part).is_file():
+    for filename in (f"{_PARSER}.jar", f"{_PARSER}-models.jar"):
+        if not (libraries / filename).is_file():
             hint = "download it (about 400 MB): python -m pycocoevalcap.spice.get_stanford_models"
-            raise InputError("SPICE", f"its parser is missing: {libraries / part}", hint=hint)
+            raise InputError("SPICE", f"its parser is missing: {libraries / filename}", hint=hint)
     from pycocoevalcap.spice.spice import Spice
 
     corpus, per_image = Spice().compute_score(*texts)
-    return float(corpus), np.array([parts["All"]["f"] for parts in per_image])
+    return float(corpus), np.array([scores["All"]["f"] for scores in per_image])
 
 
 def _texts(candidates: list[str], references: list[list[str]]) -> tuple[dict[int, Any], dict[int, Any]]:
     """Returns references and captions in the form that `pycocoevalcap` takes."""
-    captions, own = {}, {}
+    reference_texts, candidate_texts = {}, {}
     for image, (tokens, references_tokens) in enumerate(Tokenized(candidates, references).images()):
-        captions[image], own[image] = [" ".join(each) for each in references_tokens], [" ".join(tokens)]
-    return captions, own
+        reference_texts[image], candidate_texts[image] = (
+            [" ".join(each) for each in references_tokens],
+            [" ".join(tokens)],
+        )
+    return reference_texts, candidate_texts
 
 
 def _package(score: str) -> Path:

@@ -121,7 +121,7 @@ class CiderDReward:
             raise InputError("tokens", got, "must be [N, T], with lengths [N] and rows [N]")
         _check_numbers("tokens", tokens)
         _check_numbers("lengths", lengths, tokens.shape[1])
-        _check_numbers("rows", rows, len(self._vectors.references.first) - 2)
+        _check_numbers("rows", rows, len(self._vectors.references.reference_starts) - 2)
         starts = np.arange(len(tokens)) * tokens.shape[1]
         words = np.ascontiguousarray(tokens, np.int64).ravel()
         captions = words, starts, starts + lengths.astype(np.int64)
@@ -144,22 +144,26 @@ class Tokenized:
             got = f"{len(candidates)} captions, and references of {len(references)} images"
             raise InputError("candidates", got, "must be one caption per image")
         _check_references(references)
-        self.first = np.cumsum([0, *map(len, references)])  # the first reference of each image, and their number
-        flat = [*chain.from_iterable(references)]
-        checked: tuple[tuple[str, Sequence[Any]], ...] = (("candidates", candidates), ("references", flat))
+        self.reference_starts = np.cumsum(
+            [0, *map(len, references)]
+        )  # the first reference of each image, and their number
+        flat_references = [*chain.from_iterable(references)]
+        checked: tuple[tuple[str, Sequence[Any]], ...] = (("candidates", candidates), ("references", flat_references))
         for name, texts in checked:
             for row, text in enumerate(texts):
                 if not isinstance(text, str):
-                    image = row if texts is candidates else int(np.searchsorted(self.first, row, "right")) - 1
+                    image = (
+                        row if texts is candidates else int(np.searchsorted(self.reference_starts, row, "right")) - 1
+                    )
                     raise InputError(f"{name}[{image}]", f"{type(text).__name__} {text!r}", "must be strings")
-        self.own, self.own_stops = tokenize_all(candidates)
-        self.others, self.other_stops = tokenize_all(flat)
+        self.candidate_tokens, self.candidate_stops = tokenize_all(candidates)
+        self.reference_tokens, self.reference_stops = tokenize_all(flat_references)
 
     def images(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """The tokens of each caption, and of the references of its image."""
-        captions = _parts(self.own, self.own_stops)
-        references = _parts(self.others, self.other_stops)
-        for caption, size in zip(captions, np.diff(self.first).tolist(), strict=True):
+        captions = _parts(self.candidate_tokens, self.candidate_stops)
+        references = _parts(self.reference_tokens, self.reference_stops)
+        for caption, size in zip(captions, np.diff(self.reference_starts).tolist(), strict=True):
             yield caption, [*islice(references, size)]
 
 
@@ -171,7 +175,7 @@ class _References:
     """References of images as word numbers."""
 
     def __init__(self, captions: Captions, first: Longs) -> None:
-        self.captions, self.first = captions, first
+        self.captions, self.reference_starts = captions, first
         self.images = np.repeat(np.arange(len(first) - 1), np.diff(first))
 
 
@@ -183,7 +187,7 @@ class _Vectors:
 
         self.references = references
         table, images, ngrams = _ngrams.count_images(references.captions, references.images)
-        unseen = float(np.log(len(references.first) - 1))
+        unseen = float(np.log(len(references.reference_starts) - 1))
         idf = unseen - np.log(np.maximum(images, 1))
         self._tree = table, idf, unseen
         self._norms = _ngrams.norms(references.captions, ngrams, idf)
@@ -192,14 +196,14 @@ class _Vectors:
         """Returns CIDEr and CIDEr-D of captions of images `[N]`."""
         from contml.evaluation.captions import _ngrams  # here: it imports numba
 
-        own = self.references
-        return _ngrams.ciders(captions, rows, own.captions, self._norms, own.first, self._tree)
+        references = self.references
+        return _ngrams.ciders(captions, rows, references.captions, self._norms, references.reference_starts, self._tree)
 
 
 def _bleu(captions: Captions, references: _References) -> tuple[Doubles, Doubles]:
     from contml.evaluation.captions import _ngrams  # here: it imports numba
 
-    correct, closest = _ngrams.matches(captions, references.captions, references.first)
+    correct, closest = _ngrams.matches(captions, references.captions, references.reference_starts)
     lengths = captions[2] - captions[1]
     ngrams = np.maximum(lengths[:, None] - np.arange(4), 0)  # [N,4]
     corpus = _bleu_of_counts(correct.sum(0), ngrams.sum(0), lengths.sum(), closest.sum())
@@ -216,15 +220,15 @@ def _bleu_of_counts(correct: Longs, ngrams: Longs, length: Longs, closest: Longs
 def _rouge_l(texts: Tokenized) -> Doubles:
     from rapidfuzz.distance import LCSseq
 
-    found = np.zeros(len(texts.own_stops))
-    for image, (caption, others) in enumerate(texts.images()):
+    scores = np.zeros(len(texts.candidate_stops))
+    for image, (caption, references) in enumerate(texts.images()):
         caption = caption or [""]  # so that two captions without words are equal, as in pycocoevalcap
-        common = [(LCSseq.similarity(caption, other or [""]), len(other) or 1) for other in others]
+        common = [(LCSseq.similarity(caption, reference or [""]), len(reference) or 1) for reference in references]
         precision = max(length for length, _ in common) / len(caption)
         recall = max(length / size for length, size in common)
         if precision:
-            found[image] = (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
-    return found
+            scores[image] = (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+    return scores
 
 
 def _ciders(candidates: list[str], references: list[list[str]]) -> tuple[Doubles, Doubles]:
@@ -251,21 +255,25 @@ def _check_numbers(name: str, numbers: np.ndarray[Any, Any], high: int | None = 
 
 def _numbered(texts: Tokenized) -> tuple[Captions, _References]:
     """Returns words as numbers. As in pycocoevalcap, n-grams are of words between any spaces: "3 1/2" is two."""
-    rows = {token: row for row, token in enumerate(dict.fromkeys(chain(texts.own, texts.others)))}
+    rows = {
+        token: row for row, token in enumerate(dict.fromkeys(chain(texts.candidate_tokens, texts.reference_tokens)))
+    }
     words_of = [token.split() for token in rows]
     widths = np.array([len(words) for words in words_of], np.int64)
-    known: dict[str, int] = {}
-    flat = np.array([known.setdefault(word, len(known)) for words in words_of for word in words], np.int64)
-    first = np.cumsum(widths) - widths  # of each token, in flat
+    word_ids: dict[str, int] = {}
+    flat_words = np.array([word_ids.setdefault(word, len(word_ids)) for words in words_of for word in words], np.int64)
+    word_starts = np.cumsum(widths) - widths  # of each token, in flat_words
 
     def packed(tokens: list[str], stops: list[int]) -> Captions:
-        of_text = np.fromiter(map(rows.__getitem__, tokens), np.int64, len(tokens))
-        sizes = widths[of_text]
+        token_rows = np.fromiter(map(rows.__getitem__, tokens), np.int64, len(tokens))
+        sizes = widths[token_rows]
         ends = np.cumsum(np.concatenate(([0], sizes)))
-        places = np.arange(ends[-1]) + np.repeat(first[of_text] - ends[:-1], sizes)
-        return _packed(flat[places], ends[stops])
+        positions = np.arange(ends[-1]) + np.repeat(word_starts[token_rows] - ends[:-1], sizes)
+        return _packed(flat_words[positions], ends[stops])
 
-    return packed(texts.own, texts.own_stops), _References(packed(texts.others, texts.other_stops), texts.first)
+    return packed(texts.candidate_tokens, texts.candidate_stops), _References(
+        packed(texts.reference_tokens, texts.reference_stops), texts.reference_starts
+    )
 
 
 def _packed(words: Longs, stops: Longs) -> Captions:

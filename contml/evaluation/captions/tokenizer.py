@@ -217,21 +217,21 @@ def tokenize(text: str) -> list[str]:
 
 def tokenize_all(texts: Iterable[str]) -> tuple[list[str], list[int]]:
     """Returns the tokens of all texts in one list, and where each text stops in it."""
-    found: list[str] = []
+    tokens: list[str] = []
     stops = []
     for text in texts:
         if _ACROSS_SPACES.search(text):
-            found += _tokens(text)
+            tokens += _tokens(text)
         else:
-            for part in text.split():
-                found += _PARTS[part]
-        stops.append(len(found))
-    return found, stops
+            for chunk in text.split():
+                tokens += _PARTS[chunk]
+        stops.append(len(tokens))
+    return tokens, stops
 
 
 def _tokens(text: str) -> list[str]:
     """Returns the tokens of a text by the rules, without punctuation."""
-    text, start, found = f"{text}\n\n", 0, []  # some rules look two characters ahead
+    text, start, tokens = f"{text}\n\n", 0, []  # some rules look two characters ahead
     while start < len(text):
         matches = () if text[start].isspace() else [match for rule in _RULES if (match := rule.match(text, start))]
         if not matches:  # a space, or a character that no rule knows
@@ -239,8 +239,8 @@ def _tokens(text: str) -> list[str]:
             continue
         longest = max(matches, key=re.Match.end)  # the first of equally long ones
         start = longest.end(1)
-        found.append(_written(longest[1]))
-    return [token for token in found if token not in _PUNCTUATION and not token.isspace()]
+        tokens.append(_written(longest[1]))
+    return [token for token in tokens if token not in _PUNCTUATION and not token.isspace()]
 
 
 class _Parts(dict[str, list[str]]):

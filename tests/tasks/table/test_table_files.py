@@ -297,7 +297,7 @@ def test_lists_of_numbers(write):
 def test_guesses(name, cells, kind):
     guess = guess_cells(name, cells, False)
     assert guess.kind == kind
-    assert guess.why
+    assert guess.reason
 
 
 def test_a_kind_that_cannot_be_guessed_must_be_given(write):
