@@ -10,11 +10,11 @@ rates, chosen by the caption distance@10 of the validation images. The networks 
 once; networks and features are kept in --folder.
 
 A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) has 256 units and
-words of 256 numbers. It is trained by cross entropy on all captions of 50 images a batch, and goes on from its best
-weights with self-critical training, five samples per image, whose rate falls to 0 along a cosine. Of two learning
-rates, all networks get the one with the better mean CIDEr-D on the validation images after cross entropy; weights are
-selected on the same images. Beside them: the first caption of the nearest training image, and one caption for all
-images, the best of 1,000 on the validation images.
+words of 256 numbers. It is trained by cross entropy on all captions of an image, in batches of 50 images, and goes on
+from its best weights with self-critical training, five samples per image, whose rate falls to 0 along a cosine. Of two
+learning rates, all networks get the one with the better mean CIDEr-D on the validation images after cross entropy;
+weights are selected on the same images. Beside them: the first caption of the nearest training image, and one caption
+for all images, the best of 1,000 on the validation images.
 """
 
 from __future__ import annotations

@@ -194,12 +194,12 @@ def test_exact_distances_are_the_same_wherever_they_are_computed(dim):
 def test_distinct_rows(dtype):
     x = torch.tensor([[1.0, 2.0], [0.0, -0.0], [1.0, 2.0], [-0.0, 0.0], [3.0, 1.0]], dtype=dtype)
     found = distinct(x)
-    assert sorted(found.at.tolist()) == [0, 1, 4]
-    assert torch.equal(x[found.at][found.inverse] + 0.0, x + 0.0)
+    assert sorted(found.first_index.tolist()) == [0, 1, 4]
+    assert torch.equal(x[found.first_index][found.inverse] + 0.0, x + 0.0)
     assert found.counts.sum() == 5
     # Their order is one of values: any order of the items gives the same rows.
     again = distinct(x.flip(0))
-    assert torch.equal(x[found.at] + 0.0, x.flip(0)[again.at] + 0.0)
+    assert torch.equal(x[found.first_index] + 0.0, x.flip(0)[again.first_index] + 0.0)
     assert distinct(x[:0]).counts.tolist() == []
     assert distinct(x[:, :0]).counts.tolist() == [5]
 

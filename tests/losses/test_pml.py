@@ -91,7 +91,7 @@ def test_options_of_some_losses():
 def from_text(tmp_path, text):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    return validate(read(path), {"loss": Section(LOSSES, others=pml_loss)}).parts["loss"]
+    return validate(read(path), {"loss": Section(LOSSES, find_part=pml_loss)}).parts["loss"]
 
 
 def test_a_config_names_one(tmp_path):

@@ -128,4 +128,4 @@ def test_crops_of_one_image_differ_in_their_stamp():
         SquareCrop(None, Square(0, 0, 20), 9),
     ]
     assert len({crop.stamp for crop in crops}) == 4
-    assert crops[0].stamp.how == "8 x 8 of 0.000, 0.000, 20.000"
+    assert crops[0].stamp.crop == "8 x 8 of 0.000, 0.000, 20.000"
