@@ -64,7 +64,7 @@ class Setup(NamedTuple):
 
 SETUPS = {
     "lstm": Setup(maps=False, epochs=(12, 6), seeds=(1, 2, 3), seconds=720),
-    "attention": Setup(maps=True, epochs=(6, 3), seeds=(1,), seconds=820),
+    "attention": Setup(maps=True, epochs=(6, 3), seeds=(1,), seconds=700),
 }
 
 

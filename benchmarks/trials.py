@@ -299,9 +299,11 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
     number = len(trials.methods[0].tried)
     chosen_text = "the one with the best mean over the methods" if trials.shared else "the chosen one"
     remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; {chosen_text} was"
-    remark += (
-        f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split. ±: 95 % t interval."
-    )
+    if len(trials.seeds) > 1:
+        remark += f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split."
+        remark += " ±: 95 % t interval."
+    else:
+        remark += f" trained with seed {trials.seeds[0]} and measured on the test split."
     return "\n".join([table([head, *rows]), "", remark, "", "Validation results:", "", *notes])
 
 

@@ -56,7 +56,7 @@ class Miner(nn.Module):
         """Called at the start of each call of the loss, before its first block."""
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """Weights `[A, B]` >= 0; those of pairs that are neither positive nor negative are ignored."""
+        """Weights `[A, B]` >= 0; a pair that is neither positive nor negative may have any weight."""
         raise NotImplementedError(f"{type(self).__name__} has no weights(self, candidates)")
 
     @torch.no_grad()

@@ -84,6 +84,14 @@ def test_higher_may_be_better_and_a_diverged_trial_is_never_chosen(trials):
     assert [found.choice(method) for method in METHODS] == [MARGINS[0], MARGINS[1], MARGINS[1]]
 
 
+@pytest.mark.parametrize(("better", "best"), [("lower", MARGINS[0]), ("higher", MARGINS[1])])
+def test_shared_options_have_the_best_mean_over_the_methods(trials, better, best):
+    found, calls = trials(better=better, shared=True)  # sums of the three margins: 1.1, 1.3, and one diverged
+    found.run()
+    assert {job.options for job in calls[9:]} == {best}
+    assert "the one with the best mean over the methods" in report(found, {})
+
+
 def test_methods_have_equal_numbers_of_trials(tmp_path):
     with pytest.raises(ValueError, match="different numbers of trials"):
         Trials([METHODS[0], Method("a", "b", MARGINS[:2])], fake, Record(tmp_path / "x"), "lower")

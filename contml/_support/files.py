@@ -38,7 +38,7 @@ def atomic(path: Path) -> Iterator[Path]:
         InputError: the file cannot be written, as on a full disk; an older file stays as it is.
     """
     # A new file with a random name: no other process writes to it, and it is not a link to another file. Other users
-    # can read it, unlike those of `tempfile`. The suffix is kept, since some libraries choose the format by it.
+    # can read it, unlike a file of `tempfile`. The suffix is kept, since some libraries choose the format by it.
     temporary = path.with_name(f".contml-{secrets.token_hex(8)}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _clean_once(folder: Path) -> None:
 
 
 def remove_temporaries(folder: Path, age: float = 0.0) -> None:
-    """Removes the temporary files of killed processes from a folder: those that did not change for `age` seconds."""
+    """Removes the temporary files of killed processes from a folder if they have not changed for `age` seconds."""
     for entry in os.scandir(folder):
         if _TEMPORARY.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
             with suppress(OSError):  # another process removed it, or it belongs to another user

@@ -42,9 +42,9 @@ def audit(
 ) -> None:
     """Find items whose label is not what the features of their image predict: wrong labels, and unusual items.
 
-    The features of a training item are those of a network that has not seen it: K networks are trained as the run was,
-    each without a part of the items; none if the features are those of a frozen backbone ('contml features'). Writes a
-    CSV file and a page that shows the items beside their nearest items.
+    The features of a training item come from a network that has not seen it: K networks are trained as the run was,
+    each without a part of the items. No network is trained if the features of the run come from a frozen backbone
+    ('contml features'). Writes a CSV file and a page that shows the items beside their nearest items.
 
     Ctrl-C stops it; the same command goes on.
     """

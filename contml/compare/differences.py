@@ -44,7 +44,7 @@ def _varies(key: str, configs: Sequence[Values]) -> bool:
 def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str, list[str]]:
     """Columns that show where configs differ: a text for each config under a key, or under a section.
 
-    Where configs choose different parts (`loss.name`), one column shows the part and those of its options that differ
+    Where configs choose different parts (`loss.name`), one column shows the part and its options that differ
     between configs with this part: "triplet_margin, margin 0.1". Columns of words come before columns of numbers. The
     names of the configs are shown where nothing else differs, and where there are many columns.
 

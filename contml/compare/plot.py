@@ -48,7 +48,7 @@ from contml.report.plots import (
     series,
 )
 
-# Okabe and Ito's colours without those of random and oracle, and without yellow, which is pale on white.
+# Okabe and Ito's colours without the two of random and oracle, and without yellow, which is pale on white.
 _COLORS = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", INK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (3, 1.5, 1, 1.5)))

@@ -75,7 +75,7 @@ class CacheReport:
         images: number of images of the split.
         added: number of images decoded now; the others were in the cache.
         broken: name and cause of each image that cannot be decoded.
-        size: bytes of all pixels in the folder, including those of other splits; 0 without a cache.
+        size: bytes of all pixels in the folder, including the images of other splits; 0 without a cache.
     """
 
     images: int

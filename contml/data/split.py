@@ -139,7 +139,7 @@ class Split:
         return (Image.fromarray(item) if isinstance(item, np.ndarray) else item).convert("RGB")
 
     def subset(self, rows: Rows) -> Split:
-        """Returns a split of some rows, in this order. Queries and gallery are those of their rows, ascending."""
+        """Returns a split of some rows, in this order. Its queries and gallery are ascending."""
         index = as_rows(rows, len(self))
         kept_rows = index.tolist()
         if kept_rows == list(range(len(self))):
@@ -261,7 +261,7 @@ class Task:
         return {name: split for name, split in splits.items() if split is not None}
 
     def with_splits(self, splits: Mapping[str, Split], **changes: Any) -> Task:
-        """The task with other splits in place of those of the same names."""
+        """The task with `splits` in place of its splits of the same names."""
         return replace(self, **{"train": self.train, "val": self.val, "test": self.test, **splits, **changes})
 
     @property

@@ -84,7 +84,8 @@ def label_errors(
     """Score each item by how far its label is from what its embedding predicts.
 
     A network that was trained on an item may have learned its wrong label. Give embeddings of items that it has not
-    seen, or those of several networks, with `folds`. Features of a backbone find more errors than a short embedding.
+    seen, or the embeddings of several networks, with `folds`. Features of a backbone find more errors than a short
+    embedding.
 
     Args:
         embeddings: `[N, d]`, one for each row of the label space; with `folds`, these of each fold's network in order.

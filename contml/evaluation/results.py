@@ -260,7 +260,7 @@ class Evaluated:
         return f"{message}: {title_of(selection.metric)} differs by {difference} ± {interval}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON: those of the evaluation, and split, checkpoint, epochs, selection."""
+        """Plain numbers and lists, for JSON: the evaluation, and split, checkpoint, epochs, selection."""
         values = asdict(self)
         del values["evaluation"]
         if self.selection is None:

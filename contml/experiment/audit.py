@@ -1,7 +1,7 @@
 """`contml audit`: the items of a run whose label is not what the features of their image predict.
 
 The training split is divided into folds. For each fold a network is trained on the others, as the run was, so that the
-features of every item are those of a backbone that has not seen its label. The network of the run itself serves for
+features of every item come from a backbone that has not seen its label. The network of the run itself serves for
 other splits, and where the backbone has no parameters, as with features that were computed before.
 
 The folder of the run gets audit/folds_K/fold_F.safetensors, the features of the training split by the network of a

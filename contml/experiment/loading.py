@@ -137,7 +137,7 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     Args:
         own: the data.
         config: a config of the task that reads such data.
-        overrides: changes to the config; they override those of the data.
+        overrides: changes to the config; they override the changes that the data make.
 
     Raises:
         InputError: an error in the data, in the labels or in the config.

@@ -36,7 +36,7 @@ from contml.runs import Run
 
 #: In place of the name of a checkpoint: the weights with which a training begins.
 _UNTRAINED = "untrained"
-#: Queries of a page: those on which the runs differ most, and from good to bad.
+#: Number of queries on a page: where the runs differ most, and from good to bad.
 _APART, _SPREAD = 2, 4
 
 
@@ -44,7 +44,7 @@ _APART, _SPREAD = 2, 4
 class _Compared:
     """Runs on the same split: heading, embeddings `[N, d]` and unreadable rows of each.
 
-    The last ones may be of untrained weights, after those of so many `trained` runs.
+    The last ones may be of untrained weights; the first `trained` ones are of trained runs.
     """
 
     split: Split
@@ -109,7 +109,7 @@ def comparison_report(comparison: Comparison, metrics: Sequence[str] = (), *, tr
 
 
 def _same_queries(split: Split, rankings: Sequence[tuple[str, Ranking]], trained: int) -> list[Example]:
-    """Queries under each run: those on which trained runs differ most, then from good to bad."""
+    """Queries under each run: first where trained runs differ most, then from good to bad."""
     row_indices = [{row: q for q, row in enumerate(ranking.queries.tolist())} for _, ranking in rankings]
     rows = [row for row in row_indices[0] if all(row in indices for indices in row_indices)]  # readable for all of them
     query_indices = [[indices[row] for row in rows] for indices in row_indices]

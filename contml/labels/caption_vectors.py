@@ -60,7 +60,7 @@ class CaptionVectorLabels(LabelSpace):
         encoder: "tfidf": one entry per word, its count times its weight; "mean_vector": the sum of its words' vectors
             times their weights; or a function that returns vectors `[N, d]` of a list of N captions, such as the
             `encode` of a sentence-transformers model. It is called once, with each different caption once.
-        vectors: the word vectors of "mean_vector", as those of `CaptionLabels`.
+        vectors: the word vectors of "mean_vector", as in `CaptionLabels`.
         normalize: scale word vectors to unit length first.
         weights: the word weights of "tfidf" and "mean_vector": "idf", their `idf_weights` in these captions; "count",
             1; or a mapping from words to weights above 0, where a word without one weighs 1. Give the weights of the
@@ -226,7 +226,7 @@ def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
 
 
 def _unit(rows: _Rows) -> tuple[_Rows, Ints]:
-    """Rows scaled to length 1, and the numbers of those that have a length; the others stay 0."""
+    """Rows scaled to length 1, and the numbers of the rows that are not 0; rows of 0 stay as they are."""
     if isinstance(rows, np.ndarray):
         rows = unit_vectors.normalize(torch.from_numpy(rows)).numpy()
         return rows, np.flatnonzero(rows.any(axis=1))

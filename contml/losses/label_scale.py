@@ -48,7 +48,7 @@ class ScaledLabelLoss(PairLoss):
         if not self._known:
             self._known = bool(self.label_unit > 0)  # from a checkpoint
         if not self._known and labels.kind == "graded":
-            got, hint = "median, but of which labels?", "give labels=..., those of the training set, or a number"
+            got, hint = "median, but of which labels?", "give the labels of the training set, labels=..., or a number"
             raise InputError("label_scale", got, hint=hint)
         return super().comparison(embeddings, labels, anchors)
 

@@ -32,7 +32,7 @@ class Captioner(nn.Module):
 
     Args:
         threshold: the vocabulary is the words that occur at least so often in the training captions.
-        layer: what the decoder gets: "features", those of the backbone, or "embedding". A decoder that attends to
+        layer: what the decoder gets: the "features" of the backbone, or the "embedding". A decoder that attends to
             places always gets the last feature maps of the backbone.
         frozen: the visual network keeps its weights while the decoder is trained.
         length: largest number of words of a caption.

@@ -97,7 +97,7 @@ class Decoder(nn.Module):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Returns logits `[N, V]` of the word after tokens `[N]`, and the state after these.
 
-        If there are fewer tokens than captions, those of the first captions.
+        If there are fewer tokens than captions, they are of the first captions.
         """
         outputs, state = self.outputs(tokens, torch.tensor([len(tokens)]), state)
         return self.logits(outputs), state

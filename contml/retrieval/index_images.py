@@ -1,4 +1,4 @@
-"""Images in an index: add those that are not in it yet, with metadata from a table; say what a search found."""
+"""Images in an index: add images that are not in it yet, with metadata from a table; say what a search found."""
 
 from __future__ import annotations
 

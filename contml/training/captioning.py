@@ -33,7 +33,7 @@ class CaptioningStep(TrainingStep):
     """Trains a captioner: its visual network by a loss, then its words by cross entropy, then on CIDEr-D.
 
     A batch is images; each has all of its captions in cross entropy, and `samples` drawn ones in self-critical
-    training. These are drawn without dropout, so the captions that get a reward are those the captioner writes later;
+    training. They are drawn without dropout, as the captioner writes when it is used;
     the reward counts the end of a caption as a word. A frozen visual network learns in the first phase only.
 
     Args:
@@ -189,7 +189,7 @@ def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
 
 
 def _own_rows(images: Tensor, labels: LabelSpace) -> Tensor:
-    """The rows of this process's images `[b]` among those of the whole batch."""
+    """The rows of this process's images `[b]` in the whole batch."""
     assert labels.rows is not None  # of a split's labels
     rank, processes = world()
     if processes == 1:

@@ -143,7 +143,7 @@ def ciders(
     Args:
         captions: N captions.
         rows: the image of each `[N]`.
-        references: C references, those of an image side by side.
+        references: C references; the references of an image are adjacent.
         lengths: the norms of the tf-idf vectors of the references `[C, 4]`.
         first: the first reference of each image, and C.
         tree: the tree of the n-grams of all references.
@@ -188,7 +188,7 @@ def ciders(
 def matches(captions: Captions, references: Captions, first: Longs) -> tuple[Longs, Longs]:
     """Returns the clipped counts of BLEU `[N, 4]`, and the length of the reference closest in length `[N]`.
 
-    Caption i is of image i; `references` and `first` are those of `ciders`.
+    Caption i is of image i; `references` and `first` as in `ciders`.
     """
     words, starts, stops = captions
     reference_words, reference_starts, reference_stops = references

@@ -108,7 +108,7 @@ class CiderDReward:
         """Returns CIDEr-D of captions `[N]`.
 
         Args:
-            tokens: word numbers `[N, T]`; those after the end of a caption are not read.
+            tokens: word numbers `[N, T]`; numbers after the end of a caption are not read.
             lengths: the number of words of each caption `[N]`.
             rows: the image whose references count, for each caption `[N]`.
 
