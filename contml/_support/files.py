@@ -7,7 +7,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -57,6 +57,29 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def check_new_file(*paths: Path, hint: str = "choose another file") -> None:
+    """Checks that files can be made: no command overwrites a file, except those of its own run or index.
+
+    Raises:
+        InputError: something has one of these names.
+    """
+    for path in paths:
+        if os.path.lexists(path):
+            raise InputError(str(path), "exists already", hint=hint)
+
+
+def check_new_folder(folder: Path, kept: Collection[str] = ()) -> None:
+    """Checks that a folder can be filled: it is new, or has nothing but hidden files and the files `kept`.
+
+    Raises:
+        InputError: it has other files, or is a file.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir() or any(path.name not in kept and path.name[0] != "." for path in folder.iterdir()):
+        raise InputError(str(folder), "exists already and is not empty", hint="choose another folder")
 
 
 def unwritable(path: Path, error: OSError) -> InputError:

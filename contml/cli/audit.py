@@ -10,7 +10,7 @@ import typer
 from typer import echo
 
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import check_new_file, write
 from contml.cli.options import RunFolder, Trust
 from contml.cli.printing import print_table
 
@@ -51,8 +51,7 @@ def audit(
     if out is not None:
         if out.suffix != ".csv":
             raise InputError("--out", str(out), "must end in .csv")
-        if existing_file := next((path for path in (out, out.with_suffix(".html")) if path.exists()), None):
-            raise InputError(str(existing_file), "exists already", hint="choose another file")
+        check_new_file(out, out.with_suffix(".html"))
     from contml.experiment import audit_run
     from contml.report.label_errors import errors_csv
     from contml.report.page import write_errors_page

@@ -17,7 +17,7 @@ from typer import echo
 
 from contml import experiment
 from contml._support.errors import InputError, did_you_mean
-from contml._support.files import write
+from contml._support.files import check_new_file, write
 from contml.cli import listing
 from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
@@ -224,8 +224,8 @@ def check(
 ) -> None:
     """Read the data, build everything and run one batch, without training. --images all decodes every image."""
     columns: list[Sequence[str]] = []
-    if save_config is not None and save_config.exists():
-        raise InputError(str(save_config), "exists already", hint="choose another file")
+    if save_config is not None:
+        check_new_file(save_config)
     loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
     if data is not None and loaded_experiment.values["model"]["backbone"] == "small_cnn":
@@ -267,6 +267,7 @@ def features(
     """
     from contml._support.progress import progress_bar
 
+    check_new_file(out, hint="choose another file with --out")
     loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     task = loaded_experiment.read_task()
     total = sum(map(len, task.splits.values()))
@@ -350,8 +351,7 @@ def copy(
     text = experiment.config_text(config)
     if file.is_dir():
         file = file / f"{config.split('/')[-1]}.yaml"
-    if file.exists():
-        raise InputError(str(file), "exists already", hint="choose another file")
+    check_new_file(file)
     write(file, methodcaller("write_text", text, encoding="utf-8"))
     echo(f"{file}: train it with 'contml train {file}'")
 
@@ -385,6 +385,8 @@ def weights(
         output = output / "weights.png"
     if output.suffix.lower() != ".png":
         raise InputError("--output", str(output), "must be a .png file")
+    if not as_json:
+        check_new_file(output, hint="choose another file with --output")
     weight_curves = curves(losses)
     if as_json:
         echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in weight_curves]}))

@@ -12,7 +12,7 @@ from typer import echo
 
 from contml import experiment
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import check_new_file, write
 from contml.cli.options import Json, Trust
 from contml.cli.printing import print_table
 
@@ -86,20 +86,26 @@ def compare(
 
     if report is not None and report.suffix.lower() != ".html":
         raise InputError("--report", str(report), "must be a .html file")
+    folder = save or Path()
+    option_of = {"plot.png": by, "query.png": query, **dict.fromkeys(("curves.png", "table.md", "table.csv"), save)}
+    wanted = [folder / name for name, option in option_of.items() if option is not None]
+    check_new_file(*wanted, hint="choose another folder with --save")
+    if report is not None:
+        check_new_file(report)
     comparison = compare_runs(runs, metric or (), by, group or ())
     files: dict[Path, bytes] = {}
     if by is not None:
-        files[(save or Path()) / "plot.png"] = png(comparison_plot(comparison, metric or ()))
+        files[folder / "plot.png"] = png(comparison_plot(comparison, metric or ()))
     if save is not None:
-        files[save / "curves.png"] = png(curves_plot(comparison, metric or ()))
+        files[folder / "curves.png"] = png(curves_plot(comparison, metric or ()))
         files |= {
-            save / "table.md": markdown(comparison).encode(),
-            save / "table.csv": comma_separated(comparison).encode(),
+            folder / "table.md": markdown(comparison).encode(),
+            folder / "table.csv": comma_separated(comparison).encode(),
         }
     notes: list[str] = []
     if query is not None:
         picture, notes = experiment.query_picture(comparison, query, trust=trust)
-        files[(save or Path()) / "query.png"] = encode(picture)
+        files[folder / "query.png"] = encode(picture)
     if report is not None:
         files[report] = experiment.comparison_report(comparison, metric or (), trust=trust)
     for path, content in files.items():

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 from typer import echo
 
-from contml._support.errors import InputError
 from contml.cli.options import Json, Trust
 from contml.cli.printing import print_broken
 
@@ -43,14 +42,14 @@ def export(
     With --format, it is the network alone as a graph, which runs without contml; DIR may hold other files.
     """
     from contml.retrieval import load
-    from contml.retrieval.bundle import RECORD
+    from contml.retrieval.bundle import check_folder
     from contml.retrieval.graph import check_graph
-    from contml.retrieval.model_card import CARD, GALLERY
+    from contml.retrieval.model_card import GALLERY
 
-    if kind != "bundle":
+    if kind == "bundle":
+        check_folder(folder)
+    else:
         check_graph(folder / _GRAPHS[kind])
-    elif folder.is_dir() and {path.name for path in folder.iterdir()} - {CARD} and not (folder / RECORD).is_file():
-        raise InputError(str(folder), "holds other files", hint="choose a new or an empty folder")
     model = load(run, trust=trust)
     if kind == "bundle":
         model.save(folder, pictures=pictures)

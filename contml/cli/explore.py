@@ -11,6 +11,7 @@ import typer
 from typer import echo
 
 from contml._support.errors import InputError
+from contml._support.files import check_new_folder
 from contml.cli.options import AcceptChanges, Trust
 
 if TYPE_CHECKING:
@@ -48,10 +49,9 @@ def explore(
     """
     from contml._support.progress import progress_bar
     from contml.explore import explore_index, explore_runs, server, write_page
-    from contml.explore.page import check_folder
 
     if export is not None:
-        check_folder(export)
+        check_new_folder(export)
     if (source / "index.sqlite").is_file():
         if other is not None:
             raise InputError(str(other), "a second folder beside an index", hint="give one index, or two runs")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from contml._support.errors import InputError
+from contml._support.files import check_new_file
 from contml.data.features import Floats, check_format, write_features
 from contml.evaluation.embed_parts import Parts
 from contml.experiment.building import Experiment
@@ -39,8 +40,7 @@ def extract_features(
         InputError: the file cannot be written there, or an image cannot be read.
     """
     check_format(out)
-    if out.exists():
-        raise InputError(str(out), "exists already", hint="choose another file")
+    check_new_file(out)
     task = experiment.read_task()
     splits = task.splits
     if task.train.feature_dim is not None:

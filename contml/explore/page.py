@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.files import unwritable, write
+from contml._support.files import check_new_folder, unwritable, write
 from contml.data.decode import BrokenError, decode
 from contml.data.sources import Vector
 from contml.explore.items import Explored, Neighbours, View
@@ -52,7 +52,7 @@ def write_page(
     Raises:
         InputError: the folder is not empty, or cannot be written.
     """
-    check_folder(folder)
+    check_new_folder(folder)
     pictures = []
     try:
         (folder / PICTURES).mkdir(parents=True, exist_ok=True)
@@ -68,16 +68,6 @@ def write_page(
     text = f"const DATA = {json.dumps(_data(explored, own_images), allow_nan=False, separators=(',', ':'))};\n"
     write(folder / DATA, methodcaller("write_text", text, encoding="ascii"))
     return write(folder / PAGE, methodcaller("write_text", _page(explored.title), encoding="utf-8"))
-
-
-def check_folder(folder: Path) -> None:
-    """Checks that the page can be written there.
-
-    Raises:
-        InputError: the folder is not empty.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(str(folder), "exists already and is not empty", hint="choose another folder")
 
 
 def _page(title: str) -> str:

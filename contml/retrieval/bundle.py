@@ -19,12 +19,12 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write
+from contml._support.files import check_new_folder, read_bytes, write
 from contml._support.tensors import load_tensors, save_tensors
 from contml.evaluation.results import Evaluated
 from contml.models.backbones import FEATURES
 from contml.retrieval.calibration import STRICT, Calibration, damaged
-from contml.retrieval.model_card import GALLERY, PLACE, Card, make_card, read_card
+from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
 from contml.runs import Run
 
 #: The number of the format: it rises when an older version of contml could not read the file.
@@ -212,6 +212,15 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def check_folder(folder: Path) -> None:
+    """Checks that a bundle can be written there.
+
+    Raises:
+        InputError: the folder has other files than a model card.
+    """
+    check_new_folder(folder, kept=[CARD])
+
+
 def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
     """Write a bundle in a new folder, or in an empty one; `bundle.json` last, which marks a whole bundle.
 
@@ -222,11 +231,9 @@ def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PL
         place: where the model will be on the hub, "user/name".
 
     Raises:
-        InputError: the folder holds a bundle or a run, or cannot be written.
+        InputError: the folder has other files, or cannot be written.
     """
-    for name in (RECORD, "config.yaml"):
-        if (folder / name).exists():
-            raise InputError(str(folder), f"has a {name} already", hint="choose another folder")
+    check_folder(folder)
     save_tensors(folder / WEIGHTS, source.weights, config={"model": dict(source.options)}, epoch=source.bundle.epoch)
     bundle = source.bundle.model_copy(update={"sha256": _sha256(folder / WEIGHTS)})
     source.card.save(folder, pictures=pictures, place=place)

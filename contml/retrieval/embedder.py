@@ -196,7 +196,7 @@ class Embedder:
             place: "user/name" on the Hugging Face hub, for the model card.
 
         Raises:
-            InputError: the folder holds a bundle or a run already, or cannot be written.
+            InputError: the folder has other files, or cannot be written.
         """
         path = Path(folder).expanduser()
         source = Source(self.whole_bundle, self._options, self.model.state_dict(), path / bundles.WEIGHTS, self._card)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contml._support.errors import InputError
-from contml._support.files import atomic
+from contml._support.files import atomic, check_new_file
 from contml.data.features import Floats, write_features
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import Parts
@@ -42,8 +42,7 @@ def check_file(out: Path) -> None:
     package, extra = _PACKAGES[out.suffix]
     if find_spec(package) is None:
         raise InputError(str(out), f"{out.suffix} needs {package}", hint=f'pip install "contml[{extra}]"')
-    if out.exists():
-        raise InputError(str(out), "exists already", hint="choose another file")
+    check_new_file(out)
 
 
 def embed_to_file(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import write
+from contml._support.files import check_new_file, write
 from contml.data.features import Floats
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def check_graph(file: Path) -> None:
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if file.suffix == ".onnx" and missing:
         raise InputError(str(file), f".onnx needs {', '.join(missing)}", hint='pip install "contml[onnx]"')
-    if file.exists():
-        raise InputError(str(file), "exists already", hint="choose another file")
+    check_new_file(file)
 
 
 def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import jinja2
 from PIL import Image, ImageDraw, ImageOps
 
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import check_new_file, write
 from contml._support.text import number
 from contml.data.decode import BrokenError, decode
 from contml.data.renderers.text import load_font, shorten
@@ -25,13 +25,14 @@ SUFFIXES = (".html", ".png")
 
 
 def check_gallery(path: Path) -> None:
-    """Checks the suffix of a gallery.
+    """Checks that a gallery can be written.
 
     Raises:
-        InputError: it is another one.
+        InputError: it has another suffix, or exists.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {' or '.join(SUFFIXES)}")
+    check_new_file(path)
 
 
 def write_gallery(

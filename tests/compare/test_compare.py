@@ -616,7 +616,7 @@ def test_eight_runs_have_different_lines(tmp_path):
 # The command
 
 
-def test_command_prints_and_saves(contml, tmp_path):
+def test_command_prints_and_saves(contml, refused, tmp_path):
     sizes(tmp_path / "runs")
     write_run(tmp_path / "runs/late", epochs=1.0)
     status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
@@ -630,6 +630,10 @@ def test_command_prints_and_saves(contml, tmp_path):
     ]
     with Image.open(tmp_path / "out/plot.png") as picture:
         assert min(picture.size) > 200
+    files = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    for options in (["--by", "model.dim", "--save", "out"], ["--save", "out"]):
+        assert "exists already; choose another folder with --save" in refused("compare", "runs", *options)
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files
     # Saved files among the runs do no harm.
     status, out, _ = contml("compare", "runs/a", "out", "out/table.md")
     assert status == 0
@@ -741,8 +745,8 @@ def test_one_query_under_two_runs(contml, refused, tmp_path):
         assert picture.height == 4 * (HEADING + THUMB + CAPTION)  # two runs, untrained, oracle
     # Embeddings by the untrained weights are kept; the row and the end of the name are the same image.
     (kept,) = runs[0].glob("embeddings/*untrained*")
-    assert contml("compare", *runs, "--query", "3", "--save", "out")[0] == 0
-    assert (tmp_path / "out/query.png").read_bytes() == first
+    assert contml("compare", *runs, "--query", "3", "--save", "again")[0] == 0
+    assert (tmp_path / "again/query.png").read_bytes() == first
     line = refused("compare", *runs, "--query", "nobody")
     assert "--query: no test image 'nobody'; give a name such as person 10000000, or a row, 0 to 23" in line
     line = refused("compare", *runs, other, "--query", "3")

@@ -147,7 +147,7 @@ def test_export(contml, trained, exported, refused):
     assert out.splitlines()[0] == f"model: {library.load(exported)!r}"
     assert Path("model/model.safetensors").read_bytes() == (exported / "model.safetensors").read_bytes()
     assert Path("model/bundle.json").read_bytes() == (exported / "bundle.json").read_bytes()
-    assert "model: has a bundle.json already" in refused("export", trained.run, "model")
+    assert "model: exists already and is not empty" in refused("export", trained.run, "model")
 
 
 def test_a_killed_command_continues_and_gives_the_same_file(trained, exported, images, tmp_path):

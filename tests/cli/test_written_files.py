@@ -1,0 +1,69 @@
+"""No command overwrites a file, except those of its own run, index or sweep; it refuses before it does any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contml.cli.commands import app
+
+#: The commands that write a file or a folder, and what they would overwrite. Nothing else that they name exists.
+OVERWRITING = {
+    "audit --out": ("audit none --out taken.csv", "taken.csv"),
+    "audit --out, the page": ("audit none --out taken.csv", "taken.html"),
+    "check": ("check none --save-config taken.yaml", "taken.yaml"),
+    "compare --by": ("compare none --by model.dim", "plot.png"),
+    "compare --query": ("compare none --query 3", "query.png"),
+    "compare --report": ("compare none --report taken.html", "taken.html"),
+    "compare --save, curves": ("compare none --save out", "out/curves.png"),
+    "compare --save, table": ("compare none --save out", "out/table.md"),
+    "compare --save, cells": ("compare none --save out", "out/table.csv"),
+    "compare --save, plot": ("compare none --by model.dim --save out", "out/plot.png"),
+    "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
+    "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
+    "embed": ("embed none photos --out taken.npz", "taken.npz"),
+    "explore": ("explore none --export out", "out/notes.txt"),
+    "export": ("export none out", "out/notes.txt"),
+    "export, weights": ("export none out", "out/model.safetensors"),
+    "export to a file": ("export none taken", "taken"),
+    "export --format torch": ("export none out --format torch", "out/model.pt2"),
+    "features": ("features none", "features.npz"),
+    "features --out": ("features none --out taken.npy", "taken.npy"),
+    "search": ("search none photo.jpg --gallery taken.png", "taken.png"),
+    "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
+    "weights": ("weights raw", "weights.png"),
+    "weights --output": ("weights raw --output taken.png", "taken.png"),
+    "weights to a folder": ("weights raw --output .", "weights.png"),
+}
+#: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
+OWN_FOLDERS = {"evaluate", "report", "index", "sweep", "prepare"}
+NO_FILES = {"list"}
+
+
+@pytest.mark.parametrize("form", ["file", "link"])
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_what_is_there_is_not_overwritten(refused, tmp_path, name, form):
+    command, taken = OVERWRITING[name]
+    file = tmp_path / taken
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if form == "file":
+        file.write_text("mine")
+    else:
+        file.symlink_to(tmp_path / "nowhere")  # a link to nothing: its name is taken too
+    line = refused(*command.split())
+    assert f"{taken}: exists already" in line or f"{Path(taken).parent} exists already" in line.replace(":", "")
+    assert "choose another" in line
+    assert file.is_symlink() if form == "link" else file.read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_every_command_is_in_one_of_the_tables():
+    names = {command.name or command.callback.__name__.rstrip("_") for command in app.registered_commands}
+    assert names == {command.split()[0] for command, _ in OVERWRITING.values()} | OWN_FOLDERS | NO_FILES
+
+
+def test_a_command_without_a_file_does_not_ask_for_one(contml, tmp_path):
+    (tmp_path / "weights.png").write_text("mine")
+    assert contml("weights", "raw", "--json")[0] == 0
+    assert (tmp_path / "weights.png").read_text() == "mine"
