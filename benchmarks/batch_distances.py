@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.measure import alternate, heading, table
+from benchmarks.measure import FLICKR8K_PACK, alternate, heading, table
 from contml.experiment import load
 from contml.losses import LogRatioLoss
 from contml.models import EmbeddingModel
@@ -39,7 +39,10 @@ TASKS = {
 
 def label_distances(config: str, pack: str | None) -> tuple[Callable[[], object], str]:
     """A call that computes the label distances of the next of eight random batches, and what the labels are."""
-    labels = load(config, [f"task.root={DATA / pack}"] if pack else []).build_task().train.labels
+    overrides = [f"task.root={DATA / pack}"] if pack else []
+    if pack == "flickr8k_1500":
+        overrides += FLICKR8K_PACK
+    labels = load(config, overrides).build_task().train.labels
     generator = torch.Generator().manual_seed(0)
     batches = cycle([torch.randperm(len(labels), generator=generator)[:BATCH] for _ in range(8)])
     return lambda: labels[next(batches)].pairwise(), f"{len(labels):,} x {type(labels).__name__}"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import heading, table
+from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.experiment import Experiment, OwnData, load, load_table
@@ -41,7 +41,7 @@ def experiments(weights: str) -> Iterator[tuple[str, Experiment]]:
     for fold in range(5):
         changes = [f"task.root={DATA_ROOT / 'rooms_nyuv2'}", "training.val_share=0.2", f"training.val_fold={fold}"]
         yield f"rooms, fold {fold}", load("layout/nyuv2", [*changes, *frozen])
-    yield "captions", load("captions/flickr8k", [f"task.root={DATA_ROOT / 'flickr8k_1500'}", *frozen])
+    yield "captions", load("captions/flickr8k", [f"task.root={DATA_ROOT / 'flickr8k_1500'}", *FLICKR8K_PACK, *frozen])
     groups, data = ["task.group=house", "task.exclude_group=true"], DATA_ROOT / "houses_535" / "houses.csv"
     for label in ("price_usd", "area_sqft"):
         yield (

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from benchmarks.hdml import write_components
-from benchmarks.measure import table
+from benchmarks.measure import FLICKR8K_PACK, table
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
 from contml.data import Split, Task
 from contml.experiment import extract_features, load
@@ -63,7 +63,7 @@ class Data(NamedTuple):
 SETS = {
     "poses": Data("pose/lspet", "pose_lspet", ()),
     "rooms": Data("layout/nyuv2", "rooms_nyuv2", ()),
-    "captions": Data("captions/flickr8k", "flickr8k_1500", (), ()),
+    "captions": Data("captions/flickr8k", "flickr8k_1500", FLICKR8K_PACK, ()),
     "house prices": Data(
         "table/default",
         "houses_535",

@@ -46,7 +46,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from benchmarks.hdml import write_components
-from benchmarks.measure import heading, table
+from benchmarks.measure import FLICKR8K_PACK, heading, table
 from benchmarks.trials import RAW, Metrics, Record, interval
 from contml.data.split import Task
 from contml.distances.euclidean import pairs
@@ -154,7 +154,7 @@ PACKS = {
     "pose_lspet": Pack(lambda folder, more: load("pose/lspet", [f"task.root={folder}", *more]), noisy_poses),
     "rooms_nyuv2": Pack(lambda folder, more: load("layout/nyuv2", [f"task.root={folder}", *more]), noisy_rooms),
     "flickr8k_1500": Pack(
-        lambda folder, more: load("captions/flickr8k", [f"task.root={folder}", *more]), noisy_captions
+        lambda folder, more: load("captions/flickr8k", [f"task.root={folder}", *FLICKR8K_PACK, *more]), noisy_captions
     ),
     "houses_535": Pack(_houses, noisy_prices),
 }

@@ -14,6 +14,17 @@ from typing import Any
 
 import torch
 
+#: Options with which `captions/flickr8k` reads the pack `flickr8k_1500`, 1,500 of the images.
+FLICKR8K_PACK = (
+    "task.images=images",
+    *(
+        f"task.{key}=official_lists/Flickr_8k.{name}Images.txt"
+        for key, name in {"train": "train", "test": "test", "val": "dev"}.items()
+    ),
+    "task.missing=drop",
+    "task.vectors=word_vectors/glove.6B.50d.flickr8k.txt.gz",
+)
+
 
 def alternate(
     functions: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter

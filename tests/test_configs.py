@@ -36,11 +36,6 @@ SMALL = {
     "captions/coco": ["task.root=own", "task.queries=4"],
     "captions/flickr": [
         "task.root=own",
-        "task.images=Flicker8k_Dataset",
-        "task.train=Flickr_8k.trainImages.txt",
-        "task.test=Flickr_8k.testImages.txt",
-        "task.val=Flickr_8k.devImages.txt",
-        "task.vectors=null",
     ],
     "captions/files": ["task.root=own"],
     "scalar/synthetic": ["task.train=40", "task.test=20", "task.queries=4", "task.size=32"],

@@ -88,9 +88,9 @@ except SystemExit:
 
 def test_completion_of_configs_and_tasks_does_not_import_torch():
     code = """
-from contml.cli.options import complete_config, complete_task
+from contml.cli.options import complete_config, complete_config_or_task
 assert "pose/synthetic" in complete_config("pose/")
-assert "classes/cub" in complete_task("classes/")
+assert "classes/cub" in complete_config_or_task("classes/")
 """
     assert loaded_after(code, ("torch", "numpy", *HEAVY))[0] == []
 

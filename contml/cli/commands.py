@@ -37,9 +37,9 @@ from contml.cli.options import (
     Pattern,
     Preset,
     RunFolder,
-    TaskName,
     Trust,
     check_run_name,
+    complete_config_or_task,
     load_experiment,
     own_data,
 )
@@ -284,26 +284,45 @@ app.command(epilog=EMBED_EXAMPLE)(embed)
 
 @app.command()
 def prepare(
-    task: TaskName,
-    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder of the data set.")],
-    overrides: Annotated[
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A config or a YAML file, or a task that reads files, such as 'classes/cub'.",
+            autocompletion=complete_config_or_task,
+        ),
+    ],
+    arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task, such as 'task.missing=drop'."),
+        typer.Argument(
+            metavar="[ROOT] [KEY=VALUE]...",
+            help="The folder of the data set (task.root), and changes such as 'task.missing=drop'.",
+        ),
     ] = None,
-    size: Annotated[int, typer.Option(min=1, help="Side of the resized images in pixels (images.resize).")] = 256,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the resized images in pixels. Default: images.resize, or 256.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes that decode; 0 decodes in this one. Default: images.workers, or 0."),
+    ] = None,
     cache: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a data set on disk against the published one: lists, counts, files; decode every image.
 
-    With --cache the resized images are kept in a folder, from which a training reads them.
+    With --cache, or images.cache in the config, the resized images are kept in a folder, from which a training reads
+    them.
     """
     from contml.preparation import prepare as prepare_data
 
-    prepared = prepare_data(task, root, overrides or [], size=size, workers=workers, cache=cache)
+    root, overrides = None, arguments or []
+    if overrides and "=" not in overrides[0]:
+        root, overrides = Path(overrides[0]), overrides[1:]
+    prepared = prepare_data(config, root, overrides, size=size, workers=workers, cache=cache)
     from contml.experiment.checking import refuse_broken  # here: it imports torch
 
     if as_json:
@@ -312,12 +331,18 @@ def prepare(
         for title, text in prepared.notes:
             echo(f"{title}: {text}")
         print_table(prepared.facts)
-    refuse_broken(prepared.broken, prepared.images, print_broken)
+    if prepared.skip_broken:
+        for name, cause in prepared.broken:
+            print_broken(name, cause)
+    else:
+        refuse_broken(prepared.broken, prepared.images, print_broken)
     if not as_json:
-        echo(f"{task}: all {prepared.images:,} images exist and can be decoded")
-        if cache is not None:
-            keys = f"images.cache={cache} images.resize={size}"
-            echo(f"{cache} has {prepared.cache_bytes / 1e9:.3g} GB of resized images; train with {keys}")
+        broken = len(prepared.broken)
+        decoded = f"; {broken:,} cannot be decoded, and training skips them" if broken else " and can be decoded"
+        echo(f"{config}: all {prepared.images:,} images exist{decoded}")
+        if prepared.cache is not None:
+            keys = f"images.cache={prepared.cache} images.resize={prepared.size}"
+            echo(f"{prepared.cache} has {prepared.cache_bytes / 1e9:.3g} GB of resized images; train with {keys}")
 
 
 @app.command(name="list")

@@ -17,6 +17,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     return {
         "configs": _configs,
         "tasks": experiment.task_table,
+        "labels": _labels,
         "binarize": partial(import_by_name, "contml.labels:BINARY_LABELS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
         "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
@@ -27,6 +28,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "steps": partial(import_by_name, "contml.training:STEPS"),
         "optimizers": partial(import_by_name, "contml.training:OPTIMIZERS"),
         "schedules": partial(import_by_name, "contml.training:SCHEDULES"),
+        "metrics": _metrics,
         "sections": _sections,
     }
 
@@ -42,6 +44,20 @@ def _configs() -> Mapping[str, Any]:
     """The configs that come with contml, each with its first comment line."""
     texts = {name: experiment.config_text(name) for name in experiment.config_names()}
     return {name: text.splitlines()[0].lstrip("# ").strip() for name, text in texts.items()}
+
+
+def _labels() -> Mapping[str, Any]:
+    """The label spaces by the name of their class."""
+    from contml.labels import LABELS
+
+    return {space.__name__: space for space in LABELS.values()}
+
+
+def _metrics() -> Mapping[str, Any]:
+    """What each metric means, and whether higher or lower is better, by the name that `contml compare` takes."""
+    from contml.evaluation.metrics import METRICS, METRICS_AT_K
+
+    return {name: str(metric) for name, metric in ({f"{n}@K": m for n, m in METRICS_AT_K.items()} | METRICS).items()}
 
 
 def _sections() -> Mapping[str, Any]:

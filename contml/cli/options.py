@@ -16,9 +16,10 @@ def complete_config(incomplete: str) -> list[str]:
     return [name for name in experiment.config_names() if name.startswith(incomplete)]
 
 
-def complete_task(incomplete: str) -> list[str]:
-    """The tasks whose names start with `incomplete`, for shell completion."""
-    return [name for name in experiment.task_table() if name.startswith(incomplete)]
+def complete_config_or_task(incomplete: str) -> list[str]:
+    """The bundled configs and the tasks whose names start with `incomplete`, for shell completion."""
+    names = sorted({*experiment.config_names(), *experiment.task_table()})
+    return [name for name in names if name.startswith(incomplete)]
 
 
 Config = Annotated[
@@ -61,12 +62,6 @@ Preset = Annotated[
 ]
 BundledConfig = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
-]
-TaskName = Annotated[
-    str,
-    typer.Argument(
-        metavar="TASK", help="A task that reads files, such as 'classes/cub'.", autocompletion=complete_task
-    ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as printed by 'contml train'.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let the config of the run import code.")]

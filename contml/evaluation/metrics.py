@@ -20,37 +20,70 @@ from contml.evaluation.inputs import Numbers, as_numbers
 
 
 class Metric(NamedTuple):
-    """The title of a metric, whether higher or lower is better, and its lowest and highest value."""
+    """The title of a metric, what it is, whether higher or lower is better, and its lowest and highest value."""
 
     title: str
+    meaning: str
     better: str = "higher"
     low: float = 0.0
     high: float = 1.0
 
+    def __str__(self) -> str:
+        limits = f"{self.low:g} to {self.high:g}" if math.isfinite(self.high) else f"at least {self.low:g}"
+        return f"{self.meaning}; {limits}, {self.better} is better"
+
 
 #: Metrics over K; the name of one value is "recall@1".
 METRICS_AT_K = {
-    "recall": Metric("Recall"),
-    "label_distance": Metric("mean label distance", "lower", high=math.inf),
-    "ndcg": Metric("nDCG"),
-    "recall_area": Metric("recall area"),
-    "knn_error": Metric("k-NN regression error", "lower", high=math.inf),
-    "bleu": Metric("BLEU"),
+    "recall": Metric("Recall", "share of the queries with an item of their class among the K nearest"),
+    "label_distance": Metric("mean label distance", "mean label distance of the K nearest", "lower", high=math.inf),
+    "ndcg": Metric(
+        "nDCG", "sum of 1 / (1 + label distance) / log2(rank + 1) of the K nearest, divided by that of the best ranking"
+    ),
+    "recall_area": Metric(
+        "recall area",
+        "share of the queries with an item within a label distance t among the K nearest, mean over ten t",
+    ),
+    "knn_error": Metric(
+        "k-NN regression error",
+        "distance from the mean label of the K nearest to that of the query",
+        "lower",
+        high=math.inf,
+    ),
+    "bleu": Metric(
+        "BLEU", "precision of n-grams of 1 to K words against the references, with a penalty for short captions"
+    ),
 }
 #: Metrics without a K.
 METRICS = {
-    "map_at_r": Metric("MAP@R"),
-    "r_precision": Metric("R-precision"),
-    "nmi": Metric("NMI"),
-    "f1": Metric("F1"),
-    "label_distance_area": Metric("area under the label distance", "lower", high=math.inf),
-    "hap": Metric("H-AP"),
-    "kendall": Metric("Kendall's tau", low=-1.0),
-    "spearman": Metric("Spearman", low=-1.0),
-    "cider_d": Metric("CIDEr-D", high=10.0),
-    "cider": Metric("CIDEr"),
-    "rouge_l": Metric("ROUGE-L"),
-    "facts": Metric("facts that are right"),
+    "map_at_r": Metric(
+        "MAP@R", "sum of the precisions at the relevant items among the R nearest, divided by R, the size of the class"
+    ),
+    "r_precision": Metric(
+        "R-precision", "share of the R nearest that are of the query's class; R is the size of the class"
+    ),
+    "nmi": Metric("NMI", "normalized mutual information of classes and k-means clusters"),
+    "f1": Metric("F1", "'in one cluster' as a prediction of 'in one class', over pairs of items"),
+    "label_distance_area": Metric(
+        "area under the label distance", "mean of label_distance@K over K = 1 ... 100", "lower", high=math.inf
+    ),
+    "hap": Metric(
+        "H-AP", "hierarchical average precision: average precision for graded relevance, over the whole ranking"
+    ),
+    "kendall": Metric(
+        "Kendall's tau", "Kendall's tau-b of embedding distance and label distance, mean over the queries", low=-1.0
+    ),
+    "spearman": Metric(
+        "Spearman", "rank correlation of embedding distance and label distance over all pairs", low=-1.0
+    ),
+    "cider_d": Metric("CIDEr-D", "CIDEr with clipped counts and a penalty for other lengths, times 10", high=10.0),
+    "cider": Metric(
+        "CIDEr", "mean cosine of the tf-idf vectors of n-grams of a caption and its references, n = 1 to 4"
+    ),
+    "rouge_l": Metric("ROUGE-L", "F score of the longest common subsequence with the references"),
+    "facts": Metric(
+        "facts that are right", "share of the facts that captions of drawn scenes state and that are right"
+    ),
 }
 
 
@@ -101,7 +134,7 @@ class Published:
         if not metrics:
             raise InputError("metrics", "none", hint="add some, such as 'recall@1: 0.697', or remove 'published'")
         for name, value in metrics.items():
-            _, _, low, high = metric_of(name)
+            *_, low, high = metric_of(name)
             if not (math.isfinite(value) and low <= value <= high):
                 percent = f"write {value / 100:g} for {value:g} %" if high == 1 < value <= 100 else ""
                 allowed = f"{low:g} to {high:g}" if math.isfinite(high) else "at least 0"

@@ -15,6 +15,8 @@ from contml.data.renderers.captions import Vectors
 from contml.labels.captions import load_word_vectors, tokens, train_word_vectors
 
 Captions: TypeAlias = "Sequence[Sequence[str]]"
+#: What `training_words` goes with where a file can be read.
+LARGER_CORPUS = "; vectors of a large corpus are better: task.vectors=FILE"
 
 
 def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> Vectors:
@@ -43,6 +45,11 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
         problem = f"has vectors for {num_known:,} of the {total:,} words of the captions (none for '{unknown_word}')"
         raise InputError(str(path), problem, hint="give vectors of the captions' language, in lower case")
     return vectors
+
+
+def training_words(train: Captions) -> str:
+    """What word vectors of no file were trained on, in words."""
+    return f"Word2Vec, trained on the {sum(map(len, train)):,} captions of {len(train):,} training images"
 
 
 def _drawn_order(captions: list[list[str]], seed: int) -> list[list[str]]:

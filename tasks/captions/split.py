@@ -15,7 +15,7 @@ from contml.data.split import Facts
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import Parts, kept_split, queries_like, refuse_shared
-from .._readers.word_vectors import Captions, word_vectors
+from .._readers.word_vectors import LARGER_CORPUS, Captions, training_words, word_vectors
 from .distance import CaptionDistance, Choice
 from .explaining import NearestCaptions
 
@@ -76,9 +76,12 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
     train, *other_parts = ([record.captions for record in records] for records, _ in complete.values())
     other_captions = [texts for part in other_parts for texts in part]
     vectors: Vectors = {}
+    summary = []
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
         vectors = word_vectors(path, train, other_captions, options.dim, options.seed)
+        words = training_words(train) + LARGER_CORPUS if path is None else str(path)
+        summary = [("word vectors", words)]
     distance = CaptionDistance(options.distance, train, other_captions, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}
     if "test" in complete:
@@ -100,7 +103,7 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
         )
         for part, (records, excluded) in complete.items()
     }
-    return Task(splits["train"], splits.get("test"), splits.get("val"))
+    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=summary)
 
 
 def _vectors_file(root: Path, given: str) -> Path:

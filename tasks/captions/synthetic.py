@@ -11,7 +11,7 @@ from contml._support.validation import check_at_least, check_whole
 from contml.data import Pixels, Task
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
-from .._readers.word_vectors import word_vectors
+from .._readers.word_vectors import training_words, word_vectors
 from .distance import CaptionDistance, Choice, WordWeights
 from .facts import SceneFacts
 from .grammar import write_captions
@@ -89,7 +89,8 @@ def synthetic(
             (slice(train + val, None), queries),
         )
     )
-    return Task(train_split, test_split, val_split)
+    summary = [("word vectors", training_words(texts[:train]))] if choice.needs_vectors else []
+    return Task(train_split, test_split, val_split, summary=summary)
 
 
 def draw_scene(seed: int, index: int, size: int = 64, count: int = 5) -> tuple[Array, list[str]]:

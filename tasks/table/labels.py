@@ -19,7 +19,7 @@ from contml.labels.captions import tokens
 
 from .._readers.label_maps import check_shape, read_image_map, to_classes
 from .._readers.text import refuse_object
-from .._readers.word_vectors import word_vectors
+from .._readers.word_vectors import LARGER_CORPUS, training_words, word_vectors
 from .cells import CellFiles, Decimal, decimal_comma, is_missing, number, separator, texts
 from .reading import Table
 
@@ -267,6 +267,7 @@ class CaptionsLabel(Label):
         path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
         train_captions, test_captions = ([self.values[row] for row in rows] for rows in (train, test))
         self.vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed)
+        self.source = training_words(train_captions) + LARGER_CORPUS if path is None else path.name
         has_vector = [any(word in self.vectors for text in row for word in tokens(text)) for row in self.values]
         return np.asarray(self.present & np.array(has_vector))
 
@@ -289,8 +290,7 @@ class CaptionsLabel(Label):
 
     def describe(self) -> str:
         """All values in words."""
-        source = Path(self.options.vectors).name if self.options.vectors else "trained on the training rows"
-        vectors = f"{len(self.vectors):,} words with a vector ({source})"
+        vectors = f"{len(self.vectors):,} words with a vector ({self.source})"
         return f"up to {self.most} per row, {vectors}: '{_shortened(self.example, 40)}'"
 
 

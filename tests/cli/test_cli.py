@@ -15,6 +15,9 @@ from support.miniature import TINY
 from support.pose_sets import pose_files
 from support.processes import restore_ctrl_c
 
+from contml.evaluation.metrics import METRICS, METRICS_AT_K
+from contml.labels import LABELS
+
 OWN = [
     "task=pose/files",
     "task.root=own",
@@ -101,6 +104,18 @@ def test_check_and_list_and_copy(contml, tmp_path):
     assert "squared = true: " in out
     status, out, _ = contml("list", "samplers", "--json")
     assert json.loads(out)["samplers"]["dense"]["options"]["neighbours"]["default"] == 5
+
+    status, out, _ = contml("list", "labels")
+    assert status == 0
+    for space in LABELS.values():
+        assert f"  {space.__name__}: " in out
+    assert "squared = true: " in out
+    status, out, _ = contml("list", "metrics")
+    assert status == 0
+    lines = [line.strip() for line in out.splitlines()]
+    assert {line.partition(": ")[0] for line in lines[1:]} == {*(f"{name}@K" for name in METRICS_AT_K), *METRICS}
+    assert all(line.endswith(("lower is better", "higher is better")) for line in lines[1:])
+    assert "label_distance@K: mean label distance of the K nearest; at least 0, lower is better" in lines
 
     status, out, _ = contml("copy", "pose/synthetic", "mine.yaml")
     assert status == 0

@@ -110,10 +110,45 @@ def test_boxes_in_a_cache(tmp_path):
     assert both.cache_bytes == 2 * found.cache_bytes  # whole images and cropped ones are kept separately
 
 
+def test_a_config_says_which_options_size_and_cache(contml, tmp_path):
+    write_cub(tmp_path / "own")
+    options = (
+        "task.missing=drop",
+        "task.crop_boxes=true",
+        "images.resize=32",
+        "images.crop=28",
+        "images.workers=0",
+        "images.cache=kept",
+    )
+    status, out, err = contml("prepare", "classes/proxy_anchor_cub", "own", *options)
+    assert status == 0, err
+    assert out.splitlines()[-2] == "classes/proxy_anchor_cub: all 60 images exist and can be decoded"
+    assert out.splitlines()[-1].endswith("train with images.cache=kept images.resize=32")
+    content = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    batches = ("sampler.batch_size=12", "model.backbone=small_cnn", "model.weights=none", "model.pooling=average")
+    status, _, err = contml("check", "classes/proxy_anchor_cub", "task.root=own", *options, *batches)
+    assert status == 0, err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == content
+    assert contml("prepare", "classes/proxy_anchor_cub", "task.root=own", *options)[0] == 0
+    assert contml("copy", "classes/proxy_anchor_cub", "mine.yaml")[0] == 0
+    assert contml("prepare", "mine.yaml", "own", *options)[0] == 0
+
+
+def test_broken_images_that_the_config_skips(contml, tmp_path):
+    root = write_cub(tmp_path / "own")
+    for image in sorted(root.glob("images/*/*_1_*.jpg"))[:2]:
+        image.write_bytes(b"Not found")
+    options = ("task.missing=drop", "images.resize=32", "images.crop=28", "images.workers=0", "images.broken=skip")
+    status, out, err = contml("prepare", "classes/proxy_anchor_cub", "own", *options)
+    assert status == 0, err
+    assert out.splitlines()[-1].endswith("all 60 images exist; 2 cannot be decoded, and training skips them")
+    assert err.count("cannot be decoded") == 2
+
+
 def test_help(contml):
     status, out, _ = contml("prepare", "--help")
     assert status == 0
-    for word in ("TASK", "ROOT", "--size", "--cache", "--workers", "task.missing=drop"):
+    for word in ("CONFIG", "ROOT", "--size", "--cache", "--workers", "task.missing=drop"):
         assert word in out
 
 
@@ -129,10 +164,14 @@ def test_json(contml, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "texts"),
     [
-        (("classes/cup", "own"), ["classes/cup: no such task", "'classes/cub'"]),
-        (("x", "own"), ["x: no such task", "contml list tasks"]),
-        (("classes/raw_vthm_cub", "own"), ["classes/raw_vthm_cub: a config", "classes/cub"]),
-        (("classes/synthetic", "own"), ["classes/synthetic: reads no files"]),
+        (("classes/cup", "own"), ["classes/cup: no such config or task", "'classes/cub'"]),
+        (("x", "own"), ["x: no such config or task", "contml list configs", "contml list tasks"]),
+        (("classes/raw_vthm_cub", "own"), ["images.txt", "40 train images of 8 classes"]),
+        (("classes/synthetic", "own"), ["classes/synthetic: its task has no option 'root'", "omit own"]),
+        (("classes/synthetic",), ["classes/synthetic: reads no files"]),
+        (("classes/cub",), ["task.root: missing"]),
+        (("own",), ["own: a folder, not a config", "contml check --data PATH --images all"]),
+        (("none.yaml", "own"), ["none.yaml: cannot be read"]),
         (("classes/cub", "none"), ["none", "CUB-200-2011"]),
         (("classes/cub", "own"), ["images.txt", "40 train images of 8 classes", "9, 10, 11", "5,864"]),
         (("classes/cub", "own", "task.mising=drop"), ["command line: task.mising: unknown key", "'missing'"]),

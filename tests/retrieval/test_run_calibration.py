@@ -14,6 +14,7 @@ from support.miniature import TINY
 from support.paths import DATA_ROOT
 
 import contml as library
+from benchmarks.measure import FLICKR8K_PACK
 from contml.data import ImageFile, Task
 from contml.experiment import OwnData, load, load_table, train
 from contml.retrieval import Calibration
@@ -104,7 +105,7 @@ def real(name):
     if name == "rooms":
         return load("layout/nyuv2", [f"task.root={pack}", "training.val_share=0.5", *small])
     if name == "captions":
-        return load("captions/flickr8k", [f"task.root={pack}", *small])
+        return load("captions/flickr8k", [f"task.root={pack}", *FLICKR8K_PACK, *small])
     groups = ["task.group=house", "task.exclude_group=true"]
     return load_table(OwnData(pack / "houses.csv", ["price_usd=number:log"]), "table/default", [*groups, *small])
 

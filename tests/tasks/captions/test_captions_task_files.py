@@ -268,6 +268,14 @@ def test_queries_are_drawn(flickr_folder):
     rejected(("queries",), flickr, flickr_folder, queries=TEST - 1)
 
 
+def test_check_says_what_trained_the_word_vectors(contml, tmp_path):
+    write_flickr(tmp_path / "own")
+    status, out, err = contml("check", "captions/flickr8k", "task.root=own", "sampler.anchors_per_batch=2", *SMALL)
+    assert status == 0, err
+    text = " ".join(out.split())
+    assert "word vectors Word2Vec, trained on the 200 captions of 40 training images; vectors of a large corpus" in text
+
+
 def test_vectors_of_a_file_are_those_of_both_splits(flickr_folder, monkeypatch, tmp_path_factory):
     words = sorted({word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()})
     lines = [f"{word} {number} {number % 7} 1.5" for number, word in enumerate(words)]
