@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -29,7 +29,7 @@ from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
 from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
 from contml.sweep.training import Job, Result, Source, run_jobs
-from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_sampler
+from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_spec
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
@@ -83,14 +83,16 @@ def sweep(
     base = source.load(overrides_of({dimension.key: dimension.points[0] for dimension in space}))
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
     file = folder / "trials.jsonl" if file is None else file
-    sampler_name, num_trials = _plan(space, sampler or stored_sampler(file), trials)
+    stored = stored_spec(file)
+    stored_sampler = stored.get("sampler") if stored.get("sampler") in ("random", "tpe") else None
+    sampler_name, num_trials = _plan(space, sampler or stored_sampler, trials)
     first_seed = base.config.values["seed"]
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
     _check_points(source, space, _fixed(runs_of_trial[-1], folds))
     task: Task = base.config.parts["task"].build() if base.task is None else base.task
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
-    round_size = math.ceil(processes / len(runs_of_trial)) if sampler_name == "tpe" else num_trials
+    round_size = _round_size(stored, math.ceil(processes / len(runs_of_trial))) if sampler_name == "tpe" else num_trials
     spec = {
         "config": _comparable(base),
         "space": {dimension.key: str(dimension) for dimension in space},
@@ -229,6 +231,12 @@ def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, i
         raise InputError("--trials", "missing", hint=f"give the number of trials of sampler {sampler}")
     optuna_version(sampler)
     return sampler, trials
+
+
+def _round_size(stored: Mapping[str, Any], size: int) -> int:
+    """The trials in a round of sampler "tpe": those of the sweep in the file, whatever --processes is now."""
+    stored_size = stored.get("trials in a round")
+    return stored_size if type(stored_size) is int and stored_size > 0 else size
 
 
 def _fixed(run: tuple[int, int | None], folds: int) -> list[str]:

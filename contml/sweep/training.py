@@ -10,10 +10,10 @@ import signal
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -146,15 +146,15 @@ def run_jobs(
             if is_needed(job):
                 on_result(job, run_job(source, job))
         return
-    queue = deque(jobs)
+    pending = filter(is_needed, jobs)  # asked when a process is free: by then a training of the trial may have failed
     running: dict[Connection, tuple[BaseProcess, Job]] = {}
     try:
-        while queue or running:
-            while queue and len(running) < processes:
-                job = queue.popleft()
-                if is_needed(job):
-                    process, connection = _start(source, job)
-                    running[connection] = process, job
+        while True:
+            for job in islice(pending, processes - len(running)):
+                process, connection = _start(source, job)
+                running[connection] = process, job
+            if not running:  # `wait` would never return
+                return
             ready = wait(list(running))
             for connection in [connection for connection in running if connection in ready]:
                 process, job = running[connection]

@@ -142,14 +142,14 @@ class TrialsFile:
         return InputError(f"{self.path}:{number}", "not a line of a sweep", hint="remove it")
 
 
-def stored_sampler(path: Path) -> str | None:
-    """The sampler of the sweep in a file, the default of one that goes on; None without a file, and for a grid."""
+def stored_spec(path: Path) -> Mapping[str, Any]:
+    """The first line of a file: what a sweep that goes on was begun with; empty without a file."""
     spec_line, line_end, _ = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
     try:
-        sampler = json.loads(spec_line)["sampler"] if line_end else None
-    except (ValueError, KeyError, TypeError, RecursionError):  # `TrialsFile` refuses it
-        return None
-    return sampler if sampler in ("random", "tpe") else None
+        spec = json.loads(spec_line) if line_end else {}
+    except (ValueError, RecursionError):  # `TrialsFile` refuses it
+        return {}
+    return spec if isinstance(spec, dict) else {}
 
 
 def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
 from contml.runs import open_run
-from contml.sweep.trials import Training, TrialsFile, stored_sampler
+from contml.sweep.trials import Training, TrialsFile, stored_spec
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 
 from .base import Kind, changed_file
@@ -232,7 +232,7 @@ def read_trials(folder: Path, random: Random) -> None:
     from contml.sweep.trials import Trial, ranked
 
     path = folder / "trials.jsonl"
-    stored_sampler(path)
+    stored_spec(path)
     file = TrialsFile(path, SPEC)
     trials = [Trial(t.trial, t.params, (t,)) for t in file.trainings.values()]
     if trials and not (found := ranked(trials))[0].error:

@@ -6,6 +6,9 @@ import json
 import math
 import multiprocessing
 import os
+import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from contml.data import Task
 from contml.data.sources import Pixels
 from contml.evaluation.results import Evaluated
 from contml.runs import create
+from contml.sweep.training import run_job
 from contml.training.trainer import Interrupted
 
 from .fake_runs import poses
@@ -95,3 +99,28 @@ class Trainings:
         result = Evaluated(poses(share), "val", "best", 2, 2)
         (run.folder / "evaluation.json").write_text(json.dumps(result.to_dict()))
         return run
+
+
+@contextmanager
+def within(seconds: float):
+    """Fail if the block takes longer: a call that waits for ever is interrupted."""
+
+    def stop(*_):
+        raise TimeoutError(f"not finished after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def start_thread(source, job):
+    """Stands for the start of a process: the training runs in a thread."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    thread = threading.Thread(target=lambda: sender.send(run_job(source, job)), daemon=True)
+    thread.terminate = lambda: None
+    thread.start()
+    return thread, receiver

@@ -13,7 +13,7 @@ from filelock import FileLock
 from scipy import stats
 from support import sweeps
 from support.refusals import refuses
-from support.sweeps import Trainings
+from support.sweeps import Trainings, start_thread, within
 
 import contml.sweep.search
 from contml.experiment import load
@@ -144,6 +144,92 @@ def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkey
 
 def one_process(source, jobs, processes, is_needed, on_result):
     run_jobs(source, jobs, 1, is_needed, on_result)
+
+
+def _nothing(folder, written):
+    shutil.rmtree(folder)
+
+
+def _half_a_trial(folder, written):
+    """The first fold of the first trial is done."""
+    (folder / "trials.jsonl").write_bytes(b"".join(written[:2]))
+
+
+def _half(folder, written):
+    (folder / "trials.jsonl").write_bytes(b"".join(written[: len(written) // 2]))
+
+
+def _whole_round(folder, written):
+    (folder / "trials.jsonl").write_bytes(b"".join(written[:3]))
+
+
+def _leftovers(folder, written):
+    """Two workers were killed: one while it trained, one before its folder was whole."""
+    (folder / "trials.jsonl").write_bytes(b"".join(written[:2]) + written[2][:9])
+    for name in ("trial_000_fold_1", "trial_001_fold_0"):
+        shutil.rmtree(folder / name)
+        (folder / name / "checkpoints").mkdir(parents=True)
+        (folder / f"{name}.log").write_text("killed")
+    (folder / "trial_000_fold_1/config.yaml").write_text("seed: 0")
+    (folder / "trial_000_fold_1/checkpoints/state.safetensors").write_bytes(b"cut sh")
+    (folder / "trial_000_fold_1/.lock").touch()
+
+
+def _folders_gone(folder, written):
+    for path in folder.glob("trial_*"):
+        shutil.rmtree(path)
+
+
+def _finished(folder, written):
+    pass
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    "state",
+    [_nothing, _half_a_trial, _half, _whole_round, _leftovers, _folders_gone, _finished],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
+def test_each_state_in_which_a_sweep_is_found(trainings, monkeypatch, sampler, state, processes):
+    monkeypatch.setattr("contml.sweep.training._start", start_thread)
+    trainings.diverges = lambda margin: 0.14 < margin < 0.16
+    tries, trials = ([MARGINS], 4) if sampler == "grid" else (RANGES, 12)
+    options = {"sampler": sampler, "trials": trials, "folds": 2}
+    with within(60):
+        whole = run(tries, processes=processes, **options)
+        state(Path("runs/own/sweep"), lines())
+        trainings.done.clear()
+        again = run(tries, processes=processes, **options)
+        assert trials_of(again) == trials_of(whole)
+        assert again.command == whole.command
+        assert bool(trainings.done) == (state not in (_finished, _folders_gone))
+        trainings.done.clear()
+        assert trials_of(run(tries, processes=processes, **options)) == trials_of(whole)
+        assert not trainings.done
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_more_trials_and_fewer_than_before(trainings, monkeypatch, sampler, processes):
+    monkeypatch.setattr("contml.sweep.training._start", start_thread)
+    options = {"sampler": sampler, "folds": 2}
+    with within(60):
+        whole = run(RANGES, trials=13, name="whole", **options)
+        run(RANGES, trials=11, **options)
+        assert trials_of(run(RANGES, trials=13, processes=processes, **options)) == trials_of(whole)
+        with refuses("--trials", "5", "at least 13"):
+            run(RANGES, trials=5, processes=processes, **options)
+
+
+def test_a_round_keeps_its_size_when_a_sweep_goes_on_with_other_processes(trainings, monkeypatch):
+    monkeypatch.setattr("contml.sweep.training._start", start_thread)
+    with within(60):
+        whole = run(RANGES, trials=16, sampler="tpe", processes=3)
+        written = lines()
+        for processes in (1, 2, 3):
+            Path("runs/own/sweep/trials.jsonl").write_bytes(b"".join(written[:12]))
+            assert trials_of(run(RANGES, trials=16, sampler="tpe", processes=processes)) == trials_of(whole)
 
 
 @pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
