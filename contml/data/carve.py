@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from contml._support.errors import InputError
-from contml.data.draw import draw, draw_queries
-from contml.data.split import Task, query_split
+from contml.data.draw import Array, draw, draw_queries, folds
+from contml.data.split import Split, Task, query_split
 
 #: With more validation items than the first number, the second is the number of queries, where labels are graded.
 _MANY, _QUERIES = 5_000, 1_000
@@ -17,7 +17,7 @@ _MANY, _QUERIES = 5_000, 1_000
 _LEAST_ITEMS = 3
 
 
-def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int = 0, seed: int = 0) -> Task:
+def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int | None = None, seed: int = 0) -> Task:
     """The task with a validation split drawn from its training items; unchanged if it has one.
 
     Items of one group are not divided: `task.val_groups` if given; else classes, if labels are classes and no class of
@@ -27,7 +27,8 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
         task: the task.
         names: the name of each training item, which draws its part.
         share: the share of the groups that is drawn, approximately.
-        fold: which of the 1 / share parts is drawn.
+        fold: which of the 1 / share parts is drawn, for cross-validation: the rankings of all of them are cut at the
+            places of the smallest one, so that the main metric has one K. None: the first part, not cut.
         seed: another seed draws another part.
 
     Raises:
@@ -37,24 +38,39 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
         return task
     classes = _unseen_classes(task)
     groups = task.val_groups if task.val_groups is not None else classes if classes is not None else names
-    least, hint = 2 if groups is classes else 1, "set training.select=none to train on all items, without this split"
+    least = 2 if groups is classes else 1
     try:
-        val_mask = draw(groups, share, seed, "validation", fold=fold, least=least)
-        while min(val_mask.sum(), (~val_mask).sum()) < _LEAST_ITEMS:
-            least += 1
-            val_mask = draw(groups, share, seed, "validation", fold=fold, least=least)
+        val_mask = _drawn(groups, share, fold or 0, seed, least)
+        masks = [] if fold is None else [_drawn(groups, share, number, seed, least) for number in range(folds(share))]
     except InputError as error:
         got = f"{len(set(groups))} groups of {len(groups)} training items"
+        hint = "set training.select=none to train on all items, without this split"
         raise InputError("validation split", got, error.allowed, hint) from None
+    places = min((_places(task.train, np.flatnonzero(mask)) for mask in masks), default=None)
     rows, val_rows = (np.flatnonzero(mask).tolist() for mask in (~val_mask, val_mask))
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
         queries = draw_queries(_QUERIES, [names[row] for row in val_rows], seed)
         query_rows, gallery = query_split(queries, len(val))
         val = replace(val, queries=query_rows, gallery=gallery)
-    val = replace(val, recall_at=task.evaluated.recall_at, excluded={})
+    val = replace(val, recall_at=task.evaluated.recall_at, places=places, excluded={})
     train_groups = None if task.val_groups is None else [task.val_groups[row] for row in rows]
     return replace(task, train=train, val=val, val_groups=train_groups)
+
+
+def _drawn(groups: Sequence[str], share: float, fold: int, seed: int, least: int) -> Array:
+    """The items of a fold, bool `[N]`: at least `least` groups, and enough items in it and beside it."""
+    mask = draw(groups, share, seed, "validation", fold=fold, least=least)
+    while min(mask.sum(), (~mask).sum()) < _LEAST_ITEMS:
+        least += 1
+        mask = draw(groups, share, seed, "validation", fold=fold, least=least)
+    return mask
+
+
+def _places(train: Split, rows: Array) -> int:
+    """The number of items that every query of a validation split of these rows can find, or a little less."""
+    group_size = 1 if train.groups is None else int(np.unique(train.groups[rows].numpy(), return_counts=True)[1].max())
+    return max(1, len(rows) - group_size - (_QUERIES if len(rows) > _MANY else 0))
 
 
 def _unseen_classes(task: Task) -> list[str] | None:

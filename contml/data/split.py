@@ -63,6 +63,8 @@ class Split:
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
         gallery: rows that are ranked; disjoint from the queries.
         groups: the group of each item `[N]`; the gallery of a query omits the other items of its group.
+        places: rankings are cut at so many places, so that splits of other sizes, such as folds, have the same K; None:
+            they are not.
         recall_at: the values of K that papers on this data set report Recall@K for.
         label_texts: what identifies the label of each item in the record of a run, such as the cells of a table; None:
             the content of the label space.
@@ -82,6 +84,7 @@ class Split:
     queries: Tensor | None = None
     gallery: Tensor | None = None
     groups: Tensor | None = None
+    places: int | None = None
     recall_at: Sequence[int] | None = None
     label_texts: Sequence[str] | None = None
     excluded: Mapping[str, int] = field(default_factory=dict)

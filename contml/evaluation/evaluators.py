@@ -87,6 +87,7 @@ class RetrievalEvaluator:
             missing=missing,
             recall_at=split.recall_at,
             groups=split.groups,
+            places=split.places,
         )
 
 

@@ -56,6 +56,7 @@ def evaluate(
     recall_at: Sequence[int] | None = None,
     clusters: bool = True,
     groups: Numbers | None = None,
+    places: int | None = None,
 ) -> tuple[Evaluation, Ranking]:
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
 
@@ -74,6 +75,7 @@ def evaluate(
             they have classes.
         groups: the group of each row `[N]`, such as the house of a photograph: a query's own group is excluded from its
             gallery. For graded labels.
+        places: cut the rankings at so many places, as those of a smaller gallery; default 100.
 
     Raises:
         InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or is
@@ -104,7 +106,7 @@ def evaluate(
         groups=None if group_ids is None else (group_ids[q], group_ids[g]),
         device=labels.device,
     )
-    k = min(LARGEST_K, data.available)
+    k = min(places or LARGEST_K, LARGEST_K, data.available)
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
     pairs = _sample_pairs(data)

@@ -158,6 +158,11 @@ class _Search:
         self.on_line = on_line
         self.params: dict[int, Params] = {}
 
+    @property
+    def metric(self) -> str:
+        """The metric that judges the trainings; nothing before the first one."""
+        return next((training.metric for training in self.record.trainings.values() if training.metric), "")
+
     def trial(self, n: int) -> Trial:
         """A trial with its trainings so far, up to the first that failed."""
         trainings: list[Training] = []
@@ -191,6 +196,9 @@ class _Search:
     def on_result(self, job: Job, result: Result) -> None:
         """Record a training."""
         training = result.training
+        if training.metric and self.metric not in ("", training.metric):  # unreadable images: a smaller gallery
+            got = f"judged by {training.metric}, the trainings before it by {self.metric}"
+            raise InputError(str(job.folder), got, hint="repair the images that could not be read, or use --name")
         overrides_text = " ".join(overrides_of(training.params))
         if training.error and not result.began and (training.trial, training.seed, training.fold) == (0, *self.runs[0]):
             raise InputError(f"trial 0 ({overrides_text})", training.error)

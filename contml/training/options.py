@@ -24,7 +24,8 @@ class Training:
         select: "val": the weights with the best result on the validation split are the result of the run; "none":
             the last weights, and no validation split is drawn, as in most published protocols.
         val_share: share of the training items that is drawn for validation where the data name none.
-        val_fold: which of the 1 / val_share parts is drawn.
+        val_fold: which of the 1 / val_share parts is drawn, for cross-validation: all folds have the K of the smallest
+            one. null: the first part, with a K of its own.
         patience: training stops after so many evaluations without a better result on the validation split; null: never.
         precision: "auto" is bfloat16 on a device that supports it, else float32; the loss is always in float32.
         clip_norm: maximum norm of all gradients together; networks with their own learning rate are not clipped.
@@ -38,7 +39,7 @@ class Training:
     head_only_epochs: int = 0
     select: Literal["val", "none"] = "val"
     val_share: float = 0.1
-    val_fold: int = 0
+    val_fold: int | None = None
     patience: int | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     clip_norm: float | None = None
@@ -52,7 +53,7 @@ class Training:
         if not 0 < self.val_share <= 0.5:
             raise InputError("val_share", str(self.val_share), "must be above 0 and at most 0.5")
         last = folds(self.val_share) - 1
-        if not 0 <= self.val_fold <= last:
+        if self.val_fold is not None and not 0 <= self.val_fold <= last:
             raise InputError("val_fold", str(self.val_fold), f"must be 0 to {last} with val_share={self.val_share:g}")
         if self.patience is not None:
             check_whole(1, patience=self.patience)

@@ -17,6 +17,7 @@ from contml.data import Pixels, Split, Task
 from contml.data.carve import with_validation
 from contml.data.sources import Vector
 from contml.data.split import Explanation, query_split
+from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.labels import ClassLabels, VectorLabels
 
 
@@ -115,6 +116,35 @@ def test_folds_and_seeds_draw_other_items():
     found = [{*carved(task, fold=fold).val.names} for fold in range(4)]
     assert sum(map(len, found)) == len(set.union(*found)) == 100
     assert {*carved(task, seed=1).val.names} != found[0]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("many", [5000, 30])
+def test_folds_of_different_sizes_are_evaluated_at_the_same_k(monkeypatch, grouped, many):
+    monkeypatch.setattr("contml.data.carve._MANY", many)
+    monkeypatch.setattr("contml.data.carve._QUERIES", 7)
+    count = 150
+    train = split_of(VectorLabels(torch.rand(count, 2, generator=torch.Generator().manual_seed(0))))
+    groups = torch.arange(count) // 4 if grouped else None
+    task = Task(
+        replace(train, groups=groups),
+        split_of(VectorLabels(torch.arange(9.0)), 500),
+        val_groups=[str(group) for group in groups.tolist()] if grouped else None,
+    )
+
+    def evaluated(fold):
+        val = carved(task, share=1 / 3, fold=fold).val
+        embeddings = torch.rand(len(val), 3, generator=torch.Generator().manual_seed(1))
+        return RetrievalEvaluator().evaluate(embeddings, torch.zeros(0, dtype=torch.int64), val)
+
+    folds = [evaluated(fold) for fold in range(3)]
+    assert len({evaluation.gallery for evaluation, _ in folds}) > 1
+    assert len({evaluation.headline for evaluation, _ in folds}) == 1
+    for evaluation, ranking in folds:
+        assert ranking.values.mean().item() == pytest.approx(evaluation.main.model)
+    alone = carved(task, share=1 / 3)
+    assert alone.val.places is None  # not one of several
+    assert list(alone.val.names) == list(carved(task, share=1 / 3, fold=0).val.names)
 
 
 def test_a_validation_split_of_the_data_is_kept():

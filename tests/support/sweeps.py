@@ -87,7 +87,7 @@ class Trainings:
         run = create(root, experiment.name, folder)
         on_start(run)
         margin, rate = values["loss"].get("margin", 0.5), values["optimizer"]["lr"]
-        seed, fold = values["seed"], values["training"]["val_fold"]
+        seed, fold = values["seed"], values["training"]["val_fold"] or 0
         self.done.append((margin, rate, seed, fold))
         (run.checkpoints / "last.safetensors").write_bytes(b"weights")
         if len(self.done) > self.stop_at:

@@ -12,6 +12,7 @@ import pytest
 from filelock import FileLock
 from scipy import stats
 from support import sweeps
+from support.fake_runs import poses
 from support.refusals import refuses
 from support.sweeps import Trainings, start_thread, within
 
@@ -276,6 +277,14 @@ def test_tpe_learns_from_its_trials(trainings):
         return sum(abs(trial.params["loss.margin"] - 0.12) for trial in late) / 15
 
     assert mean_error("tpe") < 0.5 * mean_error("random")
+
+
+def test_trainings_that_are_judged_by_other_metrics_are_refused(trainings, monkeypatch):
+    """As where the images of a fold cannot be read: its gallery is smaller."""
+    monkeypatch.setattr(sweeps, "poses", lambda share: poses(share, k=100 - 50 * (len(trainings.done) == 2)))
+    with refuses("runs/own/sweep/trial_000_fold_1", "judged by label_distance@5", hint="--name"):
+        run([MARGINS], folds=3)
+    assert len(lines()) == 2
 
 
 def test_a_diverged_training_is_never_chosen(trainings):

@@ -62,6 +62,11 @@ def test_the_test_split_is_not_read(folder):
 def test_folds_have_different_queries_that_cover_all_training_items(folder):
     result = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=3)
     assert sum(training.queries for training in result.chosen.trainings) == 100
+    # By their sizes alone, the main metric of these folds would be label distance@1 and @2.
+    five = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=5, name="five")
+    trainings = [training for trial in five.trials for training in trial.trainings]
+    assert len({training.queries for training in trainings}) > 1
+    assert len({training.metric for training in trainings}) == 1
 
 
 def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
