@@ -57,8 +57,9 @@ class Measure(NamedTuple):
 class Loss(Protocol):
     """`loss(embeddings, labels, anchors=None) -> scalar`, a `torch.nn.Module`.
 
-    embeddings `[B, d]`. labels: a label space of the B items; or a tensor: integer classes `[B]`, numbers `[B]`, or
-    label distances `[A, B]` with one row per anchor. anchors `[A]`: positions in the batch; default all items.
+    embeddings `[B, d]`. labels: a label space of the B items; or a tensor: floats `[B]` are numbers, a matrix `[A, B]`
+    has the label distances of one anchor per row, integers `[B]` are classes, which a loss that takes graded labels
+    refuses. anchors `[A]`: positions in the batch; default all items.
     """
 
     requires: Requirement

@@ -53,7 +53,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     `y` is one of these:
 
-    - numbers `[n]` or vectors `[n, k]`: label distances are Euclidean, squared where the loss squares its own distance;
+    - numbers `[n]` or vectors `[n, k]`: label distances are Euclidean, squared for `LogRatioLoss(squared=True)`;
     - classes `[n]`: strings and booleans, or integers with `labels="classes"`;
     - a label space of contml, such as `GeoLabels`, or a list of parts of one, `[space[[0]], space[[1]], ...]`, which
       `GridSearchCV` can split.
@@ -124,11 +124,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         else:
             X, y = validate_data(self, X, y, dtype=np.float32, multi_output=True, ensure_min_samples=2)  # noqa: N806
         given_loss = self._given_loss()
-        inner_loss = given_loss.loss if isinstance(given_loss, CrossBatchMemory) else given_loss
-        is_pair_loss = isinstance(inner_loss, PairLoss) or inner_loss in LOSSES.values()
-        # As the loss itself reads a tensor of numbers.
-        self._squared_labels = not (is_pair_loss and inner_loss.distance == "euclidean")
-        labels = _label_space(y, self.labels, self._squared_labels)
+        labels = _label_space(y, self.labels)
         if len(labels) != len(X):
             raise InputError("y", f"{len(labels)} labels for {len(X)} items", hint="give one label per item")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -139,6 +135,8 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             for width, next_width in pairwise([X.shape[1], *self.hidden, self.dim]):
                 layers += [nn.Linear(width, next_width), nn.ReLU()]
         inner_loss = loss.loss if isinstance(loss, CrossBatchMemory) else loss
+        if isinstance(inner_loss, PairLoss) and not _parts_of_a_space(y):  # as the loss itself takes numbers
+            labels = labels.with_exponent(inner_loss.number_exponent)
         on_sphere = isinstance(inner_loss, PairLoss) and inner_loss.on_sphere
         network = nn.Sequential(*layers[:-1], *([_UnitLength()] if on_sphere else []))
         trainer = Trainer(
@@ -196,12 +194,12 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """How well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.
 
         It is the normalized score of the mean label distance of the 10 nearest items (of fewer than 100 items, a tenth
-        of them); where labels are classes, of Recall@1. NaN if all label distances are equal.
+        of them), not squared for numbers and vectors; where labels are classes, of Recall@1. NaN if all label distances are equal.
         """
         embeddings = self.transform(X)
         if not _parts_of_a_space(y):
             y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
-        labels = _label_space(y, self.labels, self._squared_labels)
+        labels = _label_space(y, self.labels)
         return evaluate(embeddings, labels, clusters=False)[0].main.normalized()
 
     def __sklearn_tags__(self) -> Any:
@@ -267,8 +265,8 @@ def _parts_of_a_space(y: Any) -> Sequence[LabelSpace]:
     return y if isinstance(y, list) and y and all(isinstance(part, LabelSpace) for part in y) else []
 
 
-def _label_space(y: Any, how: str, squared: bool) -> LabelSpace:
-    """The labels y: a label space, an array of numbers or an array of classes.
+def _label_space(y: Any, how: str) -> LabelSpace:
+    """The labels y: a label space, an array of numbers with plain label distances, or an array of classes.
 
     Raises:
         InputError: they cannot be read so.
@@ -289,6 +287,6 @@ def _label_space(y: Any, how: str, squared: bool) -> LabelSpace:
     if y.dtype.kind in "mM":  # numpy converts them to floats of any unit
         raise InputError("y", f"{y.dtype}", "must be numbers or classes", "give numbers, such as days")
     try:
-        return VectorLabels(y.astype(np.float64), squared=squared)
+        return VectorLabels(y.astype(np.float64), squared=False)
     except (TypeError, ValueError) as error:
         raise InputError("y", f"not numbers ({one_line(error)})", hint='set labels="classes" if they are') from None

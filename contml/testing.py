@@ -161,6 +161,7 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
 
 
 def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[str, str]]:
+    space = space.with_exponent(1)  # a matrix holds plain label distances
     items, block, classes = len(x), space.pairwise(), space.class_ids
 
     def run(x: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -208,7 +209,13 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
     some_anchors, reverse = torch.tensor([2, 0]), torch.arange(items).flip(0)
     if not same(run(x, space, reverse), (value, gradient)):
         yield "anchors", "all positions as anchors, in another order, give another result than the default"
-    if classes is not None and not same(run(x, classes), (value, gradient)):
+    if loss.requires in ("any", "graded"):
+        try:
+            run(x, torch.arange(items))
+            yield "integers", "integers [B] are accepted, but may be numbers or classes; must raise an InputError"
+        except InputError:
+            pass
+    elif classes is not None and not same(run(x, classes), (value, gradient)):
         yield "labels", "class ids [B] and the label space of the same labels give different results"
     if loss.requires != "classes":
         if not same(run(x, block), (value, gradient)):

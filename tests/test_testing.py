@@ -419,6 +419,8 @@ class Sum(nn.Module):
             target = labels
         elif labels.is_floating_point():
             target = (labels[rows, None] - labels).abs() ** self.power
+        elif self.requires in ("any", "graded"):
+            raise InputError("labels", "integers", "must be floats or a label space")
         else:
             target = (labels[rows, None] != labels).float()
         self.check_labels(labels, target)
@@ -457,6 +459,14 @@ def test_the_loss_without_a_change_is_correct():
     check_loss(Sum(requires="graded"))
 
 
+class TakesIntegers(Sum):
+    """A loss for graded labels that takes integers as numbers."""
+
+    def forward(self, embeddings, labels, *, anchors=None):
+        labels = labels.double() if is_tensor(labels, 1) else labels
+        return super().forward(embeddings, labels, anchors=anchors)
+
+
 def is_tensor(labels, ndim):
     return isinstance(labels, torch.Tensor) and labels.ndim == ndim
 
@@ -481,6 +491,7 @@ def is_tensor(labels, ndim):
         (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="binary"), ("labels", "class ids [B]")),
         (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1)), ("labels", "numbers [B]")),
         (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="graded"), ("labels", "numbers [B]")),
+        (TakesIntegers(), ("integers", "InputError")),
         (bend(lambda v, x, t, a: v * x[0].square().sum()), ("permutation",)),
         (bend(lambda v, x, t, a: v + x.square().mean()), ("empty",)),
         (bend(lambda v, x, t, a: v * SwapGradient.apply(x)), ("gradcheck",)),

@@ -92,6 +92,26 @@ class LabelSpace(ABC):
         return self._part(as_rows(rows, len(self), self.device))
 
     @property
+    def exponent(self) -> int | None:
+        """The power of a metric that the label distances are: 2 where they are squared, 1 where they are the metric.
+
+        None: not known, so a loss uses the label distances as they are.
+        """
+        return None
+
+    def with_exponent(self, exponent: int) -> LabelSpace:
+        """The same labels with label distances of this power of the metric; itself where `exponent` is None.
+
+        Raises:
+            InputError: a subclass has another exponent, and no method to change it.
+        """
+        if self.exponent in (None, exponent):
+            return self
+        name = type(self).__name__
+        hint = f"write {name}.with_exponent, or let `exponent` be None"
+        raise InputError(f"{name}.exponent", str(self.exponent), f"must be {exponent} for this loss", hint)
+
+    @property
     def vectors(self) -> Tensor | None:
         """The labels as vectors `[N, D]` whose mean is a label too, in float64; None where labels have no mean."""
         return None
@@ -224,6 +244,39 @@ class LabelSpace(ABC):
     def _map(self, change: Callable[[Any], Any]) -> Self:
         changed = copy.copy(self)
         changed.__dict__.update({name: change(self.__dict__[name]) for name in self._packed})
+        return changed
+
+
+class MetricLabels(LabelSpace):
+    """Labels whose distance is a metric or, with `squared`, its square.
+
+    Attributes:
+        squared: whether the label distances are squared.
+    """
+
+    squared: bool
+
+    @property
+    def exponent(self) -> int:
+        """2 for squared label distances, else 1."""
+        return 2 if self.squared else 1
+
+    def with_exponent(self, exponent: int) -> Self:
+        """The same labels, with squared label distances (2) or plain ones (1)."""
+        if exponent not in (1, 2):
+            raise InputError("exponent", str(exponent), "must be 1 or 2")
+        if self.exponent == exponent:
+            return self
+        changed = copy.copy(self)
+        changed.squared = exponent == 2
+        changed.unit = f"{'square' if changed.squared else 'square root'} of: {self.unit}"
+        if self.measure is not None:
+            factor = self.measure.factor
+            changed.measure = (
+                self.measure._replace(factor=factor**2, kind="root")
+                if changed.squared
+                else self.measure._replace(factor=factor**0.5, kind="linear")
+            )
         return changed
 
 

@@ -12,10 +12,10 @@ from contml._support.errors import InputError
 from contml._support.validation import check_choice
 from contml.contracts import Measure
 from contml.distances.labels import pose_distance
-from contml.labels.base import LabelSpace
+from contml.labels.base import MetricLabels
 
 
-class PoseLabels(LabelSpace):
+class PoseLabels(MetricLabels):
     """Poses: joints in 2D or 3D, some of which may not be visible.
 
     The label distance is the squared Euclidean distance summed over the joints visible in both items, rescaled to all
@@ -25,7 +25,8 @@ class PoseLabels(LabelSpace):
     Args:
         joints: `[N, J, 2]` or `[N, J, 3]` coordinates, usually in pixels.
         visible: `[N, J]`, default all; coordinates of joints that are not visible are not used.
-        squared: squared Euclidean label distance, else plain Euclidean; use the same as for the loss.
+        squared: squared Euclidean label distance, else plain Euclidean. Give `LogRatioLoss` the same value; the other
+            losses have one value for both.
         normalize: move each pose to the mean of its visible joints and divide by their root mean square distance from
             it, so that position and size of the person do not count; the unit is then a person's scale.
         hidden: what to do with an item with half of its joints or fewer visible: "refuse" it, or "drop" it.

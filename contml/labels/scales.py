@@ -50,6 +50,11 @@ class OrdinalLabels(LabelSpace):
         self.levels = list(rank)
         self.measure = Measure("levels", len(self.levels) - 1)
 
+    @property
+    def exponent(self) -> int:
+        """1: the label distance is a metric."""
+        return 1
+
     def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
@@ -119,6 +124,11 @@ class GeoLabels(LabelSpace):
         self.heading_weight = float(heading_weight)
         self.measure = Measure(unit) if headings is None else None
         self.unit = unit if headings is None else f"{unit}, a degree of heading as {heading_weight:g} m"
+
+    @property
+    def exponent(self) -> int | None:
+        """1: the great-circle distance is a metric; None with headings, for a sum."""
+        return 1 if self.headings is None else None
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Distances in `unit`, `[X, Y]` in float64."""

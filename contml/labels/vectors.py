@@ -14,15 +14,16 @@ from contml.contracts import Measure
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
-from contml.labels.base import LabelSpace, as_numbers
+from contml.labels.base import MetricLabels, as_numbers
 
 
-class VectorLabels(LabelSpace):
+class VectorLabels(MetricLabels):
     """Numbers or vectors as labels, such as ages, ratings or attributes.
 
     Args:
         values: `[N]` or `[N, D]`.
-        squared: squared Euclidean label distance, else plain Euclidean; use the same as for the loss.
+        squared: squared Euclidean label distance, else plain Euclidean. Give `LogRatioLoss` the same value; the other
+            losses have one value for both.
         unit: what a label distance of 1 means, in words.
     """
 

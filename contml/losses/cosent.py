@@ -26,7 +26,7 @@ from contml.losses.sorted_rows import sort_rows
 class CoSENTLoss(PairLoss):
     """CoSENT: pairs with a smaller label distance have a larger cosine similarity, over all pairs of a batch.
 
-    It reads the order of label distances alone. A pair of two anchors counts in both directions.
+    Only the order of label distances is used. A pair of two anchors counts in both directions.
 
     Args:
         scale: multiplies the differences of similarities, above 0.

@@ -122,6 +122,8 @@ class PairLoss(nn.Module):
     - `requires`: the kind of labels that it needs: "any", "graded", "binary" or "classes";
     - `distance`: what `Block.scores` are: "cosine", "dot", "squared_euclidean" or "euclidean";
     - `normalize`: whether embeddings are normalized first;
+    - `label_exponent`: the power of the plain label distance that the formula is written in. Label spaces that know
+      their exponent are converted to it. None: label distances as they are, for formulas that use only their order;
     - `needs_whole_batch`: whether the formula needs all anchors in one block;
     - `takes_memory`: whether it compares a batch with itself, so that a memory can add items of earlier batches.
 
@@ -135,6 +137,7 @@ class PairLoss(nn.Module):
     requires: Requirement = "binary"
     distance: Distance = "cosine"
     normalize: ClassVar[bool] = False
+    label_exponent: ClassVar[int | None] = None
     needs_whole_batch: bool = False
     takes_memory: bool = True
     block_rows: int | None = None
@@ -160,8 +163,9 @@ class PairLoss(nn.Module):
 
         Args:
             embeddings: `[B, d]`.
-            labels: a label space of the B items, such as `labels[rows]` of a data set; or a tensor: integer classes
-                `[B]`, numbers `[B]`, or label distances `[A, B]` with one row per anchor.
+            labels: a label space of the B items, such as `labels[rows]` of a data set; or a tensor or an array: floats
+                `[B]` are numbers, a matrix `[A, B]` holds label distances with one row per anchor, and integers `[B]`
+                are classes, for losses on classes and on labels of 0 and 1; others refuse integers.
             anchors: positions `[A]` of the anchors in the batch; default all items.
 
         Raises:
@@ -190,8 +194,9 @@ class PairLoss(nn.Module):
             self.miner.begin()
         check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)
-        squared = self.distance != "euclidean"
-        space = as_labels(name, self.requires, labels, embeddings, positions, squared=squared)
+        space = as_labels(name, self.requires, labels, embeddings, positions, exponent=self.number_exponent)
+        if self.label_exponent is not None:
+            space = space.with_exponent(self.label_exponent)
         comparison = self.comparison(embeddings, space, positions)
         x, y = comparison.x, comparison.y
         if self.on_sphere:
@@ -212,6 +217,11 @@ class PairLoss(nn.Module):
             return Comparison(embeddings, embeddings, label_distances, range(len(embeddings)), classes, classes)
         anchor_class, x = None if classes is None else classes[anchors], embeddings[anchors]
         return Comparison(x, embeddings, lambda part: labels.pairwise(anchors[part]), anchors, anchor_class, classes)
+
+    @property
+    def number_exponent(self) -> int:
+        """The power of the differences of numbers `[B]` that are given as labels."""
+        return self.label_exponent or 1
 
     @property
     def on_sphere(self) -> bool:

@@ -37,7 +37,7 @@ class GradedMultiSimilarityLoss(GradedSimilarityLoss):
         epsilon: how far a pair may be from violating a triplet, at least 0.
         kernel: how far a pair is positive: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
             False: use the gradient of the value.
         kernel: how far a pair is positive: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
     def __init__(

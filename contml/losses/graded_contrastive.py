@@ -2,12 +2,12 @@
 
     generalized contrastive  mean over pairs  psi d^2 / 2 + (1 - psi) [margin - d]_+^2 / 2
     relaxed contrastive      1/n sum_ij       psi d^2 + (1 - psi) [margin - d]_+^2
-                             d = |f_i - f_j| / mean_k |f_i - f_k|,    psi = e^{-D / sigma}
+                             d = |f_i - f_j| / mean_k |f_i - f_k|,    psi = e^{-D^2 / sigma}
 
 Leyva-Vallina, Strisciuglio, Petkov: "Data-Efficient Large Scale Place Recognition with Graded Similarity Supervision",
 CVPR 2023; psi is annotated there, and here a function of D. Kim, Kim, Cho, Kwak: "Embedding Transfer with Label
 Relaxation for Improved Metric Learning", CVPR 2021; the mean over k includes i itself and is differentiated. D is the
-label distance divided by `label_scale`.
+plain label distance divided by `label_scale`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GradedSimilarityLoss(ScaledLabelLoss):
     Args:
         kernel: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: the label distance, after `label_scale`, at which a linear similarity is 0.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
         labels: the labels of the training set, for "median".
     """
 
@@ -64,7 +64,7 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         margin: negatives are pushed up to this Euclidean distance of unit vectors, at least 0.
         kernel: how similar labels are: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
     distance: Distance = "euclidean"
@@ -98,8 +98,8 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
 
     Args:
         margin: pairs are pushed up to this relative distance, above 0.
-        sigma: width of `e^(-D / sigma)`, the weight of the pull, in label distances after `label_scale`.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        sigma: width of `e^(-D^2 / sigma)`, the weight of the pull; D is the plain label distance after `label_scale`.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
     distance: Distance = "euclidean"
@@ -131,6 +131,6 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
         """Sum over the pairs of each anchor, and 1."""
         mean = (block.weights * block.scores).sum(1, keepdim=True) / (block.weights.sum(1, keepdim=True) + 1)
         d = block.scores / mean.where(mean > 0, 1)  # [A,B]
-        psi = (-block.label_distances / self.sigma).exp()
+        psi = (-block.label_distances.square() / self.sigma).exp()
         value = (block.weights * (psi * d.square() + (1 - psi) * (self.margin - d).relu().square())).sum(1)
         return value, value.new_ones(len(value))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -90,42 +91,52 @@ def nan_unless_finite(tensors: Iterable[Tensor]) -> Tensor:
     return sum((low * 0 + high * 0 for low, high in ranges), torch.zeros(()))
 
 
-def as_anchors(anchors: Tensor | None, embeddings: Tensor) -> Tensor | None:
-    """Positions `[A]` of anchors in a batch in int64, or None for all.
+def as_anchors(anchors: Any, embeddings: Tensor) -> Tensor | None:
+    """Positions `[A]` of anchors in a batch in int64, or None for all; a mask, bool `[B]`, selects its True entries.
 
     Raises:
         InputError: they are not positions in the batch.
     """
     if anchors is None:
         return None
-    positions = torch.as_tensor(anchors, device=embeddings.device)
-    if positions.numel() and (positions.ndim != 1 or positions.is_floating_point() or positions.dtype == torch.bool):
-        raise InputError("anchors", _describe(positions), "must be positions [A] in the batch")
+    batch, allowed = len(embeddings), "must be positions [A] in the batch, or a mask [B]"
+    positions = _as_tensor("anchors", anchors, allowed).to(embeddings.device)
+    if positions.dtype == torch.bool:
+        if positions.shape != (batch,):
+            raise InputError("anchors", _describe(positions), f"must be a mask [{batch}], one entry per item")
+        return positions.nonzero()[:, 0]
+    if positions.numel() and (positions.ndim != 1 or positions.is_floating_point() or positions.is_complex()):
+        raise InputError("anchors", _describe(positions), allowed)
     try:
-        return as_rows(positions, len(embeddings), embeddings.device)
+        return as_rows(positions, batch, embeddings.device)
     except InputError:
         got = f"{min(positions.tolist())} to {max(positions.tolist())}"
-        raise InputError("anchors", got, f"must be positions 0 to {len(embeddings) - 1} in the batch") from None
+        raise InputError("anchors", got, f"must be positions 0 to {batch - 1} in the batch") from None
 
 
 def as_labels(
     name: str,
     requires: Requirement,
-    labels: LabelSpace | Tensor,
+    labels: Any,
     embeddings: Tensor,
     anchors: Tensor | None,
     *,
-    squared: bool = True,
+    exponent: int = 1,
 ) -> LabelSpace:
     """The labels of a batch as a label space of the kind that a loss of this name requires.
 
-    Integers `[B]` are classes; floats `[B]` are `VectorLabels`, squared as the embedding distance of the loss is; a
-    matrix `[A, B]` holds the label distances of the anchors. None of these has row numbers.
+    Besides a label space, a loss takes a tensor, an array, a list or a column of a data frame: floats `[B]` are
+    `VectorLabels`, whose differences are raised to `exponent`; a matrix `[A, B]` holds the label distances of the
+    anchors; integers, booleans or categories `[B]` are classes. Losses for graded labels refuse these, since integers
+    may be meant as numbers. None of these has row numbers.
 
     Raises:
-        InputError: shapes that do not fit, labels of another kind than the loss requires, NaN in label distances.
+        InputError: shapes that do not fit, labels of another kind than the loss requires, label distances that are
+            negative, not finite, or not 0 between an anchor and itself.
     """
-    space = labels if isinstance(labels, LabelSpace) else _from_tensor(requires, labels, embeddings, anchors, squared)
+    space = (
+        labels if isinstance(labels, LabelSpace) else _as_space(name, requires, labels, embeddings, anchors, exponent)
+    )
     if len(space) != len(embeddings):
         got = f"{len(space)} labels for {len(embeddings)} embeddings"
         raise InputError("labels", got, hint="give one label per embedding")
@@ -133,28 +144,65 @@ def as_labels(
     return space
 
 
-def _from_tensor(
-    requires: Requirement, labels: object, embeddings: Tensor, anchors: Tensor | None, squared: bool
+def _as_space(
+    name: str, requires: Requirement, labels: Any, embeddings: Tensor, anchors: Tensor | None, exponent: int
 ) -> LabelSpace:
     batch = len(embeddings)
     rows = batch if anchors is None else len(anchors)
-    accepted = f"integer classes [{batch}], numbers [{batch}], or label distances [{rows}, {batch}] (anchors, items)"
-    if not isinstance(labels, Tensor):
-        raise InputError(
-            "labels", type(labels).__name__, f"must be labels[rows] of a label space, or a tensor: {accepted}"
+    takes_classes = requires in ("binary", "classes")
+    of_items = f"integer classes [{batch}]" if takes_classes else f"numbers [{batch}] as floats"
+    accepted = f"must be labels[rows] of a label space, {of_items}, or label distances [{rows}, {batch}]"
+    categories = getattr(labels, "cat", labels)  # of a column of a data frame: the codes are the same in all batches
+    if hasattr(categories, "categories") and hasattr(categories, "codes"):
+        codes = _as_tensor("labels", categories.codes, accepted)
+        if bool((codes < 0).any()):
+            raise InputError("labels", "a missing category", "must be a class for each item")
+        return ClassLabels.from_ids(codes.to(embeddings.device))
+    tensor = _as_tensor("labels", labels, accepted).to(embeddings.device)
+    if tensor.is_complex() or (tensor.dtype == torch.bool and tensor.ndim != 1):
+        hint = "give label distances, such as (~mask).float() where True is a positive" if tensor.ndim == 2 else ""
+        raise InputError("labels", _describe(tensor), accepted, "" if tensor.is_complex() else hint)
+    if tensor.ndim == 1 and tensor.is_floating_point():
+        numbers = VectorLabels(tensor, squared=exponent == 2)
+        numbers.rows = None
+        return numbers
+    if tensor.ndim == 1 and (takes_classes or tensor.dtype == torch.bool):  # of booleans, both meanings are the same
+        return ClassLabels.from_ids(tensor)
+    if tensor.ndim == 1:
+        hint = "give labels.float() for numbers" + (
+            ", or ClassLabels.from_ids(labels) for classes" if requires == "any" else ""
         )
-    labels = labels.to(embeddings.device)
-    if labels.ndim == 1 and labels.is_floating_point():
-        vector_labels = VectorLabels(labels, squared=squared)
-        vector_labels.rows = None
-        return vector_labels
-    if labels.ndim == 1 and labels.dtype != torch.bool and not labels.is_complex():
-        return ClassLabels.from_ids(labels)
-    if labels.shape != (rows, batch):
-        raise InputError("labels", _describe(labels), f"must be {accepted}")
+        got = f"integers [{len(tensor)}]"
+        raise InputError("labels", got, f"{name} must know whether they are numbers or classes", hint)
+    if tensor.shape != (rows, batch):
+        hint = "give one number per item: labels[:, 0]" if tensor.shape == (batch, 1) else ""
+        raise InputError("labels", _describe(tensor), accepted, hint)
     # Checked only for losses that need 0 / 1, since it takes three passes over the matrix.
-    binary = requires in ("binary", "classes") and bool(((labels == 0) | (labels == 1)).all())
-    return MatrixLabels(labels, anchors, kind="binary" if binary else "graded")
+    binary = takes_classes and bool(((tensor == 0) | (tensor == 1)).all())
+    return MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+
+
+def _as_tensor(name: str, values: Any, allowed: str) -> Tensor:
+    """A tensor of what a caller has as a tensor, an array, a list, or a column of a data frame.
+
+    Raises:
+        InputError: it does not hold numbers.
+    """
+    if isinstance(values, Tensor):
+        return values
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":  # numbers in a column that can hold missing values
+            array = np.asarray(array.tolist())
+        return torch.as_tensor(
+            array.copy() if not array.flags.writeable or min(array.strides, default=0) < 0 else array
+        )
+    except (TypeError, ValueError, RuntimeError):
+        pass  # not numbers
+    kind = type(values).__name__
+    content = next(iter(values), None) if isinstance(values, Sequence | np.ndarray) and len(values) else None
+    got = kind if content is None else f"{kind} of {type(content).__name__}"
+    raise InputError(name, got, allowed)
 
 
 def _describe(tensor: Tensor) -> str:

@@ -2,7 +2,7 @@
 
     w_ij |d_ij - D_ij|  over the pairs where it is above its running mean         w = e^{-(D / sigma)^2 / 2} + 0.1
 
-"RM-Loss", MICCAI 2022: d is the Euclidean distance of unnormalized embeddings, D the label distance divided by
+"RM-Loss", MICCAI 2022: d is the Euclidean distance of unnormalized embeddings, D the plain label distance divided by
 `label_scale`.
 """
 
@@ -29,7 +29,7 @@ class IsometricLoss(ScaledLabelLoss):
 
     Args:
         sigma: width of the weight of near pairs, in label distances after `label_scale`.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
     distance: Distance = "euclidean"

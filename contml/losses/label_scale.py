@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,15 +21,16 @@ _BLOCKS, _SIDE = 100, 10
 
 
 class ScaledLabelLoss(PairLoss):
-    """Base of the losses that divide label distances by a scale first; checkpoints hold the scale.
+    """Base of the losses that divide plain label distances by a scale first; checkpoints hold the scale.
 
     Args:
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
         labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1, where it
             is 1; graded labels are refused.
     """
 
     requires: Requirement = "any"
+    label_exponent: ClassVar[int | None] = 1
     label_unit: Tensor
 
     def __init__(self, label_scale: LabelScale, labels: LabelSpace | None) -> None:
@@ -39,7 +40,10 @@ class ScaledLabelLoss(PairLoss):
         else:
             check_positive(label_scale=label_scale)
         self.label_scale = label_scale
-        label_unit = label_scale if not isinstance(label_scale, str) else median_distance(labels) if labels else 0.0
+        if not isinstance(label_scale, str):
+            label_unit = label_scale
+        else:
+            label_unit = 0.0 if labels is None else median_distance(labels.with_exponent(1))
         self.register_buffer("label_unit", torch.tensor(label_unit, dtype=torch.float64))  # 0: not known
         self._known = label_unit > 0
 

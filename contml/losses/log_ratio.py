@@ -34,7 +34,8 @@ class LogRatioLoss(PairLoss):
 
     Args:
         squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code,
-            for plain label distances.
+            for plain label distances. Label distances of a label space or a matrix are used as they are: give the label
+            space the same `squared`. Differences of numbers `[B]` are squared where embedding distances are.
         strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties too, so that items
             at equal label distances are pulled to equal embedding distances.
         weights: how much an item weighs in the triplets of its anchor, as the product with the weight of the other
@@ -60,6 +61,11 @@ class LogRatioLoss(PairLoss):
         self.squared, self.strict, self.weights, self.power = squared, strict, weights, power
         self.distance = "squared_euclidean" if squared else "euclidean"
 
+    @property
+    def number_exponent(self) -> int:
+        """2 for squared embedding distances, else 1."""
+        return 2 if self.squared else 1
+
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Mean over the dense triplets of each anchor, and 1 where it has any."""
         # Items at label distance 0 are left out.
@@ -74,7 +80,7 @@ class LogRatioLoss(PairLoss):
         logs = {"label": [log_label], "embedding": [log_embedding], "mixture": [log_label, log_embedding]}[self.weights]
         shares = [softmax_of_members(-self.power * log_distance.detach(), member) for log_distance in logs]
         w = torch.stack(shares).mean(0)
-        r = (log_embedding - log_label).masked_fill(~member, 0)
+        r = (log_embedding - log_label) * member  # of a distance that overflows, NaN also where it does not count
         value = 2 * (w * (r - (w * r).sum(1, keepdim=True)).square()).sum(1)
         counts = (member.sum(1) > 1).to(value.dtype)
         return value * counts, counts

@@ -20,7 +20,7 @@ from contml.losses.sorted_rows import ranked_cross_entropy
 
 
 class RankNContrastLoss(PairLoss):
-    """Rank-N-Contrast: embedding distances are in the order of label distances, of which it reads the order alone.
+    """Rank-N-Contrast: embedding distances are in the order of label distances; only their order is used.
 
     The mean over all pairs of an anchor with another item. Items at equal label distances are in each other's
     denominators.

@@ -24,7 +24,7 @@ from contml.losses.sorted_rows import sort_rows
 class RankSimLoss(PairLoss):
     """RankSim: the squared differences of ranks by cosine similarity and by label distance.
 
-    The mean over the items of an anchor, then the sum over the anchors. It reads the order of label distances alone. In
+    The mean over the items of an anchor, then the sum over the anchors. Only the order of label distances is used. In
     the paper it is added to another loss, with the default weight.
 
     Args:

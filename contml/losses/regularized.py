@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
-from contml.losses.inputs import check_loss
+from contml.losses.inputs import as_anchors, as_labels, check_embeddings, check_loss
 
 
 class RegularizedLoss(nn.Module):
@@ -30,7 +30,11 @@ class RegularizedLoss(nn.Module):
         self.requires: Requirement = loss.requires
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch; the arguments as both take them."""
+        """The loss of a batch; the arguments as the loss takes them."""
+        check_embeddings(embeddings)
+        if self.requires in ("binary", "classes"):  # integers are classes to the regularizer too
+            name, positions = type(self.loss).__name__, as_anchors(anchors, embeddings)
+            labels = as_labels(name, self.requires, labels, embeddings, positions)
         value: Tensor = self.loss(embeddings, labels, anchors=anchors)
         regularizer: Tensor = self.regularizer(embeddings, labels, anchors=anchors)
         return value + regularizer

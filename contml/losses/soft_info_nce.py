@@ -10,7 +10,7 @@
                 exp           sum_k e^{x_ik (1 - K_ik)}      Barbano et al., "Contrastive Learning for Regression in
                 threshold     sum_{k: K_ik < K_ij} e^{x_ik}  Multi-Site Brain Age Prediction", ISBI 2023
 
-D is the label distance divided by `label_scale`. The published code of y-aware InfoNCE divides K by the sums of columns
+D is the plain label distance divided by `label_scale`. The published code of y-aware InfoNCE divides K by the sums of columns
 instead of rows. With "threshold" all W of a row still sum to 1, and a pair without a farther one adds nothing.
 """
 
@@ -36,7 +36,7 @@ class SoftInfoNCELoss(ScaledLabelLoss):
     X-CLR is `kernel: exponential`; supervised t-SNE is `similarity: student_t`, on unnormalized embeddings.
 
     Args:
-        kernel: the target as a function of label distance: "gaussian" or "exponential".
+        kernel: the target as a function of the plain label distance: "gaussian" or "exponential".
         sigma: width of the kernel in label distances, after `label_scale`; null is 1 for gaussian and 0.1 for
             exponential.
         similarity: "cosine" of embeddings, or "student_t" of their Euclidean distances.
@@ -44,7 +44,7 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         learn_temperature: learn the temperature, from this value on.
         denominator: the terms that a pair is contrasted with: "all" of its anchor; "exp": all, each by 1 - K in the
             exponent; "threshold": those at a larger label distance.
-        label_scale: divides the label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
     def __init__(

@@ -813,11 +813,12 @@ def test_repr_of_a_batch():
         (
             torch.tensor([0.5, 1, 2, 4]),
             None,
-            "VectorLabels(4 items; vectors of 1 numbers; unit: squared difference of labels)",
+            "VectorLabels(4 items; vectors of 1 numbers; unit: difference of labels)",
         ),
         (torch.zeros(4, 4), None, "MatrixLabels(4 items; a matrix of label distances [4, 4])"),
         (torch.zeros(1, 4), torch.tensor([2]), "MatrixLabels(4 items; a matrix of label distances [1, 4])"),
     ],
 )
 def test_repr_of_labels_of_a_bare_tensor(labels, anchors, expected):
-    assert repr(as_labels("a loss", "any", labels, torch.zeros(4, 2), anchors)) == expected
+    requires = "any" if labels.is_floating_point() else "classes"
+    assert repr(as_labels("a loss", requires, labels, torch.zeros(4, 2), anchors)) == expected

@@ -371,8 +371,8 @@ def test_numbers_are_refused_by_losses_for_0_and_1(name):
 
 #: Labels of four items that are 0 / 1.
 ZERO_ONE = {
-    "integer classes": (torch.tensor([0, 1, 0, 1]), "classes"),
-    "classes in bytes": (torch.tensor([0, 1, 0, 1], dtype=torch.uint8), "classes"),
+    "integer classes": (ClassLabels.from_ids(torch.tensor([0, 1, 0, 1])), "classes"),
+    "classes in bytes": (ClassLabels.from_ids(torch.tensor([0, 1, 0, 1], dtype=torch.uint8)), "classes"),
     "a label space of classes": (ClassLabels(["a", "b", "a", "b"]), "classes"),
     "a batch of classes": (ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
     "a threshold": (ThresholdLabels(1.0, space=VectorLabels(torch.arange(4.0))), "0 and 1 without class ids"),
@@ -388,6 +388,13 @@ def test_log_ratio_refuses_classes_and_labels_of_0_and_1(name):
             loss(torch.randn(4, 3), labels)
 
 
+@pytest.mark.parametrize("weights", ["uniform", "label", "embedding", "mixture"])
+@pytest.mark.parametrize("norm", [1e19, 1e30])
+def test_log_ratio_of_distances_that_overflow_is_nan_also_where_no_pair_counts(norm, weights):
+    embeddings = (norm * torch.randn(5, 4, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    assert LogRatioLoss(weights=weights)(embeddings, torch.zeros(5, 5)).isnan()
+
+
 def test_a_matrix_is_graded_to_log_ratio_whatever_its_numbers():
     torch.manual_seed(0)
     embeddings, matrix = torch.randn(5, 3, dtype=torch.float64), 1 - torch.eye(5, dtype=torch.float64)
@@ -398,8 +405,7 @@ def test_a_matrix_is_graded_to_log_ratio_whatever_its_numbers():
 def test_dense_triplet_takes_labels_of_0_and_1(name):
     torch.manual_seed(0)
     embeddings, (labels, _) = torch.randn(4, 3, dtype=torch.float64), ZERO_ONE[name]
-    space = ClassLabels(labels) if isinstance(labels, torch.Tensor) else labels
-    expected = reference.dense_triplet(embeddings, space.pairwise().double(), None, 1.5)
+    expected = reference.dense_triplet(embeddings, labels.pairwise().double(), None, 1.5)
     assert_same([DenseTripletLoss(1.5)(embeddings, labels)], [expected])
 
 
@@ -602,26 +608,24 @@ def test_bad_input_is_refused(loss, embeddings, labels, fields):
 
 
 @pytest.mark.parametrize(
-    ("labels", "got"),
-    [
-        ([0, 1, 2, 0], "list"),
-        (np.zeros(4), "ndarray"),
-        (torch.tensor([True, False, True, True]), "torch.bool [4]"),
-        (torch.zeros(4, 1), "torch.float32 [4, 1]"),
-        (torch.zeros(4, dtype=torch.complex64), "torch.complex64 [4]"),
-    ],
-)
-def test_labels_in_another_form(labels, got):
-    with refuses("labels", got=got, allowed="integer classes [4], numbers [4], or label distances [4, 4]"):
-        LogRatioLoss()(torch.randn(4, 3), labels)
-
-
-@pytest.mark.parametrize(
-    ("anchors", "got"), [(2, "[]"), (torch.tensor(2), "[]"), (torch.tensor([True, False, True, False]), "bool")]
+    ("anchors", "got"), [(2, "[]"), (torch.tensor(2), "[]"), ([0.5], "torch.float"), ("first", "str")]
 )
 def test_anchors_in_another_form(anchors, got):
     with refuses("anchors", got=got, allowed="positions [A] in the batch"):
         LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=anchors)
+
+
+@pytest.mark.parametrize(
+    "anchors",
+    [[2, 0], np.array([2, 0]), torch.tensor([2, 0], dtype=torch.uint8), torch.tensor([True, False, True, False])],
+    ids=["list", "ndarray", "uint8", "mask"],
+)
+def test_anchors_as_lists_arrays_and_masks(anchors):
+    embeddings, ages = torch.randn(4, 3, dtype=torch.float64), torch.tensor([20.0, 30.0, 45.0, 60.0])
+    expected = LogRatioLoss()(embeddings, ages, anchors=torch.tensor([0, 2]))
+    torch.testing.assert_close(LogRatioLoss()(embeddings, ages, anchors=anchors), expected)
+    with refuses("anchors", got="torch.bool [3]", allowed="mask [4]"):
+        LogRatioLoss()(embeddings, ages, anchors=torch.ones(3, dtype=torch.bool))
 
 
 def test_bad_anchors_and_options():

@@ -156,14 +156,14 @@ def generalized_contrastive(
 def relaxed_contrastive(
     e: Tensor, d: Tensor, anchors: Tensor | None = None, margin: float = 1.0, sigma: float = 1.0
 ) -> Tensor:
-    """1/n sum_ij w d_ij^2 + (1 - w) [margin - d_ij]_+^2, d_ij = |f_i - f_j| / mean_k, w = e^{-D / sigma}."""
+    """1/n sum_ij w d_ij^2 + (1 - w) [margin - d_ij]_+^2, d_ij = |f_i - f_j| / mean_k, w = e^{-D^2 / sigma}."""
     of_anchors = []
     for i, others, y in rows_of(e, d, anchors):
         far = {k: euclidean(e[i], e[k]) for k in range(len(e))}
         mean = sum(far.values()) / len(far)
         value = zero(e)
         for j in others:
-            w, ratio = math.exp(-y[j] / sigma), far[j] / mean if mean > 0 else far[j]
+            w, ratio = math.exp(-(y[j] ** 2) / sigma), far[j] / mean if mean > 0 else far[j]
             value = value + w * ratio**2 + (1 - w) * hinge(margin - ratio) ** 2
         of_anchors.append(value)
     return torch.stack(of_anchors).mean()

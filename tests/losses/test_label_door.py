@@ -1,0 +1,284 @@
+"""The labels that a loss takes: every way to give them gives one value, that of the slow loop, or one line."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from support import reference, reference_graded
+from support.refusals import refuses
+
+from contml.config import data_arguments
+from contml.labels import (
+    ClassLabels,
+    GeoLabels,
+    MatrixLabels,
+    OrdinalLabels,
+    PoseLabels,
+    SegmentationLabels,
+    ThresholdLabels,
+    VectorLabels,
+    WeightedLabels,
+)
+from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, RankSimLoss, RegularizedLoss, SoftInfoNCELoss
+
+#: The slow loops of the losses that take numbers, as functions of embeddings, label distances and anchors.
+LOOPS = {
+    "log_ratio": reference.log_ratio,
+    "dense_triplet": lambda e, d, a: reference.dense_triplet(e, d, a, 0.03),
+    "rank_n_contrast": reference_graded.rank_n_contrast,
+    "soft_info_nce": reference_graded.soft_info_nce,
+    "cosent": reference_graded.cosent,
+    "generalized_contrastive": reference_graded.generalized_contrastive,
+    "relaxed_contrastive": reference_graded.relaxed_contrastive,
+    "isometric": lambda e, d, a: reference_graded.isometric(e, d, a)[0],
+    "graded_multi_similarity": reference_graded.graded_multi_similarity,
+    "graded_instance_cross_entropy": reference_graded.graded_instance_cross_entropy,
+    "smooth_rank": reference_graded.smooth_rank,
+    "rank_sim": reference_graded.rank_sim,
+}
+SCALED = [name for name, loss in LOSSES.items() if getattr(loss, "label_exponent", None) == 1]
+CLASS_LOSSES = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
+
+
+def series(values, dtype=None):
+    return pytest.importorskip("pandas").Series(values, index=range(len(values), 0, -1), dtype=dtype)
+
+
+def column(values):
+    return values[:, None] if values.ndim == 1 else values
+
+
+def plain(values):
+    return torch.cdist(column(values), column(values), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def spaced(values):
+    """The numbers without the rounding of a matrix product, at even positions of an array of twice the length."""
+    return np.repeat(values.numpy(), 2)[::2]
+
+
+#: Ways to give numbers `[B]`.
+NUMBERS = {
+    "float64 tensor": lambda v: v,
+    "float32 tensor": lambda v: v.float(),
+    "array": lambda v: v.numpy(),
+    "array with strides": spaced,
+    "reversed array": lambda v: v.flip(0).numpy()[::-1],
+    "list": lambda v: v.tolist(),
+    "tuple": lambda v: tuple(v.tolist()),
+    "column": lambda v: series(v.tolist()),
+    "column that may have missing values": lambda v: series(v.tolist(), "Float64"),
+}
+#: Ways to give numbers or vectors `[B]` or `[B, D]`.
+VECTORS = {
+    "plain space": lambda v: VectorLabels(v, squared=False),
+    "squared space": lambda v: VectorLabels(v, squared=True),
+    "batch of a squared space": lambda v: VectorLabels(torch.cat((v[:1] + 7, v)))[range(1, len(v) + 1)],
+    "matrix": plain,
+    "matrix as an array": lambda v: plain(v).numpy(),
+    "matrix labels": lambda v: MatrixLabels(plain(v)),
+}
+KINDS = {
+    "distinct numbers": lambda g: torch.randperm(40, generator=g)[:7].double() / 8,
+    "numbers with ties": lambda g: torch.randint(4, (7,), generator=g).double() / 2,
+    "equal numbers": lambda _: torch.full((7,), 30.0, dtype=torch.float64),
+    "vectors": lambda g: torch.randint(-16, 17, (7, 2), generator=g).double() / 8,
+    "a batch of 2": lambda g: torch.rand(2, generator=g).double(),
+}
+
+
+def pairings():
+    """200 random pairings of a loss, a kind of numbers and a way to give them; every loss with every way."""
+    draw = random.Random(0)
+    ways = [*NUMBERS, *VECTORS]
+    found = [(loss, way) for loss in LOOPS for way in ways]
+    found += [(draw.choice([*LOOPS]), draw.choice(ways)) for _ in range(200 - len(found))]
+    kinds = [draw.choice([kind for kind in KINDS if way in VECTORS or kind != "vectors"]) for _, way in found]
+    return [(loss, kind, way, seed) for seed, ((loss, way), kind) in enumerate(zip(found, kinds, strict=True))]
+
+
+@pytest.mark.parametrize(("name", "kind", "way", "seed"), pairings())
+def test_one_batch_has_one_value_however_its_numbers_are_given(name, kind, way, seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = KINDS[kind](generator)
+    embeddings = torch.randn(len(values), 5, generator=generator, dtype=torch.float64)
+    anchors = torch.randperm(len(values), generator=generator)[:2] if seed % 3 == 0 else None
+    options = {"label_scale": 1.0} if name in SCALED else {}
+    labels, distances = {**NUMBERS, **VECTORS}[way](values), plain(values)
+    if name == "log_ratio" and (way in NUMBERS or "squared" in way):  # squared as its embedding distances are
+        distances = distances.square()
+    if anchors is not None and way.startswith("matrix"):
+        labels = MatrixLabels(distances[anchors], anchors) if way == "matrix labels" else labels[anchors.numpy()]
+    distances = distances if anchors is None else distances[anchors]
+    value = LOSSES[name](**options)(embeddings, labels, anchors=anchors)
+    torch.testing.assert_close(value, LOOPS[name](embeddings, distances, anchors), rtol=1e-6, atol=1e-9)
+
+
+def test_the_losses_with_kernels_of_label_distance_use_the_plain_distance():
+    assert sorted({*LOOPS} - {*SCALED}) == ["cosent", "dense_triplet", "log_ratio", "rank_n_contrast", "rank_sim"]
+    assert {*SCALED} < {*LOOPS}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_poses_have_one_value_squared_or_not(name):
+    joints = torch.randn(20, 14, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    embeddings = torch.randn(8, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows = [3, 1, 4, 15, 9, 2, 6, 5]
+    values = []
+    for squared in (True, False):
+        labels = PoseLabels(joints, squared=squared)
+        values.append(LOSSES[name](labels=labels)(embeddings, labels[rows]))  # with the median of the training labels
+    torch.testing.assert_close(*values, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e25])
+def test_squares_beyond_float32_do_not_change_the_value(factor):
+    embeddings, ages = torch.randn(6, 4, dtype=torch.float64), factor * torch.rand(6, dtype=torch.float64)
+    loss = SoftInfoNCELoss(label_scale=factor)
+    expected = loss(embeddings, VectorLabels(ages, squared=False))
+    torch.testing.assert_close(loss(embeddings, VectorLabels(ages, squared=True)), expected, rtol=1e-6, atol=0)
+
+
+def test_spaces_without_an_exponent_are_used_as_they_are():
+    maps = SegmentationLabels(torch.randint(3, (6, 4, 4)), 3)
+    spaces = [maps, WeightedLabels({maps: 1.0, VectorLabels(torch.rand(6)): 2.0}), ClassLabels("aabbca")]
+    spaces += [GeoLabels(torch.rand(6, 2), torch.rand(6)), ThresholdLabels(0.1, space=VectorLabels(torch.rand(6)))]
+    for space in spaces:
+        assert space.exponent is None
+        assert space.with_exponent(1) is space
+        assert space.with_exponent(2) is space
+    for space in (GeoLabels(torch.rand(6, 2)), OrdinalLabels([1, 2, 5, 2])):
+        assert space.exponent == 1
+        assert space.with_exponent(1) is space
+
+
+def test_another_exponent_of_numbers():
+    squared = VectorLabels([1.0, 3.0, 6.0], unit="squared years")[[0, 2]]
+    plain_labels = squared.with_exponent(1)
+    assert plain_labels.pairwise().tolist() == [[0, 5], [5, 0]]
+    assert plain_labels.nearest(1).distances.tolist() == [[5.0], [5.0]]
+    assert plain_labels.rows.tolist() == [0, 2]
+    assert (plain_labels.exponent, plain_labels.unit) == (1, "square root of: squared years")
+    assert plain_labels.measure.of(5.0) == squared.measure.of(25.0) == 5.0
+    again = plain_labels.with_exponent(2)
+    assert torch.equal(again.pairwise(), squared.pairwise())
+    assert again.measure == squared.measure
+    with refuses("exponent", got="3", allowed="1 or 2"):
+        squared.with_exponent(3)
+
+
+class Cubes(VectorLabels):
+    """A space of one's own that says another exponent, without a way to change it."""
+
+    exponent = 3
+    with_exponent = ClassLabels.with_exponent
+
+
+def test_an_exponent_that_cannot_be_changed():
+    with refuses("Cubes.exponent", got="3", allowed="must be 1", hint="Cubes.with_exponent"):
+        SoftInfoNCELoss(label_scale=1.0)(torch.randn(3, 2), Cubes([1.0, 2.0, 3.0]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# integers, booleans, categories
+
+
+INTEGERS = {
+    "int64": lambda ids: torch.tensor(ids),
+    "uint8": lambda ids: torch.tensor(ids, dtype=torch.uint8),
+    "array": np.array,
+    "list": list,
+    "column": series,
+    "column that may have missing values": lambda ids: series(ids, "Int64"),
+}
+
+
+@pytest.mark.parametrize("way", INTEGERS)
+@pytest.mark.parametrize("name", LOOPS)
+def test_bare_integers_are_refused_by_losses_that_take_numbers(name, way):
+    options = {"label_scale": 1.0} if name in SCALED else {}
+    ages = INTEGERS[way]([23, 41, 41, 67])
+    hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels.from_ids(labels) for classes"
+    with refuses("labels", got="integers [4]", allowed="numbers or classes", hint=hint):
+        LOSSES[name](**options)(torch.randn(4, 3), ages)
+
+
+def class_loss(name):
+    """A loss on classes, for 3 classes and 4 dimensions."""
+    data = {"num_classes": 3, "embedding_dim": 4}
+    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data}).double()
+
+
+@pytest.mark.parametrize("way", INTEGERS)
+@pytest.mark.parametrize("name", CLASS_LOSSES)
+def test_integers_are_classes_to_losses_on_classes(name, way):
+    embeddings, ids, loss = torch.randn(6, 4, dtype=torch.float64), [0, 1, 1, 0, 2, 2], class_loss(name)
+    expected = loss(embeddings, ClassLabels.from_ids(torch.tensor(ids)))
+    torch.testing.assert_close(loss(embeddings, INTEGERS[way](ids)), expected)
+
+
+@pytest.mark.parametrize("name", [*CLASS_LOSSES, *LOOPS])
+def test_booleans_and_categories_are_classes(name):
+    embeddings = torch.randn(6, 4, dtype=torch.float64)
+    ids, categories = torch.tensor([1, 0, 0, 1, 1, 0]), series(list("baabba"), "category")
+    options = {"label_scale": 1.0} if name in SCALED else {}
+    loss = (class_loss(name) if name in CLASS_LOSSES else LOSSES[name](**options)).eval()
+    ways = [ids.bool(), ids.bool().tolist(), categories, categories.array]
+    if name == "log_ratio":
+        for labels in ways:
+            with refuses("LogRatioLoss", got="classes", allowed="graded"):
+                loss(embeddings, labels)
+        return
+    expected = loss(embeddings, ClassLabels.from_ids(ids))
+    for labels in ways:
+        torch.testing.assert_close(loss(embeddings, labels), expected)
+    with refuses("labels", got="a missing category", allowed="a class for each item"):
+        loss(embeddings, series(["b", None, "a", "b", "b", "a"], "category"))
+
+
+@pytest.mark.parametrize("name", [*CLASS_LOSSES, *LOOPS])
+@pytest.mark.parametrize(
+    ("labels", "got"),
+    [
+        (list("abcabc"), "list of str"),
+        (np.array(list("abcabc")), "ndarray of str"),
+        ([1.0, None, 2.0, 3.0, 4.0, 5.0], "list of float"),
+        ({"a": 1}, "dict"),
+        (None, "NoneType"),
+        ("abcabc", "str"),
+        (np.array(["2026-11-25"] * 6, "datetime64[D]"), "datetime64"),
+        (torch.zeros(6, dtype=torch.complex64), "complex64 [6]"),
+        (torch.zeros(6, 6, dtype=torch.complex64), "complex64 [6, 6]"),
+        (torch.ones(6, 6, dtype=torch.bool), "bool [6, 6]"),
+        (torch.rand(6, 1), "float32 [6, 1]"),
+        (torch.rand(5, 6), "float32 [5, 6]"),
+        (torch.rand(()), "float32 []"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_labels_that_may_mean_several_things_are_refused(name, labels, got):
+    options = {"label_scale": 1.0} if name in SCALED else {}
+    loss = class_loss(name) if name in CLASS_LOSSES else LOSSES[name](**options)
+    numbers = "integer classes [6]" if name in CLASS_LOSSES else "numbers [6] as floats"
+    with refuses("labels", got=got, allowed=f"labels[rows] of a label space, {numbers}, or label distances [6, 6]"):
+        loss(torch.randn(6, 4, dtype=torch.float64), labels)
+
+
+@pytest.mark.parametrize("regularizer", [RankSimLoss(), SoftInfoNCELoss(label_scale=1.0)])
+def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
+    embeddings, ids, loss = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 2, 2]), class_loss("multi_similarity")
+    labels = ClassLabels.from_ids(ids)
+    expected = loss(embeddings, labels) + regularizer(embeddings, labels)
+    torch.testing.assert_close(RegularizedLoss(loss, regularizer)(embeddings, ids), expected)
+    with refuses("labels", got="integers [6]", hint="labels.float()"):
+        RegularizedLoss(LogRatioLoss(), regularizer)(embeddings, ids)
+
+
+def test_a_memory_asks_the_same_of_integers():
+    memory = CrossBatchMemory(8, loss=SoftInfoNCELoss(label_scale=1.0))
+    with refuses("labels", got="integers [4]", hint="ClassLabels.from_ids"):
+        memory(torch.randn(4, 3), torch.tensor([23, 41, 41, 67]))
+    assert len(memory) == 0
