@@ -194,7 +194,8 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """How well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.
 
         It is the normalized score of the mean label distance of the 10 nearest items (of fewer than 100 items, a tenth
-        of them), not squared for numbers and vectors; where labels are classes, of Recall@1. NaN if all label distances are equal.
+        of them), not squared for numbers and vectors; where labels are classes, of Recall@1. NaN if all label distances
+        are equal.
         """
         embeddings = self.transform(X)
         if not _parts_of_a_space(y):

@@ -57,7 +57,7 @@ def check_requirement(
             name,
             _KINDS[kind],
             "needs graded labels, since pairs at label distance 0 get no gradient",
-            "choose another loss, such as MultiSimilarityLoss, or give numbers as floats (integers are class ids)",
+            "choose another loss, such as MultiSimilarityLoss, or give numbers as floats",
         )
 
 

@@ -10,8 +10,8 @@
                 exp           sum_k e^{x_ik (1 - K_ik)}      Barbano et al., "Contrastive Learning for Regression in
                 threshold     sum_{k: K_ik < K_ij} e^{x_ik}  Multi-Site Brain Age Prediction", ISBI 2023
 
-D is the plain label distance divided by `label_scale`. The published code of y-aware InfoNCE divides K by the sums of columns
-instead of rows. With "threshold" all W of a row still sum to 1, and a pair without a farther one adds nothing.
+D is the plain label distance divided by `label_scale`. The published code of y-aware InfoNCE divides K by the sums of
+columns instead of rows. With "threshold" all W of a row still sum to 1, and a pair without a farther one adds nothing.
 """
 
 from __future__ import annotations
