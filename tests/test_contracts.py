@@ -29,6 +29,8 @@ ALLOWED = {
     "distances/vectors.py:rounded_inputs: products": "torch 2.9 and later",
     "distances/vectors.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
     "labels/captions.py:vector_source: vectors": "word vectors are a mapping, or gensim's",
+    "losses/inputs.py:_as_space: labels": "a column of a data frame, which may have categories",
+    "losses/inputs.py:_as_space: categories": "a column of a data frame, which may have categories",
     "_support/signals.py:module: signal": "Windows has no SIGHUP",
     # Modules, functions and records of our own, asked for a name that is a value.
     "config/__init__.py:_fits: contract": "a contract may be a protocol, of which issubclass checks no methods",
