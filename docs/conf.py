@@ -52,8 +52,7 @@ def example(name: str) -> str:
     loss, needed = LOSSES[name], data_arguments(LOSSES[name])
     assert issubclass(loss, PairLoss)
     if loss.requires in ("graded", "any"):
-        plain = ", squared=False" if loss.distance == "euclidean" else ""
-        labels = f"contml.VectorLabels(torch.rand(40) * 80{plain})  # ages"
+        labels = "contml.VectorLabels(torch.rand(40) * 80)  # ages"
     else:
         labels = "contml.ClassLabels(torch.arange(10).repeat_interleave(4))  # ten classes"
     values = {"num_classes": "10", "embedding_dim": "64", "labels": "labels"}
