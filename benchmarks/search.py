@@ -30,12 +30,10 @@ from contml.retrieval.index_store import Floats, Kind
 from contml.retrieval.index_structure import (
     HNSW_BUILD,
     HNSW_NEIGHBOURS,
-    HNSW_SEARCH,
-    IVF_PROBES,
     IVF_TRAINING,
     PART,
     PQ_NUMBERS,
-    RERANKED,
+    Structure,
     ivf_lists,
 )
 
@@ -85,21 +83,20 @@ def build_plain(kind: Kind, vectors: Floats, path: Path) -> Any:
     return index
 
 
-def plain_search(kind: Kind, vectors: Floats, path: Path, ids: list[str]) -> Callable[[Floats], tuple[Any, Any]]:
-    """A search by plain FAISS, with the structure in a file of our index."""
+def plain_search(vectors: Floats, structure: Structure | None, ids: list[str]) -> Callable[[Floats], tuple[Any, Any]]:
+    """A search by plain FAISS, with the structure of our index and as wide."""
     names, codes = np.array(ids, object), None
     flat = faiss.IndexFlatL2(vectors.shape[1])
     flat.add(vectors)
     index = flat
-    if kind == "hnsw":
-        index = faiss.read_index(str(path))
-        index.storage, index.own_fields = flat, False
-        index.hnsw.efSearch = HNSW_SEARCH
-    elif kind == "ivf_pq":
-        codes = faiss.read_index(str(path))
+    if structure is not None and structure.file.kind == "hnsw":
+        index = structure.index
+        index.hnsw.efSearch = structure.file.breadth
+    elif structure is not None:
+        codes = structure.index
         index = faiss.IndexRefine(codes, flat)
-        index.k_factor = RERANKED
-        faiss.extract_index_ivf(codes).nprobe = IVF_PROBES
+        index.k_factor = structure.file.candidates
+        codes.nprobe = structure.file.breadth
 
     def search(queries: Floats) -> tuple[Any, Any]:
         squared, positions = index.search(queries, K)
@@ -133,8 +130,7 @@ def measure(kind: Kind, vectors: Floats, queries: Floats, exact: Any, rounds: in
     _, ours, index = timed(lambda: build(kind, vectors, ids, path))
     _, plain, built = timed(lambda: build_plain(kind, vectors, folder / "plain.faiss"))
     del built
-    files = [file for file in path.iterdir() if file.suffix == ".faiss"]
-    search = plain_search(kind, vectors, files[0] if files else path, ids)
+    search = plain_search(vectors, index._current().searcher.structure, ids)
     found, reference = index.search(queries, K), search(queries)
     same = float(np.mean(np.sort(found.ids, 1) == np.sort(reference[0], 1)))
     gap = float(np.abs(np.sort(found.distances, 1) - np.sort(reference[1], 1)).max())

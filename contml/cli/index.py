@@ -107,11 +107,10 @@ def _add(
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
         with progress_bar(len(index), "search structure") as progress:
             index.build(progress)
-        recall = index.recall() if index.structure != "flat" else 1.0
         if as_json:
             counts = {"added": result.added, "present": result.present, "removed": result.removed, "items": len(index)}
             broken = [{"image": name, "cause": cause} for name, cause in result.broken.items()]
-            facts = {"structure": index.structure, "recall@10": recall}
+            facts = {"structure": index.structure, "recall@10": index.found}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
         echo(f"{out}: {result.added:,} images added, {len(index):,} in all")
@@ -121,10 +120,7 @@ def _add(
             echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
         if result.broken:
             echo(f"images that could not be read and were left out: {len(result.broken):,}")
-        if index.structure == "flat":
-            echo("search: exact (flat)")
-        else:
-            echo(f"search: {index.structure}, recall@10 {recall:.3f} against exact search")
+        echo(f"search: {index.search_text}")
 
 
 def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:

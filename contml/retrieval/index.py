@@ -22,7 +22,19 @@ import torch
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_choice, check_whole
 from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, Kind, State, Store
-from contml.retrieval.index_structure import FEWEST, Positions, Searcher, grow, kind_for, load
+from contml.retrieval.index_structure import (
+    COMPARED_GROWTH,
+    FEWEST,
+    RECALL,
+    Positions,
+    Searcher,
+    grow,
+    kind_for,
+    load,
+    share_found,
+    true_nearest,
+    tuned,
+)
 
 #: The largest norm of an embedding: squares of sums of two stay finite in float32.
 _LARGEST = 1e18
@@ -66,7 +78,10 @@ class Index:
     - "flat" compares all: nothing is missed.
     - "hnsw" walks a graph of neighbours; it keeps vectors and graph in memory.
     - "ivf_pq" searches compressed vectors, and compares five times k with their exact vectors on disk.
-    - "auto" is flat up to 100,000 items, HNSW up to a million, and IVF-PQ beyond.
+    - "auto" is flat up to 100,000 items, HNSW up to two million, and IVF-PQ beyond; where that finds less than 95 % of
+      the true nearest items, it is flat.
+
+    How widely a structure is searched is measured when it is built, with 200 items as queries: as little as finds 95 %.
 
     `add` and `remove` are finished when they return: a process that is killed loses nothing of that. `build` brings the
     search structure of HNSW or IVF-PQ up to date; items that were added since are compared one by one.
@@ -205,9 +220,33 @@ class Index:
     def unbuilt(self) -> int:
         """The number of items that are not in the search structure; 0 for a flat index, which has none."""
         state = self._store.content().state
-        if kind_for(self.kind, state.live) == "flat" or state.count < FEWEST:
+        if _kind(state) == "flat":
             return 0
         return state.count - (state.structure.count if state.structure else 0)
+
+    @property
+    def found(self) -> float | None:
+        """The share of the true 10 nearest items that a search found when the structure was built, of 200 items.
+
+        1 for a flat index; None if it was not measured yet.
+        """
+        file = self._store.content().state.structure
+        return 1.0 if file is None else file.recall
+
+    @property
+    def search_text(self) -> str:
+        """How it is searched, in words, and the share of the true nearest items that this finds."""
+        state = self._store.content().state
+        file = state.structure
+        if file is None:
+            reason = f": no structure finds {RECALL:.0%} of the nearest" if state.compared else ""
+            return f"exact, compares all items{reason}"
+        widths = f"{file.breadth} candidates"
+        if file.kind == "ivf_pq":
+            widths = f"{file.breadth} lists, {file.candidates} candidates per result"
+        share = "" if file.recall is None else f"; finds {file.recall:.1%} of the true 10 nearest"
+        low = "; kind flat finds all" if file.recall is not None and file.recall < RECALL else ""
+        return f"{file.kind}, {widths}{share}{low}"
 
     def check_model(self, model: Mapping[str, Any]) -> None:
         """Checks that these facts about a model are those with which the index was created.
@@ -296,20 +335,28 @@ class Index:
     def _build(self, progress: Callable[[int], None] | None) -> None:
         content = self._store.content()
         state, old_file = content.state, content.state.structure
-        kind = kind_for(self.kind, state.live)
-        if kind == "flat" or state.count < FEWEST:
+        kind, path = _kind(state), self._store.structure_path
+        if kind == "flat":
             if old_file is not None:
-                self._store.commit_structure(None)
+                self._store.commit_structure(None, state.compared)
             return
-        if old_file is not None and (old_file.kind, old_file.count) == (kind, state.count):
+        is_current = old_file is not None and (old_file.kind, old_file.count) == (kind, state.count)
+        if old_file is not None and is_current and old_file.recall is not None and path(old_file.number).exists():
             return
-        path = self._store.structure_path
         # Read again: a search in another thread may use the one in memory.
-        structure = old_file if old_file is None else load(path(old_file.number), old_file, content.vectors)
-        for file in grow(kind, content.vectors, structure, path, state.last + 1):
-            self._store.commit_structure(file)
-            if progress is not None:
-                progress(file.count)
+        structure = None if old_file is None else load(path(old_file.number), old_file, content.vectors)
+        if structure is None or (structure.file.kind, structure.file.count) != (kind, state.count):
+            for structure in grow(kind, content.vectors, structure, path, state.last + 1):  # noqa: B020
+                self._store.commit_structure(structure.file)
+                if progress is not None:
+                    progress(structure.file.count)
+        assert structure is not None
+        if structure.file.recall is None and state.live > 1:
+            file = tuned(structure, content.vectors, content.live, state.norm)
+            if self.kind == "auto" and (file.recall or 0) < RECALL:
+                self._store.commit_structure(None, compared=state.count)
+            else:
+                self._store.commit_structure(file)
 
     def compact(self, progress: Callable[[int], None] | None = None) -> None:
         """Deletes the vectors of removed items from disk, and builds the search structure again, if there is one.
@@ -360,13 +407,8 @@ class Index:
         if len(rows) < 2:
             return float("nan")
         query_rows = np.sort(np.random.default_rng(seed).choice(rows, min(sample, len(rows)), replace=False))
-        k = min(k, len(rows) - 1)
-        queries = np.array(content.vectors[query_rows])
-        exact = Searcher(content.vectors, content.live, content.state.norm).nearest(queries, k + 1)
-        retrieved = searcher.nearest(queries, k + 1)
-        limits = [without_self.max() for without_self in _others(exact.squared, exact.positions, query_rows, k)]
-        squared = _others(retrieved.squared, retrieved.positions, query_rows, k)
-        return float(np.mean([(row <= limit).mean() for row, limit in zip(squared, limits, strict=True)]))
+        limits = true_nearest(Searcher(content.vectors, content.live, content.state.norm), query_rows, k)
+        return share_found(searcher, query_rows, limits, k)
 
     def _current(self) -> _Loaded:
         """What is to be searched now, read again if it has changed."""
@@ -417,9 +459,11 @@ class Index:
         return vectors, float(norms.max(initial=0))
 
 
-def _others(squared: Any, positions: Positions, own: Positions, k: int) -> list[Any]:
-    """The squared distances of the first k results of each query that are not the query itself."""
-    return [d[p != q][:k] for d, p, q in zip(squared, positions, own, strict=True)]
+def _kind(state: State) -> Kind:
+    """The kind of structure that an index is to have now: "flat" for none."""
+    kind = kind_for(state.kind, state.live)
+    few = state.count < FEWEST or (state.kind == "auto" and state.count < COMPARED_GROWTH * state.compared)
+    return "flat" if few else kind
 
 
 def _known(positions: Mapping[str, int], name: str) -> int:

@@ -2,7 +2,7 @@
 
     INDEX/index.sqlite              ids, metadata, checksums, and the state: what counts is what this file names
     INDEX/vectors-000001.f32        float32 [N, d], only appended to; row n is the item at position n
-    INDEX/structure-000002.faiss    the search structure of the first rows, if there is one
+    INDEX/structure-000002.safetensors    the search structure of the first rows, if there is one
 
     add     : append vectors, fsync ---> one transaction: ids, checksum, new state
     compact : vectors-(s+1), fsync  ---> one transaction: new positions, new state ---> delete vectors-s
@@ -16,6 +16,9 @@ read, and each search sees the last finished change.
 
 Everything has a checksum (CRC-32): rows of vectors in the chunks in which they were added, each id with its position,
 each item's metadata, the state. All but metadata is checked when it is loaded, metadata when it is returned.
+
+A checksum finds damage, not intent: an index may come from a stranger, who writes checksums too. So the tables of the
+file, the types and ranges of all values, and what the search structure refers to are checked as well.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
+from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, TypeAdapter
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic, locked, remove_temporaries, unwritable, write
@@ -72,6 +75,9 @@ class StructureFile:
         trained: the number of rows when its quantizers were trained.
         size: bytes.
         crc: the checksum of its content.
+        breadth: of a search: the candidates that HNSW keeps, or the lists that IVF-PQ searches.
+        candidates: IVF-PQ: candidates per result whose exact distance is computed.
+        recall: the share of the true 10 nearest that such a search found; None: not measured yet.
     """
 
     number: NonNegativeInt
@@ -80,6 +86,9 @@ class StructureFile:
     trained: NonNegativeInt
     size: NonNegativeInt
     crc: int
+    breadth: Annotated[int, Field(ge=1, le=4096)] = 64
+    candidates: Annotated[int, Field(ge=1, le=100)] = 10
+    recall: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,8 @@ class State:
         norm: at least the largest norm of a vector.
         described: whether an item was ever added with metadata.
         last: the last number that was given to a file.
+        compared: the number of rows for which kind "auto" found no structure that finds enough of the nearest items:
+            all are compared until there are twice as many.
         structure: the file of the search structure, if there is one.
     """
 
@@ -107,9 +118,10 @@ class State:
     count: NonNegativeInt = 0
     live: NonNegativeInt = 0
     removed: NonNegativeInt = 0
-    norm: float = 0.0
+    norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     described: bool = False
     last: NonNegativeInt = 0
+    compared: NonNegativeInt = 0
     structure: StructureFile | None = None
 
 
@@ -131,6 +143,8 @@ class Content:
 
 
 _STATE = TypeAdapter(State)
+#: Metadata of an item: JSON values by name.
+_METADATA: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, JsonValue])
 
 
 class ChangedError(Exception):
@@ -167,6 +181,7 @@ class Store:
             for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = FULL"):
                 self._connection.execute(f"PRAGMA {pragma}")
         try:
+            self._check_tables()
             self.content()
         except BaseException:
             self.close()
@@ -200,6 +215,16 @@ class Store:
             self._connection.close()
 
     # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _check_tables(self) -> None:
+        """Checks that the file has the tables of an index and nothing else, such as a view that never ends."""
+        with self._reading():
+            tables = self._connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        with closing(sqlite3.connect(":memory:")) as empty:
+            empty.executescript(_TABLES)
+            expected = empty.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        if tables != expected:
+            raise self._damaged("its tables are not those of an index")
 
     def content(self) -> Content:
         """The content after the last finished change, read again if another process has changed it.
@@ -242,7 +267,11 @@ class Store:
                 raise self._damaged("an item is missing") if unchanged else ChangedError
             if row[1] is not None and not (isinstance(row[1], str) and zlib.crc32(row[1].encode()) == row[2]):
                 raise self._damaged(f"the metadata of '{row[0]}' changed")
-            metadata[position] = {} if row[1] is None else json.loads(row[1])
+            try:
+                metadata[position] = {} if row[1] is None else _METADATA.validate_json(row[1])
+                json.dumps(metadata[position], allow_nan=False)  # 1e999 is read as infinity
+            except (ValueError, RecursionError):
+                raise self._damaged(f"the metadata of '{row[0]}' are not JSON values by name") from None
         return metadata
 
     def removed_ids(self) -> set[str]:
@@ -252,7 +281,7 @@ class Store:
 
     def structure_path(self, number: int) -> Path:
         """The file of the search structure with this number."""
-        return self.folder / f"structure-{number:06d}.faiss"
+        return self.folder / f"structure-{number:06d}.safetensors"
 
     def _load(self, before: Content | None) -> Content:
         """The content on disk; what `before` has already is not read again."""
@@ -282,13 +311,15 @@ class Store:
                 raise self._damaged(f"the id of item {position:,} changed")
             ids[position], live[position] = name, True
         for expected, (number, file, position, name, crc) in enumerate(removed, num_removed + 1):
-            if number != expected or crc != _crc(number, file, position, name):
+            if number != expected or crc != _crc(number, file, position, name) or not isinstance(name, str):
                 raise self._damaged(f"removal {expected:,} changed")
             if file == state.vectors:
+                if not isinstance(position, int) or not 0 <= position < state.count:
+                    raise self._damaged(f"removal {expected:,} is of no item")
                 ids[position], live[position] = None, False
         if int(live.sum()) != state.live or num_removed + len(removed) != state.removed:
             raise self._damaged(f"{int(live.sum()):,} items are left of {state.live:,}")
-        self._check_vectors(vectors, first_position, new_chunks)
+        self._check_vectors(vectors, first_position, new_chunks, state.norm)
         return Content(state, vectors, ids, live)
 
     def _read_state(self) -> State:
@@ -320,11 +351,14 @@ class Store:
         except OSError as error:
             raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
 
-    def _check_vectors(self, vectors: Floats, first: int, chunks: Sequence[tuple[int, int, int]]) -> None:
+    def _check_vectors(self, vectors: Floats, first: int, chunks: Sequence[tuple[int, int, int]], norm: float) -> None:
         for start, count, crc in chunks:
             chunk = vectors[first : first + count] if isinstance(count, int) else vectors[:0]
             if start != first or len(chunk) != count or zlib.crc32(chunk.data) != crc:
                 raise self._damaged(f"the vectors of items {first:,} and following changed")
+            squares = np.einsum("nd,nd->n", chunk, chunk, dtype=np.float64)
+            if not squares.max(initial=0) <= (norm * (1 + 1e-6)) ** 2:
+                raise self._damaged(f"the vectors of items {first:,} and following are not finite, or too long")
             first += count
         if first != len(vectors):
             raise self._damaged(f"{len(vectors) - first:,} vectors have no checksum")
@@ -444,11 +478,14 @@ class Store:
             connection.execute("DELETE FROM chunks")
             connection.executemany("INSERT INTO chunks VALUES (?, ?, ?)", chunks)
 
-    def commit_structure(self, structure: StructureFile | None) -> None:
-        """Names the file of the search structure in the state; call it with the lock."""
+    def commit_structure(self, structure: StructureFile | None, compared: int = 0) -> None:
+        """Names the file of the search structure in the state; call it with the lock.
+
+        compared: the number of rows for which no structure finds enough of the nearest items; 0: not known.
+        """
         state = self.content().state
         last_number = state.last if structure is None else structure.number
-        with self._transaction(replace(state, structure=structure, last=last_number)):
+        with self._transaction(replace(state, structure=structure, last=last_number, compared=compared)):
             pass
 
     @contextmanager
@@ -479,7 +516,7 @@ class Store:
         used_names = {self._vectors(state.vectors).name}
         if state.structure is not None:
             used_names.add(self.structure_path(state.structure.number).name)
-        for pattern in ("vectors-*.f32", "structure-*.faiss"):
+        for pattern in ("vectors-*.f32", "structure-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in used_names:
                     with suppress(OSError):  # on Windows, a reader keeps it open

@@ -7,7 +7,11 @@
     candidates of both ---> distances by subtraction in float64 ---> the k nearest, ties by position
 
 A search structure proposes candidates, and may miss some of the nearest. Rows that it does not cover yet are compared
-exactly, and so is the whole index for a query for which the structure finds fewer than k items.
+exactly, and so is the whole index for a query for which the structure finds fewer than k items. How widely a structure
+is searched is measured: `tuned` tries items as queries.
+
+The file of a structure holds arrays, which are checked: graph or codes may come from somebody else, and FAISS trusts
+what it searches. The objects of FAISS are built from the arrays; no file is ever read by FAISS.
 
 The exact search is certified, as `contml.distances.nearest_vectors` is: FAISS finds some more than k candidates by
 matrix products in float32, whose rounding errors have a bound. If rounding could hide a nearer item (tight clusters,
@@ -19,7 +23,8 @@ from __future__ import annotations
 import importlib
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -34,6 +39,7 @@ from contml.retrieval.index_store import Flags, Floats, Kind, StructureFile
 
 Positions: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Squares: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+Arrays: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 
 #: Items up to which "auto" compares all: a query of 128 dimensions takes a millisecond, and nothing is missed.
 FLAT_ITEMS = 100_000
@@ -41,12 +47,19 @@ FLAT_ITEMS = 100_000
 HNSW_ITEMS = 2_000_000
 #: Rows below which no structure is built: IVF-PQ trains on 10,000 or more, and comparing them all is as fast.
 FEWEST = 10_000
-#: HNSW: neighbours per item, and candidates kept while it is built and searched.
-HNSW_NEIGHBOURS, HNSW_BUILD, HNSW_SEARCH = 16, 100, 64
-#: IVF-PQ: numbers per byte of a code, lists searched; candidates per result that are compared exactly, and at least.
-PQ_NUMBERS, IVF_PROBES, RERANKED, LEAST_RERANKED = 4, 32, 5, 50
+#: HNSW: neighbours per item, and candidates kept while it is built.
+HNSW_NEIGHBOURS, HNSW_BUILD = 16, 100
+#: IVF-PQ: numbers per byte of a code, values of a byte, least number of candidates that are compared exactly.
+PQ_NUMBERS, PQ_VALUES, LEAST_RERANKED = 4, 256, 50
+#: The share of the true nearest items that a search is to find, of how many, and the items that are tried as queries.
+RECALL, RECALL_K, RECALL_QUERIES = 0.95, 10, 200
+#: What is tried: candidates kept by a search in HNSW; lists of IVF-PQ, and candidates per result compared exactly.
+EFFORTS = (64, 128, 256, 512)
+PROBES, RERANKED = (16, 32, 64, 128, 256, 512, 1024), (5, 10, 20, 50)
 #: IVF-PQ: rows per list on which the quantizers are trained. They are trained again when there are twice as many rows.
 IVF_TRAINING, IVF_GROWTH = 64, 2
+#: Where no structure finds enough, another one is built when there are so many times as many rows.
+COMPARED_GROWTH = 2
 #: Rows that are added to a structure at a time; after each part it is saved, so that a kill loses at most one.
 PART = 1 << 17
 #: Candidates beyond k of the exact search, and at most so many more for removed items.
@@ -74,7 +87,7 @@ class Structure(NamedTuple):
 
     file: StructureFile
     index: Any
-    storage: Any  # the vectors of HNSW, which FAISS does not keep alive
+    parts: Any  # the vectors of HNSW or the centroids of IVF-PQ, which FAISS does not keep alive
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -82,8 +95,8 @@ class Structure(NamedTuple):
 
 def grow(
     kind: Kind, vectors: Floats, before: Structure | None, path: Callable[[int], Path], number: int
-) -> Iterator[StructureFile]:
-    """Extends a structure to all rows of vectors `[N, d]`, part by part; yields its file after each.
+) -> Iterator[Structure]:
+    """Extends a structure to all rows of vectors `[N, d]`, part by part; yields it after each, with a file of its own.
 
     With one thread, the files are the same to the last bit if it is stopped and called again.
 
@@ -97,25 +110,91 @@ def grow(
     faiss = _faiss()
     total = len(vectors)
     if before is not None and before.file.kind == kind and (kind == "hnsw" or total < IVF_GROWTH * before.file.trained):
-        index, trained = before.index, before.file.trained
+        index, trained = before.index, before.file.trained  # `before` keeps its parts alive
     else:
         index, trained = (_new_hnsw if kind == "hnsw" else _new_ivf_pq)(vectors)
     while index.ntotal < total:
         if kind == "hnsw":
             index.hnsw.rng = faiss.RandomGenerator(index.ntotal)  # its state is not in the file
         index.add(_padded(kind, vectors[index.ntotal : index.ntotal + PART]))
-        flags = faiss.IO_FLAG_SKIP_STORAGE if kind == "hnsw" else 0  # the vectors have a file of their own
-        write(path(number), partial(_save, index, flags))
+        write(path(number), partial(_save, _graph_of(index) if kind == "hnsw" else _codes_of(index)))
         crc, size = _checksum(path(number))
-        yield StructureFile(number, kind, index.ntotal, trained, size, crc)
+        yield Structure(StructureFile(number, kind, index.ntotal, trained, size, crc), index, before)
         number += 1
 
 
+def tuned(structure: Structure, vectors: Floats, live: Flags, norm: float) -> StructureFile:
+    """How widely the structure of all rows is to be searched, as its file says it.
+
+    Of the settings, the one with the least work that finds `RECALL` of the true nearest of some items, which are tried
+    as queries. If none does: the one that finds most, of those that take at most half the work of comparing all items.
+
+    Args:
+        structure: of all rows of the vectors.
+        vectors: `[N, d]`.
+        live: `[N]`, False for rows that are never returned; at least two are.
+        norm: at least the largest norm of a vector.
+    """
+    rows = np.flatnonzero(live)
+    query_rows = np.sort(np.random.default_rng(0).choice(rows, min(RECALL_QUERIES, len(rows)), replace=False))
+    exact = true_nearest(Searcher(vectors, live, norm), query_rows, RECALL_K)
+    best = structure.file
+    for setting in _settings(structure, len(vectors), vectors.shape[1]):
+        searcher = Searcher(vectors, live, norm, structure._replace(file=setting))
+        setting = replace(setting, recall=share_found(searcher, query_rows, exact))
+        if best.recall is None or setting.recall > best.recall:
+            best = setting
+        if setting.recall >= RECALL:
+            break
+    return best
+
+
+def _settings(structure: Structure, rows: int, dim: int) -> list[StructureFile]:
+    """The settings to try, the one with the least work first."""
+    file = structure.file
+    if file.kind == "hnsw":
+        return [replace(file, breadth=breadth) for breadth in EFFORTS]
+    lists = structure.index.nlist
+
+    def work(setting: StructureFile) -> float:
+        """Multiplications of a query: with the centroids, tables and codes of its lists, exact distances."""
+        codes = setting.breadth * (PQ_VALUES * dim / 8 + rows / lists * dim / PQ_NUMBERS)
+        return lists * dim + codes + max(RECALL_K * setting.candidates, LEAST_RERANKED) * dim
+
+    settings = [replace(file, breadth=min(n, lists), candidates=c) for n in PROBES for c in RERANKED if n < 2 * lists]
+    ordered = sorted(settings, key=work)
+    return [setting for setting in ordered if work(setting) <= rows * dim / 2] or ordered[:1]
+
+
+def true_nearest(searcher: Searcher, query_rows: Positions, k: int) -> Squares:
+    """Squared distances `[Q]` of some items to their k-th nearest other item, or to their last."""
+    k = min(k, int(searcher.live.sum()) - 1)
+    nearest = searcher.nearest(np.array(searcher.vectors[query_rows]), k + 1)
+    return np.array([squared.max() for squared in _others(nearest, query_rows, k)])
+
+
+def share_found(searcher: Searcher, query_rows: Positions, limits: Squares, k: int = RECALL_K) -> float:
+    """The share of the k nearest of some items that a search finds: those at most as far as the limits `[Q]`."""
+    k = min(k, int(searcher.live.sum()) - 1)
+    nearest = searcher.nearest(np.array(searcher.vectors[query_rows]), k + 1)
+    found = [(squared <= limit).mean() for squared, limit in zip(_others(nearest, query_rows, k), limits, strict=True)]
+    return float(np.mean(found))
+
+
+def _others(nearest: Nearest, query_rows: Positions, k: int) -> list[Squares]:
+    """The squared distances of the first k results of each query that are not the query itself."""
+    results = zip(nearest.squared, nearest.positions, query_rows, strict=True)
+    return [squared[positions != row][:k] for squared, positions, row in results]
+
+
 def _new_hnsw(vectors: Floats) -> tuple[Any, int]:
-    faiss = _faiss()
-    index = faiss.IndexHNSWFlat(vectors.shape[1], HNSW_NEIGHBOURS)
+    return _new_hnsw_of(vectors.shape[1]), 0
+
+
+def _new_hnsw_of(dim: int) -> Any:
+    index = _faiss().IndexHNSWFlat(dim, HNSW_NEIGHBOURS)
     index.hnsw.efConstruction = HNSW_BUILD
-    return index, 0
+    return index
 
 
 def _new_ivf_pq(vectors: Floats) -> tuple[Any, int]:
@@ -143,12 +222,44 @@ def _padded(kind: str, vectors: Floats) -> Floats:
     return np.pad(vectors, ((0, 0), (0, padding))) if padding else np.ascontiguousarray(vectors)
 
 
-def _save(index: Any, flags: int, path: Path) -> None:
-    faiss = _faiss()
-    try:
-        faiss.write_index(index, str(path), flags)
-    except RuntimeError as error:
-        raise OSError(one_line(error)) from None
+def _graph_of(index: Any) -> Arrays:
+    """The arrays of HNSW over N rows.
+
+    levels `[N]`: the number of levels of each row. neighbors: on each level of each row, rows of that level, then -1;
+    those of row n begin at the sum of the places of the rows before. entry `[1]`: the row where a search begins.
+    """
+    faiss, graph = _faiss(), index.hnsw
+    return {
+        "levels": faiss.vector_to_array(graph.levels),
+        "neighbors": faiss.vector_to_array(graph.neighbors),
+        "entry": np.array([graph.entry_point], np.int32),
+    }
+
+
+def _codes_of(index: Any) -> Arrays:
+    """The arrays of IVF-PQ over N rows of d numbers.
+
+    centroids `[L, d]` of the lists; codebooks `[M, 256, d / M]`; sizes `[L]` of the lists; rows `[N]` and codes
+    `[N, M]`, list after list.
+    """
+    faiss, lists = _faiss(), index.invlists
+    sizes = np.array([lists.list_size(number) for number in range(lists.nlist)], np.int64)
+    filled = np.flatnonzero(sizes).tolist()
+    rows = [faiss.rev_swig_ptr(lists.get_ids(number), int(sizes[number])) for number in filled]
+    codes = [faiss.rev_swig_ptr(lists.get_codes(number), int(sizes[number]) * lists.code_size) for number in filled]
+    return {
+        "centroids": index.quantizer.reconstruct_n(0, lists.nlist),
+        "codebooks": faiss.vector_to_array(index.pq.centroids).reshape(index.pq.M, PQ_VALUES, -1),
+        "sizes": sizes,
+        "rows": np.concatenate(rows),
+        "codes": np.concatenate(codes).reshape(-1, lists.code_size),
+    }
+
+
+def _save(arrays: Arrays, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
 
 
 def _checksum(path: Path) -> tuple[int, int]:
@@ -164,28 +275,134 @@ def load(path: Path, file: StructureFile, vectors: Floats) -> Structure | None:
     """Reads a structure of the first rows of vectors `[N, d]`; None if the file is missing: all rows are then compared.
 
     Raises:
-        InputError: it is damaged.
+        InputError: it is damaged, or not a structure of these vectors.
     """
-    faiss = _faiss()
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as parse
+
     hint = "delete it, and build the index again; until then all items are compared"
     try:
-        if _checksum(path) != (file.crc, file.size):
-            raise InputError(str(path), "damaged: its checksum differs", hint=hint)
-        index = faiss.read_index(str(path))
-    except FileNotFoundError:
-        return None
+        if not path.exists():
+            return None
+        if not path.is_file():
+            raise InputError(str(path), "not a file", hint=hint)
+        if path.stat().st_size != file.size:
+            raise InputError(str(path), f"{path.stat().st_size:,} bytes", f"must be {file.size:,}", hint)
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})", hint=hint) from None
-    except RuntimeError as error:
-        raise InputError(
-            str(path), f"FAISS {faiss.__version__} cannot read it ({one_line(error)})", hint=hint
-        ) from None
-    storage = None
-    if file.kind == "hnsw":
-        storage = faiss.IndexFlatL2(vectors.shape[1])
-        storage.add(np.ascontiguousarray(vectors[: file.count]))
-        index.storage, index.own_fields = storage, False
-    return Structure(file, index, storage)
+    if zlib.crc32(content) != file.crc:
+        raise InputError(str(path), "damaged: its checksum differs", hint=hint)
+    try:
+        arrays = parse(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise InputError(str(path), f"damaged ({one_line(error)})", hint=hint) from None
+    del content
+    problem = "more rows than the index" if file.count > len(vectors) else None
+    problem = problem or (_graph_problem if file.kind == "hnsw" else _codes_problem)(
+        arrays, file.count, vectors.shape[1]
+    )
+    if problem is not None:
+        raise InputError(str(path), f"not a structure of these {len(vectors):,} items: {problem}", hint=hint)
+    return Structure(file, *(_hnsw(arrays, vectors[: file.count]) if file.kind == "hnsw" else _ivf_pq(arrays)))
+
+
+def _shape_problem(
+    arrays: Arrays, expected: Mapping[str, tuple[type[np.generic], tuple[int | None, ...]]]
+) -> str | None:
+    """What is wrong with the names, types or shapes of arrays; None: any length."""
+    if arrays.keys() != expected.keys():
+        return f"arrays {', '.join(sorted(arrays))}"
+    for name, (dtype, shape) in expected.items():
+        array = arrays[name]
+        fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+        if array.dtype != dtype or not fits:
+            return f"{name} is {array.dtype} {list(array.shape)}"
+    return None
+
+
+def _graph_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
+    """What is wrong with a graph of HNSW; FAISS follows its edges without a check."""
+    if problem := _shape_problem(
+        arrays, {"levels": (np.int32, (rows,)), "neighbors": (np.int32, (None,)), "entry": (np.int32, (1,))}
+    ):
+        return problem
+    levels, neighbors, entry = arrays["levels"], arrays["neighbors"], int(arrays["entry"][0])
+    empty = _new_hnsw_of(dim)  # kept: FAISS does not keep alive what its vectors belong to
+    places = _faiss().vector_to_array(empty.hnsw.cum_nneighbor_per_level)  # before each level
+    if not rows or levels.min() < 1 or levels.max() >= len(places):
+        return "levels of rows"
+    starts = np.concatenate(([0], np.cumsum(places[levels], dtype=np.int64)))
+    if starts[-1] != len(neighbors) or neighbors.min() < -1 or neighbors.max() >= rows:
+        return "neighbours beyond the rows"
+    for level in range(1, int(levels.max())):
+        at_level = np.flatnonzero(levels > level)
+        found = neighbors[starts[at_level, None] + np.arange(places[level], places[level + 1])]
+        if bool((levels[np.maximum(found, 0)][found >= 0] <= level).any()):
+            return "neighbours that are not on the level"
+    if not 0 <= entry < rows or levels[entry] != levels.max():
+        return "the row where a search begins"
+    return None
+
+
+def _codes_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
+    """What is wrong with the codes of IVF-PQ."""
+    width = dim + -dim % PQ_NUMBERS
+    bytes_per_row = width // PQ_NUMBERS
+    lists = len(arrays["sizes"]) if "sizes" in arrays and arrays["sizes"].ndim == 1 else 0
+    if problem := _shape_problem(
+        arrays,
+        {
+            "centroids": (np.float32, (lists, width)),
+            "codebooks": (np.float32, (bytes_per_row, PQ_VALUES, PQ_NUMBERS)),
+            "sizes": (np.int64, (lists,)),
+            "rows": (np.int64, (rows,)),
+            "codes": (np.uint8, (rows, bytes_per_row)),
+        },
+    ):
+        return problem
+    sizes, positions = arrays["sizes"], arrays["rows"]
+    if not rows or sizes.min() < 0 or sizes.max() > rows or int(sizes.sum()) != rows:
+        return "sizes of lists"
+    if positions.min() < 0 or positions.max() >= rows or not (np.bincount(positions, minlength=rows) == 1).all():
+        return "rows that are missing or appear twice"
+    if not np.isfinite(arrays["centroids"]).all() or not np.isfinite(arrays["codebooks"]).all():
+        return "numbers that are not finite"
+    return None
+
+
+def _hnsw(arrays: Arrays, vectors: Floats) -> tuple[Any, Any]:
+    """The object of FAISS for a graph over these vectors, and its storage."""
+    faiss = _faiss()
+    index, storage = _new_hnsw_of(vectors.shape[1]), faiss.IndexFlatL2(vectors.shape[1])
+    storage.add(np.ascontiguousarray(vectors))
+    graph, levels = index.hnsw, arrays["levels"]
+    places = faiss.vector_to_array(graph.cum_nneighbor_per_level)
+    starts = np.concatenate(([0], np.cumsum(places[levels], dtype=np.int64))).astype(np.uint64)
+    for name, array in (("levels", levels), ("offsets", starts), ("neighbors", arrays["neighbors"])):
+        faiss.copy_array_to_vector(array, getattr(graph, name))
+    graph.entry_point, graph.max_level = int(arrays["entry"][0]), int(levels.max()) - 1
+    index.storage, index.own_fields, index.ntotal = storage, False, len(vectors)
+    return index, storage
+
+
+def _ivf_pq(arrays: Arrays) -> tuple[Any, Any]:
+    """The object of FAISS for these codes, and its centroids."""
+    faiss = _faiss()
+    centroids, sizes = arrays["centroids"], arrays["sizes"]
+    lists, dim = centroids.shape
+    quantizer = faiss.IndexFlatL2(dim)
+    quantizer.add(centroids)
+    index = faiss.IndexIVFPQ(quantizer, dim, lists, dim // PQ_NUMBERS, 8)
+    faiss.copy_array_to_vector(arrays["codebooks"].reshape(-1), index.pq.centroids)
+    ends = np.cumsum(sizes)
+    for number in np.flatnonzero(sizes).tolist():
+        part = slice(int(ends[number] - sizes[number]), int(ends[number]))
+        rows, codes = np.ascontiguousarray(arrays["rows"][part]), np.ascontiguousarray(arrays["codes"][part])
+        index.invlists.add_entries(number, len(rows), faiss.swig_ptr(rows), faiss.swig_ptr(codes))
+    index.is_trained, index.ntotal = True, len(arrays["rows"])
+    index.precompute_table()
+    return index, quantizer
 
 
 # -- searching ---------------------------------------------------------------------------------------------------------
@@ -222,7 +439,8 @@ class Searcher:
     def nearest(self, queries: Floats, k: int) -> Nearest:
         """The k nearest rows to each query `[Q, d]`; at least k are live."""
         out = Nearest(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64))
-        step = max(1, min(_QUERIES, _CANDIDATES // (k * RERANKED + _SPARE + _SPARE_REMOVED)))
+        candidates = 1 if self.structure is None else self.structure.file.candidates
+        step = max(1, min(_QUERIES, _CANDIDATES // (k * candidates + _SPARE + _SPARE_REMOVED)))
         for start in range(0, len(queries), step):
             q = queries[start : start + step]
             nearest = self._compare_rest(q, min(k, self._rest_live))
@@ -234,11 +452,12 @@ class Searcher:
     def _propose(self, structure: Structure, queries: Floats, k: int) -> Positions:
         """Positions of candidates `[Q, at least k]`, -1 where there are fewer."""
         faiss = _faiss()
-        kind, options = structure.file.kind, {"sel": self._selector}
+        file, kind, options = structure.file, structure.file.kind, {"sel": self._selector}
         if kind == "hnsw":
-            parameters: Any = faiss.SearchParametersHNSW(**options, efSearch=max(HNSW_SEARCH, k))
+            parameters: Any = faiss.SearchParametersHNSW(**options, efSearch=max(file.breadth, k))
         else:
-            parameters, k = faiss.SearchParametersIVF(**options, nprobe=IVF_PROBES), max(k * RERANKED, LEAST_RERANKED)
+            parameters = faiss.SearchParametersIVF(**options, nprobe=min(file.breadth, structure.index.nlist))
+            k = max(k * file.candidates, LEAST_RERANKED)
         # faiss.contrib.torch_utils, which pytorch-metric-learning imports, has a search without parameters.
         search = getattr(structure.index, "search_numpy", structure.index.search)
         candidates: Positions = search(_padded(kind, queries), k, params=parameters)[1]

@@ -249,6 +249,92 @@ def test_recall_is_the_share_of_the_true_nearest(tmp_path, monkeypatch):
     assert math.isnan(filled(tmp_path / "z", x[:1]).recall())
 
 
+def random_vectors(count, dim=32):
+    return np.random.default_rng(0).standard_normal((count, dim)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize(
+    ("shares", "chosen"), [((0.3, 0.6, 0.96, 0.99), 2), ((0.97, 0.5), 0), ((0.3, 0.9, 0.8, 0.7), 1)], ids=str
+)
+def test_a_structure_is_searched_no_wider_than_its_recall_asks_for(tmp_path, kind, shares, chosen, monkeypatch):
+    index = filled(tmp_path / "x", random_vectors(900), kind)
+    assert index.found == 1.0  # all are compared
+    settings, tried = [], []
+    with monkeypatch.context() as patch:
+        patch.setattr(index_structure, "PROBES", (1, 2))
+        patch.setattr(index_structure, "RERANKED", (2, 4))
+        real = index_structure._settings
+        patch.setattr(index_structure, "_settings", lambda *args: settings.extend(real(*args)[:4]) or settings)
+        share = iter(shares)
+        patch.setattr(index_structure, "share_found", lambda searcher, *_: tried.append(searcher) or next(share, 0.1))
+        index.build()
+    file = index._store.content().state.structure
+    expected = settings[min(chosen, len(settings) - 1)]
+    assert (file.breadth, file.candidates) == (expected.breadth, expected.candidates)
+    assert file.recall == index.found == shares[chosen]
+    assert [searcher.structure.file for searcher in tried] == settings[: len(tried)]
+    assert f"finds {shares[chosen]:.1%}" in index.search_text
+    assert index.search_text.startswith(f"{kind}, {file.breadth} ")
+    with Index.open(tmp_path / "x") as again:
+        assert again._current().searcher.structure.file == file
+
+
+def test_a_structure_finds_what_it_says(tmp_path):
+    index = filled(tmp_path / "x", random_vectors(1500, 8), "ivf_pq")
+    index.build()
+    assert 0.3 < index.found < 1
+    assert index.recall(sample=1500) == pytest.approx(index.found, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+def test_auto_compares_all_items_where_no_structure_finds_enough(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(index_structure, "FLAT_ITEMS", 350)
+    monkeypatch.setattr(index_structure, "HNSW_ITEMS", 350 if kind == "ivf_pq" else 10_000)
+    for module in (index_structure, index_module):
+        monkeypatch.setattr(module, "RECALL", 1.1)
+    x = random_vectors(1700)
+    index = filled(tmp_path / "x", x[:800], "auto")
+    index.build()
+    assert (index.structure, index.unbuilt, index.found) == ("flat", 0, 1.0)
+    assert "no structure finds" in index.search_text
+    assert not list((tmp_path / "x").glob("structure-*"))
+    grown = []
+    monkeypatch.setattr(index_module, "grow", lambda *args: grown.append(args) or index_structure.grow(*args))
+    index.add([f"more {row}" for row in range(700)], x[800:1500])
+    index.build()
+    assert not grown  # not tried again before there are twice as many
+    for module in (index_structure, index_module):
+        monkeypatch.setattr(module, "RECALL", 0.3)
+    index.add([f"last {row}" for row in range(200)], x[1500:])
+    index.build()
+    assert len(grown) == 1
+    assert (index.structure, index.unbuilt) == (kind, 0)
+    chosen = filled(tmp_path / "y", x[:800], kind)
+    for module in (index_structure, index_module):
+        monkeypatch.setattr(module, "RECALL", 1.1)
+    chosen.build()
+    assert chosen.structure == kind  # as it was asked for
+    assert chosen.search_text.endswith("kind flat finds all")
+
+
+def test_a_build_that_was_killed_before_the_measurement_is_measured(tmp_path, monkeypatch):
+    index = filled(tmp_path / "x", random_vectors(700), "hnsw")
+    with monkeypatch.context() as patch:
+        patch.setattr(index_module, "tuned", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            index.build()
+    assert index.found is None
+    assert "finds" not in index.search_text
+    assert index.search(random_vectors(3), 5).ids.shape == (3, 5)
+    index.build()
+    assert index.found >= 0.95
+    (path,) = (tmp_path / "x").glob("structure-*")
+    before = path.stat().st_mtime_ns
+    index.build()
+    assert path.stat().st_mtime_ns == before
+
+
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 

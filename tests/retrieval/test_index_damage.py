@@ -48,7 +48,7 @@ def everything(folder):
 
 @pytest.mark.parametrize(
     ("pattern", "count"),
-    [("index.sqlite", 150), ("vectors-*.f32", 60), ("structure-*.faiss", 60)],
+    [("index.sqlite", 150), ("vectors-*.f32", 60), ("structure-*.safetensors", 60)],
 )
 def test_damaged_files(folder, pattern, count):
     check_damage(folder, pattern, count, seed=1)
@@ -57,7 +57,7 @@ def test_damaged_files(folder, pattern, count):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize(
-    ("pattern", "count"), [("index.sqlite", 1000), ("vectors-*.f32", 200), ("structure-*.faiss", 300)]
+    ("pattern", "count"), [("index.sqlite", 1000), ("vectors-*.f32", 200), ("structure-*.safetensors", 300)]
 )
 def test_many_damaged_files(folder, pattern, count, seed):
     check_damage(folder, pattern, count, seed)

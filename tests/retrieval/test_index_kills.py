@@ -97,8 +97,8 @@ def contents(folder):
     connection.close()
     del state["vectors"], state["last"]
     number = state["structure"] and state["structure"].pop("number")
-    files = {path.suffix: path.read_bytes() for path in folder.iterdir() if path.suffix in (".f32", ".faiss")}
-    assert not number or f"{number:06d}" in [p.stem.split("-")[1] for p in folder.glob("*.faiss")]
+    files = {path.suffix: path.read_bytes() for path in folder.iterdir() if path.suffix in (".f32", ".safetensors")}
+    assert not number or f"{number:06d}" in [p.stem.split("-")[1] for p in folder.glob("*.safetensors")]
     return tables, state, removed, files
 
 
@@ -242,7 +242,7 @@ def test_a_kill_at_each_step_of_each_change(tmp_path):
             )
             names = {"index.sqlite", ".lock", f"vectors-{state['vectors']:06d}.f32"}
             if state["structure"]:
-                names.add(f"structure-{state['structure']['number']:06d}.faiss")
+                names.add(f"structure-{state['structure']['number']:06d}.safetensors")
             names.add("index.sqlite-journal")  # may be left: SQLite uses its name again
             found = {path.name for path in folder.iterdir()}
             assert names - {"index.sqlite-journal"} <= found <= names
