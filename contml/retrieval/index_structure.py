@@ -141,10 +141,10 @@ def tuned(structure: Structure, vectors: Floats, live: Flags, norm: float) -> St
     best = structure.file
     for setting in _settings(structure, len(vectors), vectors.shape[1]):
         searcher = Searcher(vectors, live, norm, structure._replace(file=setting))
-        setting = replace(setting, recall=share_found(searcher, query_rows, exact))
-        if best.recall is None or setting.recall > best.recall:
-            best = setting
-        if setting.recall >= RECALL:
+        share = share_found(searcher, query_rows, exact)
+        if best.recall is None or share > best.recall:
+            best = replace(setting, recall=share)
+        if share >= RECALL:
             break
     return best
 
@@ -159,7 +159,7 @@ def _settings(structure: Structure, rows: int, dim: int) -> list[StructureFile]:
     def work(setting: StructureFile) -> float:
         """Multiplications of a query: with the centroids, tables and codes of its lists, exact distances."""
         codes = setting.breadth * (PQ_VALUES * dim / 8 + rows / lists * dim / PQ_NUMBERS)
-        return lists * dim + codes + max(RECALL_K * setting.candidates, LEAST_RERANKED) * dim
+        return float(lists * dim + codes + max(RECALL_K * setting.candidates, LEAST_RERANKED) * dim)
 
     settings = [replace(file, breadth=min(n, lists), candidates=c) for n in PROBES for c in RERANKED if n < 2 * lists]
     ordered = sorted(settings, key=work)
