@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+
+from contml._support.text import MISSING, number, plain_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,28 +32,83 @@ LabelKind: TypeAlias = Literal["graded", "binary", "classes"]
 Requirement: TypeAlias = Literal["any", "graded", "binary", "classes"]
 
 
-class Measure(NamedTuple):
-    """How a label distance reads in the unit of the labels: for pages and messages, never for a loss.
+@dataclass(frozen=True)
+class Measure:
+    """How label distances are printed in the unit of the labels. A loss never uses it.
+
+    A mean of label distances is converted as a single one is. So a mean of differences of logarithms becomes the
+    geometric mean of factors, and a mean of squared distances becomes the root mean square.
 
     Attributes:
-        unit: the unit, such as "km", or "" for plain numbers.
-        factor: the value of a label distance of 1.
-        kind: "linear": factor x distance; "root": the square root of that, for squared distances (of a mean of squares,
-            it is the root mean square); "ratio": its exponential, for distances of logarithms.
+        unit: the unit after a number, such as "km", or "" for plain numbers.
+        factor: the value of a label distance of 1; finite and above 0.
+        kind: "linear": factor x distance; "root": the square root of that, for squared distances; "ratio": its
+            exponential, for distances of logarithms.
+        name: what the labels are, such as the column "price_usd" of a table; "" if that is not known.
+        dates: the labels are dates, as days from 1970-01-01.
     """
 
-    unit: str
+    unit: str = ""
     factor: float = 1.0
     kind: Literal["linear", "root", "ratio"] = "linear"
+    name: str = ""
+    dates: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise ValueError(f"factor {self.factor} is not a finite number above 0")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether label distances have no unit, such as 1 - mIoU, and are printed as they are."""
+        return self == PLAIN
+
+    @property
+    def linear(self) -> Measure:
+        """The measure of distances that are not squared, where those of this one are."""
+        return replace(self, factor=math.sqrt(self.factor), kind="linear") if self.kind == "root" else self
+
+    @property
+    def root(self) -> Measure:
+        """The measure of the squares of distances of this one; without a unit if these are of logarithms."""
+        return PLAIN if self.kind == "ratio" else replace(self, factor=self.factor**2, kind="root")
 
     def of(self, label_distance: float) -> float:
-        """The label distance in this unit; NaN stays NaN."""
+        """The label distance in this unit; NaN for NaN, and for the root of a negative number."""
         value = self.factor * label_distance
         if self.kind == "root":
-            return math.sqrt(value)
+            return math.sqrt(value) if value >= 0 else math.nan
         if self.kind == "ratio":
-            return math.exp(value) if value < 700 else math.inf
+            return math.inf if value > 700 else math.exp(value)
         return value
+
+    @property
+    def before(self) -> str:
+        """What a label distance has before its number."""
+        return "x " if self.kind == "ratio" else ""
+
+    @property
+    def after(self) -> str:
+        """What a label distance has after its number."""
+        return f" {plain_text(self.unit)}" if self.unit else ""
+
+    def text(self, label_distance: float, low: float = math.nan, high: float = math.nan, *, unit: bool = True) -> str:
+        """The label distance as all commands and pages print it: "4.10 km", "x 1.80", "0.410"; a dash for NaN.
+
+        With an interval of label distances from `low` to `high`: "4.10 km (2.00 to 6.20)". `unit=False` omits the unit,
+        for a table with the unit in its header.
+        """
+        value, start, end = (number(self.of(x)) for x in (label_distance, low, high))
+        words = MISSING if value == MISSING else f"{self.before}{value}{self.after if unit else ''}"
+        return words if math.isnan(low) else f"{words} ({start} to {end})"
+
+    def gap(self, a: float, b: float) -> float:
+        """How much larger the label distance a is than b, in this unit: the difference, or for factors their ratio."""
+        return self.of(a - b) if self.kind == "ratio" else self.of(a) - self.of(b)
+
+
+#: Label distances without a unit, printed as they are.
+PLAIN = Measure()
 
 
 @runtime_checkable

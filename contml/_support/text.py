@@ -9,14 +9,22 @@ MISSING = "-"
 
 
 def number(value: float) -> str:
-    """Returns a number with three significant digits: `0.0381`, `12.4`, `1,234`; a dash for NaN and infinities."""
+    """Returns a number with three significant digits: `0.0381`, `12.4`, `1,234`; a dash for NaN and infinities.
+
+    Below 0.0001, and from 1e15 on, it has a power of ten: `3.81e-05`.
+    """
     if not math.isfinite(value):
         return MISSING
     if value == 0:
         return "0"
     rounded = float(f"{value:.2e}")  # 0.9996 -> 1.00, before its digits are counted
     digits = math.floor(math.log10(abs(rounded)))
-    return f"{rounded:.2e}" if digits < -4 else f"{value:,.{max(0, 2 - digits)}f}"
+    return f"{rounded:.2e}" if not -4 <= digits < 15 else f"{value:,.{max(0, 2 - digits)}f}"
+
+
+def score_text(value: float) -> str:
+    """Returns a score, of which 1 is much, as `number` does; one below 0.0001 has four decimals: `0.0000`."""
+    return number(value) if not abs(value) < 1e-4 or value == 0 else f"{value:.4f}".removeprefix("-")
 
 
 def percent(fraction: float) -> str:

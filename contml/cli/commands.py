@@ -152,8 +152,9 @@ def train(
         echo(f"contml: {stop}{hint}", err=True)
         raise typer.Exit(130) from None
     if run is not None:
-        print_evaluation(experiment.read_evaluation(run))
-        print_calibration(run)
+        result = experiment.read_evaluation(run)
+        print_evaluation(result)
+        print_calibration(run, result.evaluation.measure)
         echo(f"report: {run.folder / 'report.html'}")
 
 
@@ -179,7 +180,7 @@ def evaluate(
     result = experiment.evaluate_run(run, checkpoint=checkpoint, accept_changes=accept_changes, trust=trust)
     print_evaluation(result, as_json=as_json)
     if checkpoint is None and not as_json:
-        print_calibration(open_run(run))
+        print_calibration(open_run(run), result.evaluation.measure)
 
 
 @app.command()

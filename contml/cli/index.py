@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from contml.cli.printing import print_broken, print_table
 
 if TYPE_CHECKING:
     from contml.retrieval import Index
-    from contml.retrieval.index_images import NamedImage, SearchHit
+    from contml.retrieval.index_images import NamedImage, QueryResult
     from contml.retrieval.index_store import Kind
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
@@ -156,11 +157,13 @@ def search(
     """Find the images of an index that are nearest to each query, by the embedding of its model.
 
     The distance is Euclidean. If the model is calibrated, the label distance that it means is printed too, with its
-    interval.
+    interval. The query's own image is marked. If the label is a number or a date, and a column of --metadata of
+    'contml index' has its values, the value of the query is estimated as the mean of its neighbours.
     """
+    from contml.evaluation.table import unit_of_distances
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
-    from contml.retrieval.index_images import hits_of
+    from contml.retrieval.index_images import results_of
 
     if gallery is not None:
         check_gallery(gallery)
@@ -171,21 +174,23 @@ def search(
         run_path = run or Path(opened_index.model["run"])
         model = _load(run_path, trust)
         _check(opened_index, _facts(model), run_path)
-        results = hits_of(opened_index.search(model.embed([query.file for query in query_images]), k), model)
+        found = opened_index.search(model.embed([query.file for query in query_images]), k)
+        results = results_of(query_images, found, model)
         num_items, num_unbuilt = len(opened_index), opened_index.unbuilt
+    calibration, unit = model.bundle.calibration, ""
+    if calibration is not None and calibration.kind == "interval":
+        words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
+        unit = f"label distance: {words}"
     if gallery is not None:
-        note = f"the nearest of {num_items:,} images; label distance: {model.unit}"
-        write_gallery(gallery, str(index), note, query_images, results)
+        note = f"the nearest of {num_items:,} images" + (f"; {unit}" if unit else "")
+        write_gallery(gallery, str(index), note, results)
     if as_json:
-        data = [
-            {"query": q.name, "found": [line.as_data() for line in lines]}
-            for q, lines in zip(query_images, results, strict=True)
-        ]
-        echo(json.dumps(data))
+        label = {"unit": model.unit, "measure": asdict(model.measure)}
+        echo(json.dumps([{**result.as_data(), **label} for result in results]))
     else:
-        _print(query_images, results)
-        if any(line.meaning for lines in results for line in lines):
-            echo(f"label distance: {model.unit}")
+        _print(results)
+        if unit:
+            echo(unit)
     if num_unbuilt:
         echo(
             f"{num_unbuilt:,} of {num_items:,} items are not in the search structure yet: 'contml index' adds them",
@@ -195,9 +200,9 @@ def search(
         echo(gallery, err=as_json)
 
 
-def _print(queries: list[NamedImage], hits: list[list[SearchHit]]) -> None:
+def _print(results: list[QueryResult]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
-    for query, query_hits in zip(queries, hits, strict=True):
+    for query, query_hits, estimate in results:
         meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
         columns = list(dict.fromkeys(name for hit in query_hits for name in hit.metadata if name != "file"))
         rows = [["rank", "id", "distance", *meanings, *columns]]
@@ -206,6 +211,8 @@ def _print(queries: list[NamedImage], hits: list[list[SearchHit]]) -> None:
             meaning = [hit.meaning.get(name, "") for name in meanings]
             rows.append([str(hit.rank), hit.id, number(hit.distance), *meaning, *metadata_values])
         echo(query.name)
+        if estimate is not None:
+            echo(estimate)
         print_table(rows, text_columns=2)
         echo("")
 

@@ -13,6 +13,7 @@ from typer import echo
 
 if TYPE_CHECKING:
     from contml.compare.table import Cell
+    from contml.contracts import Measure
     from contml.evaluation.results import Evaluated
     from contml.runs import Run
 
@@ -43,13 +44,13 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
         echo(f"note: {evaluated.doubt}")
 
 
-def print_calibration(run: Run) -> None:
-    """Print how well the embedding distances of a run say label distances, if it has a calibration."""
+def print_calibration(run: Run, measure: Measure) -> None:
+    """Print how well the embedding distances of a run predict label distances, if it has a calibration."""
     from contml.retrieval import Calibration
 
     calibration = Calibration.read(run.calibration)
     if calibration is not None:
-        echo(calibration.sentence())
+        echo(calibration.sentence(measure))
 
 
 def print_table(

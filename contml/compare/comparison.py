@@ -18,7 +18,7 @@ from contml._support.errors import InputError, closest
 from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, is_name, short
 from contml.compare.runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
 from contml.evaluation.metrics import metric_of
-from contml.evaluation.results import FORMS, Score, measurable, measured, split_form, usual
+from contml.evaluation.results import FORMS, Evaluation, Score, measurable, measured, split_form, usual
 from contml.evaluation.table import value_text
 
 
@@ -62,6 +62,11 @@ class Table:
     axis: str | None
 
     @property
+    def evaluation(self) -> Evaluation:
+        """The evaluation of the first run; those of the others have the same unit."""
+        return self.rows[0].runs[0].evaluation
+
+    @property
     def columns(self) -> list[str]:
         """The titles of the keys."""
         return [short(key, self.keys) for key in self.keys]
@@ -70,6 +75,10 @@ class Table:
         """The metric of any run: its title, which direction is better, its values for random ranking and oracle."""
         scores = (measured(run.evaluation, metric) for row in self.rows for run in row.runs)
         return next((score for score in scores if score is not None), None)
+
+    def text(self, metric: str, value: float) -> str:
+        """A value of a metric as a cell; the unit of a label distance is in the title of its column."""
+        return self.evaluation.text(metric, value, unit=False)
 
     def label(self, row: Row) -> str:
         """The name of a row's line in a plot: the name of its config where it is unique, else its other cells."""

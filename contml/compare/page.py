@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from contml._support.text import MISSING, number, percent
+from contml._support.text import MISSING, percent
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.plot import curves_plot, legend_of
 from contml.compare.table import body, header, remarks
-from contml.contracts import Measure
 from contml.data.split import Split
 from contml.evaluation.results import Score
 from contml.evaluation.table import headline_words, unit_words
@@ -36,7 +35,7 @@ def comparison_page(
         notes: what to know about the queries.
     """
     (table,) = comparison.tables
-    metric, measure = table.rows[0].runs[0].evaluation.headline, split.labels.measure
+    metric = table.evaluation.headline
     score = table.score(metric)
     assert score is not None  # every evaluation has its main metric
     ranked = sorted(table.rows, key=lambda row: _order(row, metric, score))
@@ -53,17 +52,16 @@ def comparison_page(
         album.quality = quality
         return {"curves": [embedded(panel, quality) for panel in panels]}
 
-    metric_unit = "" if measure is None or has_classes else measure.unit
     return render(
         "comparison.html",
         pictures,
         title=text(f"{table.title.partition(',')[0]}: {sum(len(row.runs) for row in table.rows)} runs compared"),
-        headline=text(f"{table.label(best_row)} is best. {headline_words(evaluation, measure, best_row.mean(metric))}"),
+        headline=text(f"{table.label(best_row)} is best. {headline_words(evaluation, best_row.mean(metric))}"),
         about=text(table.title),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        metric=text(score.title + (f", {metric_unit}" if metric_unit else "")),
+        metric=text(evaluation.titled(metric, score.title)),
         several=any(len(row.runs) > 1 for row in ranked),
-        ranked=texts(_ranked(table, ranked, metric, score, None if has_classes else measure)),
+        ranked=texts(_ranked(table, ranked, metric, score)),
         header=[text(cell) for cell in header(table)],
         table=[[(text(cell), is_best) for cell, is_best in line] for line in body(table)],
         words=len(table.keys),
@@ -74,7 +72,7 @@ def comparison_page(
         classes=has_classes,
         legend=[(colour, text(name)) for colour, name in split.legend],
         unit=text(unit_words(evaluation)),
-        unit_of_numbers=text(unit_of_numbers(evaluation, measure)),
+        unit_of_numbers=text(unit_of_numbers(evaluation)),
         notes=[text(note) for note in notes],
         broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
         folders=[(text(table.label(row)), [text(str(run.folder)) for run in row.runs]) for row in ranked],
@@ -87,11 +85,11 @@ def _order(row: Row, metric: str, score: Score) -> float:
     return math.inf if math.isnan(mean) else -mean if score.better == "higher" else mean
 
 
-def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score, measure: Measure | None) -> list[list[str]]:
+def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score) -> list[list[str]]:
     """Name, main metric in the unit of the labels, normalized score, number of runs, and the range over them."""
 
     def shown(value: float) -> str:
-        return number(measure.of(value) if measure and math.isfinite(value) else value)
+        return table.text(metric, value)
 
     lines = []
     for row in rows:

@@ -26,6 +26,7 @@ from contml._support.errors import InputError
 from contml.compare.comparison import Comparison, Row, Table, has_numeric_axis, is_normalized
 from contml.compare.differences import ABSENT
 from contml.compare.table import NOT_MEASURED, title
+from contml.contracts import Measure
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.metrics import metric_of, title_of
 from contml.evaluation.results import Evaluation, Score, headline, measured
@@ -42,10 +43,12 @@ from contml.report.plots import (
     Array,
     draw_baselines,
     draw_note,
+    in_unit,
     neighbours_axis,
     panels,
     plain,
     series,
+    unit_axis,
 )
 
 # Okabe and Ito's colours without the two of random and oracle, and without yellow, which is pale on white.
@@ -151,7 +154,9 @@ def _over_epochs(table: Table) -> list[_Panel]:
     def panel(split: str, metric: str) -> _Panel:
         def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
             about = f"{table.title.partition(',')[0]}, {SPLIT_TITLES[split]} split"
-            _set_titles(axes, about, title_of(metric), metric_of(metric).better)
+            measure, name = table.evaluation.measure_of(metric), table.evaluation.titled(metric, title_of(metric))
+            _set_titles(axes, about, name, metric_of(metric).better)
+            unit_axis(axes.yaxis, measure)
             axes.set_xlabel("epoch")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             for row in table.rows:
@@ -159,7 +164,7 @@ def _over_epochs(table: Table) -> list[_Panel]:
                     [evaluation for evaluation in run.during if evaluation["split"] == split] for run in row.runs
                 ]
                 curves = [series(evaluations, metric, over="epoch") for evaluations in run_evaluations]
-                _draw_curves(axes, curves, table.label(row), styles)
+                _draw_curves(axes, curves, measure, table.label(row), styles)
 
         return draw
 
@@ -181,6 +186,8 @@ def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
     def panel(name: str, form: str) -> _Panel:
         def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
             scores: list[Score] = []
+            metric = f"{name}@1{form}"
+            measure = table.evaluation.measure_of(metric)
             for row in table.rows:
                 scores_of_runs = [_scores_over_k(run.evaluation, name, form) for run in row.runs]
                 scores = max(scores, *scores_of_runs, key=len)
@@ -188,15 +195,16 @@ def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
                     (np.arange(1.0, 1 + len(run_scores)), np.array([score.model for score in run_scores]))
                     for run_scores in scores_of_runs
                 ]
-                _draw_curves(axes, curves, table.label(row), styles)
+                _draw_curves(axes, curves, measure, table.label(row), styles)
             if not scores:
                 _set_titles(axes, table.title.partition(": ")[0], f"{name}@K{form}", "")
                 draw_note(axes, NOT_MEASURED)
                 return
             k = np.arange(1, 1 + len(scores))
-            axes.plot(k, [score.random for score in scores], **RANDOM)
-            axes.plot(k, [score.oracle for score in scores], **ORACLE)
-            words = scores[0].title.replace("@1", "@K", 1)
+            axes.plot(k, in_unit([score.random for score in scores], measure), **RANDOM)
+            axes.plot(k, in_unit([score.oracle for score in scores], measure), **ORACLE)
+            words = table.evaluation.titled(metric, scores[0].title).replace("@1", "@K", 1)
+            unit_axis(axes.yaxis, measure)
             _set_titles(axes, table.title.partition(": ")[0], words, scores[0].better)
             neighbours_axis(axes, len(k))
 
@@ -213,9 +221,13 @@ def _scores_over_k(evaluation: Evaluation, name: str, form: str) -> list[Score]:
 
 
 def _draw_curves(
-    axes: Axes, found: Sequence[tuple[Array, Array]], label: str, styles: Mapping[str, dict[str, Any]]
+    axes: Axes,
+    found: Sequence[tuple[Array, Array]],
+    measure: Measure | None,
+    label: str,
+    styles: Mapping[str, dict[str, Any]],
 ) -> None:
-    """The mean of the curves of the seeds, where all have a value, and their range as a band."""
+    """The mean of the curves of the seeds, where all have a value, and their range as a band, in the unit."""
     x_values = sorted(set.intersection(*(set(x.tolist()) for x, _ in found)))
     if not x_values:
         return
@@ -225,10 +237,11 @@ def _draw_curves(
     marker_step = -(-len(x_values) // _MAX_TICKS)  # few markers, at other places on each line
     start = list(styles).index(label) * marker_step // len(styles)
     marker_style: dict[str, Any] = {"markersize": 5.5, "markevery": (start, marker_step)}
-    axes.plot(x_values, values.mean(0), label=plain(label), linewidth=2, **marker_style, **styles[label])
+    means, low, high = (in_unit(each, measure) for each in (values.mean(0), values.min(0), values.max(0)))
+    axes.plot(x_values, means, label=plain(label), linewidth=2, **marker_style, **styles[label])
     if len(values) > 1:
         band: dict[str, Any] = {"color": styles[label]["color"], "alpha": 0.18, "linewidth": 0}
-        axes.fill_between(x_values, values.min(0), values.max(0), **band)
+        axes.fill_between(x_values, low, high, **band)
 
 
 def _set_titles(axes: Axes, about: str, words: str, better: str) -> None:
@@ -239,7 +252,7 @@ def _set_titles(axes: Axes, about: str, words: str, better: str) -> None:
 
 
 def _draw_panel(axes: Axes, table: Table, metric: str, styles: Mapping[str, dict[str, Any]]) -> None:
-    score = table.score(metric)
+    score, measure = table.score(metric), table.evaluation.measure_of(metric)
     _set_titles(axes, table.title.partition(": ")[0], title(table, metric), score.better if score else "")
     axes.set_xlabel(plain(table.axis or ""))
     numeric = has_numeric_axis(table.rows)
@@ -251,26 +264,37 @@ def _draw_panel(axes: Axes, table: Table, metric: str, styles: Mapping[str, dict
         # Words have no order, so there is no line; their points are side by side.
         offset = 0.0 if numeric else 0.6 * ((n + 0.5) / len(labels) - 0.5)
         points = [(positions[value_text(row.x)] + offset, row) for row in rows if table.label(row) == label]
-        _draw_series(axes, points, metric, label, styles[label], line=numeric)
+        _draw_series(axes, points, metric, measure, label, styles[label], line=numeric)
+    unit_axis(axes.yaxis, measure)
     if score is not None and metric.startswith("label_distance"):
-        draw_baselines(axes, score.random, score.oracle)
+        draw_baselines(axes, score, measure)
         if not is_normalized(metric):
             # An oracle at 0 stays above the axis.
-            axes.set_ylim(bottom=0 if score.oracle else -0.02 * axes.get_ylim()[1])
+            zero = 0.0 if measure is None else measure.of(0.0)
+            axes.set_ylim(bottom=zero if score.oracle else zero - 0.02 * (axes.get_ylim()[1] - zero))
     if not rows:
         draw_note(axes, NOT_MEASURED)
 
 
 def _draw_series(
-    axes: Axes, points: list[tuple[float, Row]], metric: str, label: str, style: dict[str, Any], *, line: bool
+    axes: Axes,
+    points: list[tuple[float, Row]],
+    metric: str,
+    measure: Measure | None,
+    label: str,
+    style: dict[str, Any],
+    *,
+    line: bool,
 ) -> None:
     """One group of rows: the means, the runs as points, and their range as a band or a bar."""
     measured_points = sorted(((x, row) for x, row in points if row.values(metric)), key=lambda point: point[0])
     x = [position for position, _ in measured_points]
-    low, high = ([bound(row.values(metric)) for _, row in measured_points] for bound in (min, max))
+    low, high = (
+        in_unit([bound(row.values(metric)) for _, row in measured_points], measure).tolist() for bound in (min, max)
+    )
     if measured_points:
         means, shape = (
-            [row.mean(metric) for _, row in measured_points],
+            in_unit([row.mean(metric) for _, row in measured_points], measure),
             style if line else {**style, "linestyle": "none"},
         )
         axes.plot(x, means, linewidth=2, markersize=6.5, label=plain(label), **shape)
@@ -280,7 +304,9 @@ def _draw_series(
         else:
             axes.vlines(x, low, high, color=style["color"], linewidth=1.4)
         run_values = [
-            (position, row.values(metric)) for position, row in measured_points if len(row.values(metric)) > 1
+            (position, in_unit(row.values(metric), measure))
+            for position, row in measured_points
+            if len(row.values(metric)) > 1
         ]
         positions, values = zip(
             *((position, value) for position, row_values in run_values for value in row_values), strict=True
@@ -288,6 +314,7 @@ def _draw_series(
         axes.scatter(positions, values, s=9, color=style["color"], alpha=0.55, linewidths=0, zorder=3)
     published = sorted((position, row.published[metric]) for position, row in points if metric in row.published)
     if published:
+        published = [(position, float(in_unit([value], measure)[0])) for position, value in published]
         hollow_style: dict[str, Any] = {"markerfacecolor": "white", "markersize": 7.5, "linewidth": 1.2}
         hollow_style["linestyle"] = (0, (1, 1)) if line else "none"
         axes.plot(*zip(*published, strict=True), color=style["color"], marker=style["marker"], zorder=4, **hollow_style)

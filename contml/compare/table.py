@@ -6,10 +6,12 @@ import csv
 import io
 import math
 import statistics
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from contml._support.text import MISSING, number
 from contml.compare.comparison import Comparison, Row, Table, is_normalized
+from contml.contracts import PLAIN
 
 NOT_MEASURED = "not measured"
 
@@ -27,9 +29,9 @@ def header(table: Table) -> list[str]:
 
 
 def title(table: Table, metric: str) -> str:
-    """The title of a metric; its name where it was not measured."""
+    """The title of a metric, with the unit of a label distance; its name where it was not measured."""
     score = table.score(metric)
-    return metric if score is None else score.title
+    return metric if score is None else table.evaluation.titled(metric, score.title)
 
 
 def body(table: Table) -> list[list[Cell]]:
@@ -45,9 +47,10 @@ def _columns(table: Table) -> list[tuple[str, list[Cell]]]:
         columns.append(("runs", [Cell(str(len(row.runs))) for row in rows]))
     for metric in table.metrics:
         best = _best(table, metric)
-        columns.append((title(table, metric), [Cell(_ours(row, metric), _mean(row, metric) == best) for row in rows]))
+        cells = [Cell(_ours(table, row, metric), _mean(table, row, metric) == best) for row in rows]
+        columns.append((title(table, metric), cells))
         if any(metric in row.published for row in rows):
-            columns.append(("published", [Cell(_published(row, metric, references)) for row in rows]))
+            columns.append(("published", [Cell(_published(table, row, metric, references)) for row in rows]))
     return columns
 
 
@@ -61,43 +64,46 @@ def remarks(table: Table) -> list[str]:
     """The lines under a table: the sources, and how to read an entry of several runs."""
     lines = [f"[{n}] {source}" for n, source in enumerate(sources(table), 1)]
     if lines:
-        lines.append("published: the value of the paper, and in brackets ours minus that")
+        lines.append("published: the value of the paper, and in brackets ours minus that (of factors: divided by that)")
     if any(len(row.values(metric)) > 1 for row in table.rows for metric in table.metrics):
         lines.append("±: the standard deviation over the runs of a row")
     return lines
 
 
-def _mean(row: Row, metric: str) -> str:
+def _mean(table: Table, row: Row, metric: str) -> str:
     """The mean as it is printed: means that are printed alike are equally good."""
     mean = row.mean(metric)
     if is_normalized(metric):
         return f"{100 * mean:.1f} %" if math.isfinite(mean) else MISSING
-    return number(mean)
+    return table.text(metric, mean)
 
 
-def _ours(row: Row, metric: str) -> str:
+def _ours(table: Table, row: Row, metric: str) -> str:
     values = row.values(metric)
     if not values:
         return NOT_MEASURED if metric in row.published else MISSING
     if len(values) == 1:
-        return _mean(row, metric)
-    mean, deviation = row.mean(metric), statistics.stdev(values)
+        return _mean(table, row, metric)
     if is_normalized(metric):
-        return f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
+        return f"{100 * row.mean(metric):.1f} ± {100 * statistics.stdev(values):.1f} %"
+    measure, mean = table.evaluation.measure_of(metric), _mean(table, row, metric)
+    deviation = statistics.stdev(values if measure is None else map(measure.of, values))
     # As many decimals as the mean has.
-    decimals = len(number(mean).partition(".")[2])
-    return f"{number(mean)} ± {deviation:,.{decimals}f}"
+    return f"{mean} ± {deviation:,.{len(mean.partition('.')[2])}f}"
 
 
-def _published(row: Row, metric: str, references: dict[str, int]) -> str:
+def _published(table: Table, row: Row, metric: str, references: dict[str, int]) -> str:
     if metric not in row.published or row.source is None:
         return MISSING
     value, reference = row.published[metric], f"[{references[row.source]}]"
-    difference = row.mean(metric) - value
-    if abs(value) <= 1:  # all digits of the paper, three at least
+    measure = table.evaluation.measure_of(metric) or PLAIN
+    difference = measure.gap(row.mean(metric), value)
+    if measure.kind == "ratio":
+        text, change = table.text(metric, value), f"{measure.before}{number(difference)}"
+    elif measure.is_plain and abs(value) <= 1:  # all digits of the paper, three at least
         text, change = f"{value:.{max(3, len(f'{value:.6g}') - 2)}f}", f"{difference:+.3f}"
     else:
-        text, change = number(value), ("-" if difference < 0 else "+") + number(abs(difference))
+        text, change = table.text(metric, value), ("-" if difference < 0 else "+") + number(abs(difference))
     return f"{text} ({change}) {reference}" if math.isfinite(difference) else f"{text} {reference}"
 
 
@@ -105,9 +111,9 @@ def _best(table: Table, metric: str) -> str | None:
     """The best mean as it is printed; None where there is only one, or all are equal."""
     score = table.score(metric)
     rows = [row for row in table.rows if row.values(metric)]
-    if score is None or len({_mean(row, metric) for row in rows}) < 2:
+    if score is None or len({_mean(table, row, metric) for row in rows}) < 2:
         return None
-    return _mean((min if score.better == "lower" else max)(rows, key=lambda row: row.mean(metric)), metric)
+    return _mean(table, (min if score.better == "lower" else max)(rows, key=lambda row: row.mean(metric)), metric)
 
 
 def markdown(comparison: Comparison) -> str:
@@ -166,6 +172,8 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         "tables": [
             {
                 "test_set": table.title,
+                "unit": table.evaluation.unit,
+                "measure": asdict(table.evaluation.measure),
                 "metrics": {metric: _baselines(table, metric) for metric in table.metrics},
                 "rows": [
                     {

@@ -32,6 +32,11 @@ class Metric(NamedTuple):
         limits = f"{self.low:g} to {self.high:g}" if math.isfinite(self.high) else f"at least {self.low:g}"
         return f"{self.meaning}; {limits}, {self.better} is better"
 
+    @property
+    def is_label_distance(self) -> bool:
+        """Whether it is a mean of label distances; all other metrics have a highest value."""
+        return math.isinf(self.high)
+
 
 #: Metrics over K; the name of one value is "recall@1".
 METRICS_AT_K = {

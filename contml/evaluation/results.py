@@ -13,9 +13,10 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
-from contml._support.text import number
+from contml._support.text import number, score_text
+from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.metrics import METRICS, METRICS_AT_K, title_of
+from contml.evaluation.metrics import METRICS, METRICS_AT_K, metric_of, title_of
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
@@ -103,6 +104,7 @@ class RecallWithin:
 class Evaluation:
     """The metrics of one evaluation.
 
+    `unit` says what a label distance of 1 means, `measure` how label distances are printed.
     `curves`: by metric name ("label_distance", "ndcg", for classes also "recall", for graded labels "recall_area" and,
     where labels are numbers or vectors, "knn_error", for captions "bleu"); entry K - 1 of a curve is the value at K.
     `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"; for graded labels
@@ -126,6 +128,7 @@ class Evaluation:
     recall_at: list[int] = field(default_factory=lambda: list(RECALL_AT))
     sorted_queries: int = 0
     recall_within: RecallWithin | None = None
+    measure: Measure = PLAIN
 
     @property
     def headline(self) -> str:
@@ -146,6 +149,24 @@ class Evaluation:
         score = measured(self, self.headline)
         assert score is not None  # of an evaluation that was computed
         return score
+
+    def measure_of(self, metric: str) -> Measure | None:
+        """How values of a metric are printed if they are label distances; else None."""
+        base, _, form = metric.partition("/")
+        if form or not metric_of(base).is_label_distance:
+            return None
+        # The error of k-NN regression is a plain distance, also where label distances are squared.
+        return self.measure.linear if base.startswith("knn_error") else self.measure
+
+    def text(self, metric: str, value: float, *, unit: bool = True) -> str:
+        """A value of a metric as it is printed; `unit`: with the unit, if it is a label distance."""
+        measure = self.measure_of(metric)
+        return score_text(value) if measure is None else measure.text(value, unit=unit)
+
+    def titled(self, metric: str, title: str) -> str:
+        """The title of a metric over values without unit: "mean label distance, km" if it is a label distance."""
+        measure = self.measure_of(metric)
+        return title if measure is None or not measure.unit else f"{title}, {measure.unit}"
 
     def shown_k(self, name: str) -> list[int]:
         """The K at which tables show a curve, as far as it reaches."""
@@ -173,7 +194,8 @@ class Evaluation:
         within = values.get("recall_within")
         recall_within = None if within is None else RecallWithin(**within)
         converted = {"curves": curves, "spearman": spearman, "scores": scores, "recall_within": recall_within}
-        return cls(**{**values, **converted})
+        measure = Measure(**values.get("measure", {}))
+        return cls(**{**values, **converted, "measure": measure})
 
 
 @dataclass(frozen=True)

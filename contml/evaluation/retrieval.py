@@ -147,6 +147,7 @@ def evaluate(
         recall_ks,
         sorted_queries=0 if graded is None else graded.sorted_queries,
         recall_within=None if graded is None else graded.recall_within(len(q)),
+        measure=labels.measure,
     )
     # Of the first place, Recall is the precision: 1 - label distance.
     expected = rankings.expected_distance

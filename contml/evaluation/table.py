@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from contml._support.text import MISSING, number, percent
+from contml._support.text import MISSING, percent, score_text
 from contml.contracts import Measure
 from contml.evaluation.results import Evaluation, Score, measured
 
@@ -26,12 +26,15 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     baselines = ["random caption", "person"] if captions else ["random", "oracle"]
     rows = [["metric", "K", "model", *baselines, "normalized"]]
     rows += _curve_rows(evaluation, [name for name in evaluation.curves if name not in _FURTHER])
-    for score in evaluation.scores.values():
-        rows.append([score.title, MISSING, *_numbers(score), percent(score.normalized())])
+    for name, score in evaluation.scores.items():
+        title = evaluation.titled(name, score.title)
+        rows.append([title, MISSING, *_cells(evaluation, name, score), percent(score.normalized())])
     if not captions:
         # A random embedding has correlation 0, the label distance itself 1: the correlation is normalized already.
         spearman = evaluation.spearman
-        rows.append(["Spearman, embedding and label distance", MISSING, number(spearman), "0", "1", percent(spearman)])
+        rows.append(
+            ["Spearman, embedding and label distance", MISSING, score_text(spearman), "0", "1", percent(spearman)]
+        )
     return rows
 
 
@@ -41,21 +44,23 @@ def further(evaluation: Evaluation) -> list[list[str]]:
 
 
 def _curve_rows(evaluation: Evaluation, names: list[str]) -> list[list[str]]:
-    return [
-        [curve.title, str(k), *_numbers(curve.at(k)), percent(curve.at(k).normalized())]
-        for name, curve in evaluation.curves.items()
-        if name in names
-        for k in evaluation.shown_k(name)
-    ]
+    rows = []
+    for name, curve in evaluation.curves.items():
+        for k in evaluation.shown_k(name) if name in names else ():
+            metric, score = f"{name}@{k}", curve.at(k)
+            cells = _cells(evaluation, metric, score)
+            rows.append([evaluation.titled(metric, curve.title), str(k), *cells, percent(score.normalized())])
+    return rows
 
 
 def sentence(evaluation: Evaluation) -> str:
     """The result in one sentence: the main metric, compared with a random ranking and the oracle."""
     score = measured(evaluation, evaluation.headline)
     if score is None:
-        return f"The Spearman correlation of embedding and label distance is {number(evaluation.spearman)}."
+        return f"The Spearman correlation of embedding and label distance is {score_text(evaluation.spearman)}."
     title, normalized = score.title[0].upper() + score.title[1:], score.normalized()
-    model, random, oracle = _numbers(score)
+    values = (score.model, score.random, score.oracle)
+    model, random, oracle = (evaluation.text(evaluation.headline, value) for value in values)
     if is_of_captions(evaluation):
         return f"{title} is {model}; a caption of another image: {random}, a person's caption: {oracle}."
     if score.better == "higher" or not math.isfinite(normalized) or score.random <= 0:
@@ -66,20 +71,12 @@ def sentence(evaluation: Evaluation) -> str:
     return f"{start}; normalized score {percent(normalized)} (0 %: random ranking, 100 %: oracle)."
 
 
-def measured_words(label_distance: float, measure: Measure | None) -> str:
-    """A label distance in the unit of the labels: "4.10 km", "a factor of 1.50 in price", or only the number."""
-    if measure is None or not math.isfinite(label_distance):
-        return number(label_distance)
-    words = "a factor of " if measure.kind == "ratio" else ""
-    return f"{words}{number(measure.of(label_distance))} {measure.unit}".strip()
-
-
-def headline_words(evaluation: Evaluation, measure: Measure | None = None, mean: float | None = None) -> str:
-    """The main metric in a sentence, in the unit of the labels: "The 10 nearest differ by 4.1 km; random: 33.6".
+def headline_words(evaluation: Evaluation, mean: float | None = None) -> str:
+    """The main metric in a sentence: "The 10 nearest items differ by 4.10 km; random: 33.6 km; best possible: 1.20 km".
 
     `mean` is said in place of the metric of this evaluation, such as the mean over seeds.
     """
-    score = measured(evaluation, evaluation.headline)
+    score, measure = measured(evaluation, evaluation.headline), evaluation.measure
     if score is not None and mean is not None:
         score = replace(score, model=mean)
     if score is None or is_of_captions(evaluation):
@@ -89,13 +86,12 @@ def headline_words(evaluation: Evaluation, measure: Measure | None = None, mean:
         start = f"The nearest item is of the query's class for {model} of the queries"
     else:
         k = int(evaluation.headline.partition("@")[2])
-        nearest = "nearest item" if k == 1 else f"{k} nearest items"
-        values = (score.model, score.random, score.oracle)
-        model = measured_words(score.model, measure)
-        random, oracle = (number(measure.of(x) if measure and math.isfinite(x) else x) for x in values[1:])
-        start = f"The {nearest} {'differs' if k == 1 else 'differ'} by {model}"
-        if measure is None:
-            start = f"The {nearest} {'is' if k == 1 else 'are'} at a mean label distance of {model}"
+        model, random, oracle = (measure.text(value) for value in (score.model, score.random, score.oracle))
+        start = f"The {'nearest item' if k == 1 else f'{k} nearest items'} "
+        if measure.is_plain:
+            start += f"{'is' if k == 1 else 'are'} at a mean label distance of {model}"
+        else:
+            start += f"{'differs' if k == 1 else 'differ'} by {model}{f' in {measure.name}' if measure.name else ''}"
     return f"{start}; random: {random}; best possible: {oracle}."
 
 
@@ -108,6 +104,17 @@ def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], lis
 def unit_words(evaluation: Evaluation) -> str:
     """What a label distance is, in words."""
     return "0 within a class, 1 between classes" if "recall" in evaluation.curves else evaluation.unit
+
+
+def unit_of_distances(unit: str, measure: Measure) -> str:
+    """What label distances to a query are, as a measure prints them; `unit`: what a label distance of 1 is."""
+    if measure.is_plain:
+        return f"the label distance to the query ({unit})"
+    quantity = f" in {measure.name}" if measure.name else ""
+    if measure.kind == "ratio":
+        return f"the factor between it and the query{quantity} (of several items: the geometric mean)"
+    mean = " (of several items: the root mean square)" if measure.kind == "root" else ""
+    return f"its difference from the query{quantity}{mean}"
 
 
 def value_text(value: Any) -> str:
@@ -123,6 +130,6 @@ def is_of_captions(evaluation: Evaluation) -> bool:
     return evaluation.headline == "cider_d"
 
 
-def _numbers(score: Score) -> list[str]:
-    """The metric of the model, a random ranking and the oracle."""
-    return [number(value) for value in (score.model, score.random, score.oracle)]
+def _cells(evaluation: Evaluation, metric: str, score: Score) -> list[str]:
+    """The metric of the model, a random ranking and the oracle, as cells of a table."""
+    return [evaluation.text(metric, value, unit=False) for value in (score.model, score.random, score.oracle)]

@@ -83,6 +83,7 @@ def check(
     trainer.images.close()
     distances = trainer.labels[batch.rows].pairwise()
     pairs = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
+    measure = trainer.labels.measure
     num_parameters = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
@@ -93,7 +94,8 @@ def check(
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),
         (
             "in a batch",
-            f"{pairs.min():.4g} to {pairs.max():.4g}, mean {pairs.mean():.4g} ({trainer.labels.unit})",
+            f"{measure.text(float(pairs.min()))} to {measure.text(float(pairs.max()))}, "
+            f"mean {measure.text(float(pairs.mean()))}",
         ),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),

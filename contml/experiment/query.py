@@ -80,7 +80,10 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
     assert oracle is not None  # there is a run
     lines.append(oracle)
     if split.labels.kind != "classes":
-        lines = [line._replace(heading=f"{line.heading} (mean {mean_label_distance(line)})") for line in lines]
+        lines = [
+            line._replace(heading=f"{line.heading} (mean {mean_label_distance(line, split.labels.measure)})")
+            for line in lines
+        ]
     broken: dict[int, str] = {}
     details = [] if split.labels.kind == "classes" else ["Below each image: its label distance"]
     picture = query_strip(split, row, lines, "Query", details, broken).picture

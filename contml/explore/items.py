@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml.contracts import PLAIN, Measure
 from contml.data.identity import item_names
 from contml.data.sources import ImageFile
 from contml.data.split import Split
@@ -18,7 +19,7 @@ from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
 from contml.evaluation.results import headline_k
-from contml.evaluation.table import unit_words
+from contml.evaluation.table import unit_of_distances, unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items
@@ -85,11 +86,13 @@ class Colour:
         title: what it says.
         values: `[N]`: numbers, or positions in `classes`.
         classes: the names of the classes; None for numbers.
+        dates: the numbers are days from 1970-01-01.
     """
 
     title: str
     values: Tensor
     classes: Sequence[str] | None = None
+    dates: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class Explored:
         texts: the label of each item in words; "" where only its picture shows it.
         drawn: draw the labels on the pictures.
         views: one for each run; of an index, one.
-        unit: what a label distance of 1 means; "" without labels.
+        unit: what a label distance is, in words; "" without labels.
+        measure: how label distances are printed.
         error_k: number of retrieved items of which the error is the mean.
         colour: the labels as colours; None without labels.
         metadata: of each item, by name.
@@ -115,6 +119,7 @@ class Explored:
     drawn: bool
     views: Sequence[View]
     unit: str = ""
+    measure: Measure = PLAIN
     error_k: int = 0
     colour: Colour | None = None
     metadata: Sequence[dict[str, Any]] | None = None
@@ -197,6 +202,7 @@ def explore_runs(
         drawn=drawn,
         views=views,
         unit=run_views[0][1],
+        measure=split.labels.measure,
         error_k=run_views[0][2],
         colour=_colour(split, texts),
         notes=notes,
@@ -254,7 +260,12 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, in
         by_label=nearest(full_ranking.oracle, full_ranking.oracle_label_distances),
         means=means,
     )
-    return view, unit_words(evaluation), headline_k(len(evaluation.curves["label_distance"].model))
+    unit = (
+        unit_words(evaluation)
+        if evaluation.measure.is_plain
+        else unit_of_distances(evaluation.unit, evaluation.measure)
+    )
+    return view, unit, headline_k(len(evaluation.curves["label_distance"].model))
 
 
 def _distances(embeddings: Tensor, rows: Tensor) -> Tensor:
@@ -276,17 +287,10 @@ def _colour(split: Split, texts: Sequence[str] | None) -> Colour:
     if isinstance(labels, OrdinalLabels):
         return Colour("label", labels.ranks.double())
     if isinstance(labels, VectorLabels) and labels.values.shape[1] == 1:
-        return Colour("label", _as_written(split) if split.label_texts is not None else labels.values[:, 0])
+        convert = float if labels.squared else labels.measure.of  # back from the scale of the label space
+        values = torch.tensor([convert(value) for value in labels.values[:, 0].tolist()], dtype=torch.float64)
+        return Colour("label", values, dates=labels.measure.dates)
     return Colour("label (main direction)", _main_direction(labels))
-
-
-def _as_written(split: Split) -> Tensor:
-    """Numbers as the cells of a table; the label space scales them."""
-    assert isinstance(split.labels, VectorLabels)
-    try:
-        return torch.tensor([float(text) for text in split.label_texts or ()], dtype=torch.float64)
-    except ValueError:  # dates, or numbers with a decimal comma
-        return split.labels.values[:, 0]
 
 
 def _main_direction(labels: LabelSpace) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder, unwritable, write
+from contml.contracts import Measure
 from contml.data.decode import BrokenError, decode
 from contml.data.sources import Vector
 from contml.explore.items import Explored, Neighbours, View
@@ -113,11 +114,13 @@ def _jpeg(picture: Image.Image) -> bytes:
 
 
 def _data(explored: Explored, own_images: str) -> dict[str, Any]:
-    """What the page reads. Numbers have five digits: the page shows three."""
+    """What the page reads. Numbers have five digits: the page shows three. Label distances are in their unit."""
     split, colour, metadata = explored.split, explored.colour, explored.metadata
     return {
         "notes": [printable(note) for note in explored.notes],
         "unit": printable(explored.unit),
+        "before": explored.measure.before,  # what a label distance has before its number, and after it
+        "after": explored.measure.after,
         "errorK": explored.error_k,
         "names": [printable(name) for name in split.names],
         "texts": [_lines(text) for text in explored.texts],
@@ -128,40 +131,45 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
             "title": colour.title,
             "values": _numbers(colour.values),
             "classes": colour.classes and [_lines(name) for name in colour.classes],
+            "dates": colour.dates,
         },
-        "views": [_view(view) for view in explored.views],
+        "views": [_view(view, explored.measure) for view in explored.views],
         "ownImages": own_images,
     }
 
 
-def _view(view: View) -> dict[str, Any]:
+def _view(view: View, measure: Measure) -> dict[str, Any]:
     low, high = view.points.min(0), view.points.max(0)
     points = (view.points - (low + high) / 2) / (float((high - low).max()) or 1.0) + 0.5  # in the unit square
     return {
         "title": printable(view.title),
         "points": _numbers(torch.from_numpy(points)),
-        "byEmbedding": _neighbours(view.by_embedding),
-        "byLabel": view.by_label and _neighbours(view.by_label),
-        "means": None if view.means is None else _numbers(view.means),
+        "byEmbedding": _neighbours(view.by_embedding, measure),
+        "byLabel": view.by_label and _neighbours(view.by_label, measure),
+        "means": None if view.means is None else _numbers(view.means, measure.of),
+        "errors": None
+        if view.means is None
+        else _numbers(torch.tensor([measure.gap(*pair) for pair in view.means.tolist()])),
     }
 
 
-def _neighbours(found: Neighbours) -> dict[str, Any]:
+def _neighbours(found: Neighbours, measure: Measure) -> dict[str, Any]:
     labels = found.label_distances
     return {
         "rows": found.rows.tolist(),
         "distances": _numbers(found.distances),
-        "labels": None if labels is None else _numbers(labels),
+        "labels": None if labels is None else _numbers(labels, measure.of),
     }
 
 
-def _numbers(values: Tensor) -> list[Any]:
-    """Nested lists of numbers rounded to five digits, null where there is none."""
+def _numbers(values: Tensor, convert: Callable[[float], float] = float) -> list[Any]:
+    """Nested lists of converted numbers rounded to five digits, null where there is none."""
 
     def rounded(value: Any) -> Any:
         if isinstance(value, list):
             return [rounded(each) for each in value]
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        number = convert(value)
+        return float(f"{number:.5g}") if math.isfinite(number) else None
 
     return list(rounded(values.tolist()))
 

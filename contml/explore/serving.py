@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from contml._support.errors import InputError, one_line
-from contml._support.text import number, percent
+from contml._support.text import percent
 from contml.data.decode import BrokenError, decode
 from contml.data.sources import opened
 from contml.distances import nearest_vectors
@@ -105,9 +105,7 @@ def _meanings(model: Embedder, distances: Any) -> list[str] | None:
     if calibration.kind != "interval":
         return [f"same class: {percent(probability)}" for probability in model.same_class(distances).tolist()]
     ranges = zip(*(values.tolist() for values in model.label_distance(distances)), strict=True)
-    assert calibration.level is not None  # of intervals
-    level = percent(calibration.level)
-    return [f"{number(value)} ({level}: {number(low)} to {number(high)})" for value, low, high in ranges]
+    return [model.measure.text(value, low, high) for value, low, high in ranges]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.contracts import LabelKind, Measure, Rows
+from contml.contracts import PLAIN, LabelKind, Measure, Rows
 from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
@@ -37,14 +37,14 @@ class LabelSpace(ABC):
     Attributes:
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         unit: what a label distance of 1 means, in words.
-        measure: how a label distance reads in the unit of the labels; None: as it is.
+        measure: how label distances are printed; the default prints them as plain numbers.
         class_ids: the class of each item `[N]`, if labels are classes.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
     unit: str = "label distance"
-    measure: Measure | None = None
+    measure: Measure = PLAIN
     class_ids: Tensor | None = None
     rows: Tensor | None
     _root: Self | None = None
@@ -270,13 +270,7 @@ class MetricLabels(LabelSpace):
         changed = copy.copy(self)
         changed.squared = exponent == 2
         changed.unit = f"{'square' if changed.squared else 'square root'} of: {self.unit}"
-        if self.measure is not None:
-            factor = self.measure.factor
-            changed.measure = (
-                self.measure._replace(factor=factor**2, kind="root")
-                if changed.squared
-                else self.measure._replace(factor=factor**0.5, kind="linear")
-            )
+        changed.measure = self.measure.root if changed.squared else self.measure.linear
         return changed
 
 

@@ -30,7 +30,8 @@ class PoseLabels(MetricLabels):
         normalize: move each pose to the mean of its visible joints and divide by their root mean square distance from
             it, so that position and size of the person do not count; the unit is then a person's scale.
         hidden: what to do with an item with half of its joints or fewer visible: "refuse" it, or "drop" it.
-        unit: what a label distance of 1 means, in words.
+        unit: the unit of the coordinates, in which pages print label distances, per joint; with `normalize` it is a
+            person's scale.
     """
 
     joints: Tensor
@@ -44,7 +45,7 @@ class PoseLabels(MetricLabels):
         squared: bool = True,
         normalize: bool = False,
         hidden: Literal["refuse", "drop"] = "refuse",
-        unit: str = "",
+        unit: str = "pixels",
     ) -> None:
         check_choice(("refuse", "drop"), hidden=hidden)
         joints = torch.tensor(np.asarray(joints)).double()
@@ -74,10 +75,9 @@ class PoseLabels(MetricLabels):
             joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
         super().__init__(joints=joints, visible=mask, kept=self.kept)
         self.squared = squared
-        scale = "person scales" if normalize else "pixels"
-        sum_unit = f"squared {scale}, summed over" if squared else f"{scale}, over"
-        self.unit = unit or f"{sum_unit} {joint_count} joints"
-        joint_unit = f"{scale} per joint (RMS)"
+        scale = "person scales" if normalize else unit
+        self.unit = f"{f'squared {scale}, summed' if squared else f'{scale},'} over {joint_count} joints"
+        joint_unit = f"{scale} per joint"
         self.measure = (
             Measure(joint_unit, 1 / joint_count, "root") if squared else Measure(joint_unit, joint_count**-0.5)
         )

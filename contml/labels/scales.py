@@ -122,7 +122,7 @@ class GeoLabels(LabelSpace):
             super().__init__(places=degrees, headings=turns)
         self.metres_per_unit = 1 if unit == "m" else 1000
         self.heading_weight = float(heading_weight)
-        self.measure = Measure(unit) if headings is None else None
+        self.measure = Measure(unit)
         self.unit = unit if headings is None else f"{unit}, a degree of heading as {heading_weight:g} m"
 
     @property

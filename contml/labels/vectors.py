@@ -24,7 +24,7 @@ class VectorLabels(MetricLabels):
         values: `[N]` or `[N, D]`.
         squared: squared Euclidean label distance, else plain Euclidean. Give `LogRatioLoss` the same value; the other
             losses have one value for both.
-        unit: what a label distance of 1 means, in words.
+        unit: the unit of the labels, such as "years"; label distances are printed in it, squared ones as their root.
     """
 
     values: Tensor
@@ -41,8 +41,8 @@ class VectorLabels(MetricLabels):
             raise InputError("values", str(list(packed.shape)), f"must be {allowed}")
         super().__init__(values=packed.flatten(1) if packed.ndim > 1 else packed[:, None])
         self.squared = squared
-        self.measure = Measure("(RMS)", kind="root") if squared else None
-        self.unit = unit or ("squared difference of labels" if squared else "difference of labels")
+        self.measure = Measure(unit, kind="root" if squared else "linear")
+        self.unit = ("squared " if squared else "") + (unit or "difference of labels")
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Euclidean distances, squared or plain, in float64 `[X, Y]`."""

@@ -9,9 +9,7 @@ from contml._support.text import percent, plain_text
 from contml.data.split import Split
 from contml.evaluation.results import Ranking
 from contml.evaluation.retrieval import evaluate
-from contml.evaluation.table import measured_words
 from contml.labels.weighted import WeightedLabels
-from contml.report.examples import shown_number
 
 #: Groups that a page shows: the worst.
 _GROUPS = 10
@@ -35,10 +33,9 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
         evaluation, _ = evaluate(
             ranking.embeddings, space, split.queries, split.gallery, missing=missing_rows, clusters=False, groups=groups
         )
-        score, measure = evaluation.main, space.measure if space.class_ids is None else None
-        values = [shown_number(x, measure) for x in (score.model, score.random, score.oracle)]
-        unit = "" if measure is None else f", {'a factor ' if measure.kind == 'ratio' else ''}{measure.unit}"
-        rows.append([space.unit, score.title + unit.rstrip(", "), *values, percent(score.normalized())])
+        name, score = evaluation.headline, evaluation.main
+        values = [evaluation.text(name, x, unit=False) for x in (score.model, score.random, score.oracle)]
+        rows.append([space.unit, evaluation.titled(name, score.title), *values, percent(score.normalized())])
     return rows
 
 
@@ -66,4 +63,4 @@ def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
 
 
 def _value(value: float, split: Split) -> str:
-    return percent(value) if split.labels.class_ids is not None else measured_words(value, split.labels.measure)
+    return percent(value) if split.labels.class_ids is not None else split.labels.measure.text(value)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from contml._support.text import number, plain_text
+from contml._support.text import plain_text
 from contml.contracts import Measure
 from contml.data.split import Split
 from contml.distances import squared_distances_of
 from contml.evaluation.results import Evaluation, Ranking, measured
+from contml.evaluation.table import unit_of_distances
 from contml.report.gallery import QUERIES, TOP, Indices, choose_queries, finite_mean
 
 #: Queries of a kind, and pairs, that a page shows.
@@ -130,7 +130,7 @@ class _Shown:
         if self.classes:
             return f"{sum(bool(item.right) for item in items)} of the top {len(items)} have the same class"
         values = (self.ranking.values, self.ranking.random_values, self.ranking.oracle_values)
-        model, random, oracle = (shown_number(float(value[q]), self.measure) for value in values)
+        model, random, oracle = (self.measure.text(float(value[q])) for value in values)
         k = self.main.partition("@")[2]
         return f"{k} nearest: {model}; random: {random}; best possible: {oracle}"
 
@@ -138,31 +138,15 @@ class _Shown:
         return shown_items(rows, distances, self.measure, classes=self.classes)
 
 
-def shown_items(
-    rows: Sequence[int], distances: Sequence[float], measure: Measure | None, *, classes: bool
-) -> list[Item]:
+def shown_items(rows: Sequence[int], distances: Sequence[float], measure: Measure, *, classes: bool) -> list[Item]:
     """Retrieved items, with their label distances in words."""
     words: dict[float, tuple[str, bool]] = {0.0: ("same class", True), 1.0: ("another class", False)} if classes else {}
-    return [Item(row, *words.get(d, (shown_number(d, measure), None))) for row, d in zip(rows, distances, strict=True)]
+    return [Item(row, *words.get(d, (measure.text(d), None))) for row, d in zip(rows, distances, strict=True)]
 
 
-def shown_number(label_distance: float, measure: Measure | None) -> str:
-    """A label distance in the unit of the labels, without the unit."""
-    return number(measure.of(label_distance) if measure and math.isfinite(label_distance) else label_distance)
-
-
-def unit_of_numbers(evaluation: Evaluation, measure: Measure | None) -> str:
-    """What the numbers below the retrieved items of a query are."""
-    return "" if "recall" in evaluation.curves else unit_of_distances(evaluation.unit, measure)
-
-
-def unit_of_distances(unit: str, measure: Measure | None) -> str:
-    """What label distances to a query are, as `shown_number` prints them; `unit`: what a label distance of 1 is."""
-    if measure is None:
-        return f"the label distance to the query ({unit})"
-    words = "the factor between it and the query" if measure.kind == "ratio" else "its difference from the query"
-    mean = "; RMS: root mean square" if "RMS" in measure.unit else ""
-    return f"{words}, {measure.unit}".rstrip(", ") + f" (label distance: {unit}{mean})"
+def unit_of_numbers(evaluation: Evaluation) -> str:
+    """What the numbers below the retrieved items of a query are; nothing for classes."""
+    return "" if "recall" in evaluation.curves else unit_of_distances(evaluation.unit, evaluation.measure)
 
 
 def queries_csv(split: Split, evaluation: Evaluation, ranking: Ranking) -> bytes:

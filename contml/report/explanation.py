@@ -9,12 +9,10 @@ import torch
 from PIL import Image, ImageDraw
 
 from contml._support.text import MISSING, number
-from contml.contracts import Measure
 from contml.data.renderers.text import font_for, shorten
 from contml.data.split import Explanation, Split
 from contml.distances.labels import great_circle, heading_difference
 from contml.evaluation.results import Ranking
-from contml.evaluation.table import measured_words
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.labels.poses import PoseLabels
@@ -62,7 +60,7 @@ def pair_rows(labels: LabelSpace, a: int, b: int) -> list[list[str]]:
     """The parts of the label distance of two rows in words, and the label distance itself."""
     total = float(labels.pairwise([a], [b]))
     classes = labels.class_ids is not None
-    words = number(total) if classes else measured_words(total, labels.measure)
+    words = number(total) if classes else labels.measure.text(total)
     return [*parts(labels, a, b), ["label distance", "", "", words]]
 
 
@@ -75,11 +73,12 @@ def parts(labels: LabelSpace, a: int, b: int) -> list[list[str]]:  # noqa: ARG00
 @parts.register
 def _(labels: VectorLabels, a: int, b: int) -> list[list[str]]:
     x, y = labels.values[a], labels.values[b]
-    difference = (x - y).abs()
+    difference, measure = (x - y).abs(), labels.measure.linear
     if len(x) == 1:
-        return [["number", number(float(x)), number(float(y)), number(float(difference))]]
+        return [["number", number(float(x)), number(float(y)), measure.text(float(difference))]]
     order = difference.argsort(descending=True, stable=True)[:_LISTED].tolist()
-    return [[f"number {n + 1}", number(float(x[n])), number(float(y[n])), number(float(difference[n]))] for n in order]
+    numbers = [(n, float(x[n]), float(y[n]), float(difference[n])) for n in order]
+    return [[f"number {n + 1}", number(a), number(b), measure.text(each)] for n, a, b, each in numbers]
 
 
 @parts.register
@@ -99,9 +98,9 @@ def _(labels: OrdinalLabels, a: int, b: int) -> list[list[str]]:
 @parts.register
 def _(labels: GeoLabels, a: int, b: int) -> list[list[str]]:
     places = labels.places[[a, b]]
-    metres = 1000 * float(great_circle(places[:1], places[1:]))
+    distance = 1000 / labels.metres_per_unit * float(great_circle(places[:1], places[1:]))
     texts = [f"{float(latitude):.5f}, {float(longitude):.5f}" for latitude, longitude in places]
-    rows = [["place", *texts, measured_words(metres, Measure("m") if metres < 1000 else Measure("km", 1e-3))]]
+    rows = [["place", *texts, labels.measure.text(distance)]]
     if labels.headings is not None:
         headings = labels.headings[[a, b]]
         difference = float(heading_difference(headings[:1], headings[1:]))
@@ -144,7 +143,7 @@ def _(labels: WeightedLabels, a: int, b: int) -> list[list[str]]:
     for n, space in enumerate(labels.spaces):
         present = labels.present is None or bool(labels.present[a, n] and labels.present[b, n])
         rows += parts(space, a, b) if present else []
-        words = measured_words(float(space.pairwise([a], [b])), space.measure) if present else "missing"
+        words = space.measure.text(float(space.pairwise([a], [b]))) if present else "missing"
         rows.append([space.unit, "", "", words])
     return rows
 

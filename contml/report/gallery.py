@@ -10,7 +10,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
-from contml._support.text import MISSING, number
+from contml._support.text import MISSING
+from contml.contracts import Measure
 from contml.data.renderers.text import font_for
 from contml.data.split import Split
 from contml.evaluation.results import Ranking
@@ -104,7 +105,7 @@ class Line(NamedTuple):
 
 def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int, str]) -> Strip:
     model, oracle = ranking_lines(split, ranking, q, "Retrieved by the embedding")
-    means = [mean_label_distance(line) for line in (model, oracle)]
+    means = [mean_label_distance(line, split.labels.measure) for line in (model, oracle)]
     quality = [f"mean label distance {means[0]}", f"oracle {means[1]}"]
     if split.labels.kind == "classes":
         distances = model.label_distances
@@ -126,9 +127,9 @@ def ranking_lines(split: Split, ranking: Ranking, q: int, heading: str) -> tuple
     )
 
 
-def mean_label_distance(line: Line) -> str:
+def mean_label_distance(line: Line, measure: Measure) -> str:
     """The mean of the finite label distances, as text."""
-    return number(float(finite_mean(np.array(line.label_distances))))
+    return measure.text(float(finite_mean(np.array(line.label_distances))))
 
 
 def query_strip(
@@ -145,7 +146,7 @@ def query_strip(
 
     _write(pen, (0, 4), title, 24, INK, QUERY, bold=True)
     paste(query, 0, HEADING, QUERY)
-    name, classes = printable(split.name(query)), split.labels.kind == "classes"
+    name, classes, measure = printable(split.name(query)), split.labels.kind == "classes", split.labels.measure
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
     for index, text in enumerate(details):
         _write(pen, (0, HEADING + QUERY + 40 + 30 * index), text, 22, INK, QUERY)
@@ -154,18 +155,18 @@ def query_strip(
         _write(pen, (left, top + 4), printable(line.heading), 24, INK, WIDTH - left, bold=True)
         for row, distance in zip(line.rows, line.label_distances, strict=True):
             paste(row, left, top + HEADING, THUMB)
-            text, color = _caption(distance, classes)
+            text, color = _caption(distance, measure, classes)
             _write(pen, (left + THUMB // 2, top + HEADING + THUMB + 4), text, 22, color, THUMB, centre=True)
             left += THUMB + GAP
-    texts = [_list(line.label_distances) for line in lines]
+    texts = [_list(line.label_distances, measure) for line in lines]
     description = f"label distances of the retrieved items {'; '.join(texts[:-1])}; of the oracle's {texts[-1]}"
     return Strip(canvas, f"query {name}: {description}")
 
 
-def _caption(distance: float, classes: bool) -> tuple[str, str]:
+def _caption(distance: float, measure: Measure, classes: bool) -> tuple[str, str]:
     """The text below a retrieved picture, and its colour."""
     if not classes or not math.isfinite(distance):
-        return number(distance), INK
+        return measure.text(distance), INK
     return ("same class", BLUE) if distance == 0 else ("another class", VERMILION)
 
 
@@ -196,5 +197,5 @@ def finite_mean(values: Array) -> Array:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _list(values: Sequence[float]) -> str:
-    return ", ".join(number(value) for value in values) or MISSING
+def _list(values: Sequence[float], measure: Measure) -> str:
+    return ", ".join(measure.text(value) for value in values) or MISSING

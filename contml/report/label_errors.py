@@ -11,7 +11,7 @@ from torch import Tensor
 from contml._support.text import number, plain_text
 from contml.data.split import Split
 from contml.evaluation.label_errors import LabelErrors, label_errors
-from contml.report.examples import Example, shown_items, shown_number
+from contml.report.examples import Example, shown_items
 from contml.report.gallery import TOP
 from contml.report.pictures import label_texts
 
@@ -50,7 +50,7 @@ def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example
     if classes:
         details += f"{int((distances == 0).sum())} of its {k} nearest have the same class"
     else:
-        details += f"mean label distance to them: {shown_number(float(distances.nanmean()), measure)}"
+        details += f"mean label distance to them: {measure.text(float(distances.nanmean()))}"
     title = f"{place}. Score {number(float(errors.scores[row]))}"
     return Example(title, row, details, [("Nearest items", items)])
 

@@ -20,12 +20,12 @@ from contml.evaluation.evaluators import Captions
 from contml.evaluation.label_errors import LabelErrors
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Evaluated, Ranking, headline_k
-from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_words
+from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_of_distances, unit_words
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.captions import caption_examples, captions_csv, fact_table, intervals
 from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
-from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_distances, unit_of_numbers
+from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_numbers
 from contml.report.explanation import explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, printable, stack
 from contml.report.label_errors import possible_errors, report_errors
@@ -100,11 +100,11 @@ def write_report(
         about: what the page says of the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    metrics, measure = evaluation.evaluation, split.labels.measure
+    metrics = evaluation.evaluation
     broken: dict[int, str] = {}
     strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = "recall" in metrics.curves
-    density = density_plot(ranking.pairs, metrics.spearman, about.squared)
+    density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
     figures = {
         **_curves(rows, evaluation),
         "metrics": metrics_plot(metrics),
@@ -114,7 +114,7 @@ def write_report(
     }
     plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
     page_examples = examples(split, metrics, ranking)
-    headline = headline_words(metrics, measure)
+    headline = headline_words(metrics)
     errors = report_errors(split, ranking.embeddings, missing)
     suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
     album = Album(split, broken)
@@ -133,8 +133,8 @@ def write_report(
     values = {
         "headline": text(headline),
         "unit": text(unit_words(metrics)),
-        "unit_of_numbers": text(unit_of_numbers(metrics, measure)),
-        "calibration": "" if calibration is None else calibration.sentence(),
+        "unit_of_numbers": text(unit_of_numbers(metrics)),
+        "calibration": "" if calibration is None else calibration.sentence(metrics.measure),
         "classes": classes,
         "chosen_pair": pair is not None,
         "explained": text(names),

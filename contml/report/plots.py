@@ -11,16 +11,18 @@ from typing import Any, TypeAlias
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import number
+from contml._support.text import score_text
+from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.results import Evaluated, Evaluation, measured
+from contml.evaluation.results import Evaluated, Evaluation, Score, measured
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -112,26 +114,30 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
 @matplotlib.rc_context(STYLE)
 def metrics_plot(evaluation: Evaluation) -> Figure:
     """Each metric over K, of the model, a random ranking and the oracle; recall over the label distance beside them."""
-    curves = [curve for curve in evaluation.curves.values() if curve.model]
+    curves = [(name, curve) for name, curve in evaluation.curves.items() if curve.model]
     recall = evaluation.recall_within
     count = len(curves) + (recall is not None)
     columns = min(count, 2) or 1
     lines = math.ceil(count / columns) or 1
     figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
     grid = panels(figure, count or 1, columns)
-    for axes, curve in zip(grid, curves, strict=False):
-        k = np.arange(1, len(curve.model) + 1)
+    for axes, (name, curve) in zip(grid, curves, strict=False):
+        k, measure = np.arange(1, len(curve.model) + 1), evaluation.measure_of(f"{name}@1")
         for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
-            axes.plot(k, values, marker=_marker(k), **style)
-        axes.set_title(f"{plain(curve.title)}  ({plain(curve.better)} is better)")
+            axes.plot(k, in_unit(values, measure), marker=_marker(k), **style)
+        title = evaluation.titled(f"{name}@1", curve.title)
+        axes.set_title(f"{plain(title)}  ({plain(curve.better)} is better)")
+        unit_axis(axes.yaxis, measure)
         neighbours_axis(axes, len(k))
     if recall is not None:
         axes, positions = grid[len(curves)], np.arange(len(recall.thresholds))
         for values, style in ((recall.random, RANDOM), (recall.oracle, ORACLE), (recall.model, MODEL)):
             axes.plot(positions, values, **style)
         axes.set_title(f"Recall@{recall.k} within a label distance  (higher is better)")
-        axes.set_xticks(positions[1::2], [number(threshold) for threshold in recall.thresholds[1::2]])
-        axes.set_xlabel(f"label distance ({recall.quantiles[0]:.1%} to {recall.quantiles[-1]:.0%} of all pairs)")
+        ticks = [evaluation.measure.text(threshold, unit=False) for threshold in recall.thresholds[1::2]]
+        axes.set_xticks(positions[1::2], ticks)
+        quantiles = f"({recall.quantiles[0]:.1%} to {recall.quantiles[-1]:.0%} of all pairs)"
+        axes.set_xlabel(f"{distance_title(evaluation.measure)} {quantiles}")
     if curves:
         random, oracle, model = grid[0].get_lines()
         figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
@@ -151,18 +157,21 @@ def neighbours_axis(axes: Axes, largest: int) -> None:
 
 
 @matplotlib.rc_context(STYLE)
-def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None) -> Figure:
+def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None, measure: Measure = PLAIN) -> Figure:
     """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles.
 
     `squared`: also the ideal curve of a loss that wants label distances proportional to embedding distances, or to
-    their squares (`ideal_curve`); None: the loss wants no proportion.
+    their squares (`ideal_curve`); None: the loss wants no proportion. `measure`: the unit of the label distances.
     """
-    figure, axes, label, embedding = _pairs_plot(pairs, f"Spearman correlation {number(spearman)}", 5.4)
-    axes.set_ylabel("label distance")
-    if not len(label):
+    figure, axes, label_distances, embedding = _pairs_plot(pairs, f"Spearman correlation {score_text(spearman)}", 5.4)
+    axes.set_ylabel(distance_title(measure))
+    if not len(label_distances):
         return figure
     axes.grid(visible=False)
-    hexes = axes.hexbin(embedding, label, gridsize=(64, 36), mincnt=1, cmap=COUNTS, linewidths=0.1)
+    label = in_unit(label_distances, measure)
+    scale: Any = "log" if measure.kind == "ratio" else "linear"
+    hexes = axes.hexbin(embedding, label, gridsize=(64, 36), mincnt=1, cmap=COUNTS, linewidths=0.1, yscale=scale)
+    unit_axis(axes.yaxis, measure)
     hexes.set_norm(LogNorm(1, max(10.0, float(np.max(np.asarray(hexes.get_array()))))))
     figure.colorbar(hexes, ax=axes, label="pairs in a cell (log scale)", pad=0.02, aspect=32)
     centres, (lower, median, upper) = binned_quartiles(embedding, label)
@@ -173,7 +182,8 @@ def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None) ->
     if squared is not None:
         limits = axes.get_ylim()
         x = np.linspace(0, float(embedding.max()), 200)
-        axes.plot(x, ideal_curve(embedding, label, squared)(x), color=INK, linewidth=1.6, linestyle=":", label="ideal")
+        ideal = in_unit(ideal_curve(embedding, label_distances, squared)(x), measure)
+        axes.plot(x, ideal, color=INK, linewidth=1.6, linestyle=":", label="ideal")
         axes.set_ylim(limits)
     axes.legend(loc="upper left")
     return figure
@@ -264,22 +274,51 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
     rows = [row for row in rows if row.get("event") == "evaluation"]
     key = next((str(row["metric"]) for row in rows if "metric" in row), evaluation.headline)
     score = measured(evaluation, key)
-    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {score.title if score else key}")
+    measure = None if score is None else evaluation.measure_of(key)
+    title = evaluation.titled(key, score.title) if score else key
+    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {plain(title)}")
     steps, values = series(rows, key)
+    values = in_unit(values, measure)
     _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})
     # The metrics of a random ranking and of the oracle depend on the split.
     if split == evaluated.split and score is not None:
-        draw_baselines(axes, score.random, score.oracle)
+        draw_baselines(axes, score, measure)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best")
-    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # from 0, with room above nearly equal values
+    zero = 0.0 if measure is None else measure.of(0.0)
+    axes.set_ylim(zero, zero + 1.05 * (axes.get_ylim()[1] - zero))  # with room above nearly equal values
+    unit_axis(axes.yaxis, measure)
 
 
-def draw_baselines(axes: Axes, random: float, oracle: float) -> None:
+def draw_baselines(axes: Axes, score: Score, measure: Measure | None) -> None:
     """Horizontal lines at the metric of a random ranking and of the oracle, where it is finite."""
-    for value, style in ((random, RANDOM), (oracle, ORACLE)):
+    for value, style in zip(in_unit((score.random, score.oracle), measure), (RANDOM, ORACLE), strict=True):
         if math.isfinite(value):
             axes.axhline(value, **style)
+
+
+def in_unit(values: Sequence[float] | Array, measure: Measure | None) -> Array:
+    """Label distances `[N]` in the unit of the labels; None: they are no label distances, and stay as they are."""
+    given = np.asarray(values, dtype=np.float64)
+    return given if measure is None else np.array([measure.of(value) for value in given.tolist()])
+
+
+def unit_axis(axis: Axis, measure: Measure | None) -> None:
+    """Write the numbers of an axis as label distances; None: they are none."""
+    if measure is None:
+        return
+    if axis.get_scale() == "log":  # of factors
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(
+        lambda value, _: f"{measure.before}{value:,.0f}" if value >= 1000 else f"{measure.before}{value:g}"
+    )
+
+
+def distance_title(measure: Measure) -> str:
+    """The title of an axis of label distances in the unit of the labels."""
+    unit = f", {measure.unit}" if measure.unit else ""
+    return plain(f"label distance{f' in {measure.name}' if measure.name else ''}{unit}")
 
 
 def draw_note(axes: Axes, text: str) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, read_bytes, write
 from contml._support.tensors import load_tensors, save_tensors
+from contml.contracts import PLAIN, Measure
 from contml.evaluation.results import Evaluated
 from contml.models.backbones import FEATURES
 from contml.retrieval.calibration import STRICT, Calibration, damaged
@@ -82,6 +83,7 @@ class Bundle(BaseModel):
         feature_dim: length of the feature vectors that it embeds; None if it embeds images.
         transform: what happens to an image before the network. Without `pixels`, they are those of its backbone.
         unit: what a label distance of 1 means, in words.
+        measure: how label distances are printed.
         calibration: what an embedding distance means; None without a validation split.
         versions: of the packages that trained it; empty if they are not known.
     """
@@ -96,6 +98,7 @@ class Bundle(BaseModel):
     feature_dim: int | None = Field(ge=1)
     transform: Transform
     unit: str
+    measure: Measure = PLAIN
     calibration: Calibration | None
     versions: dict[str, str]
 
@@ -172,6 +175,7 @@ def _read_run(run: Run) -> Source:
             feature_dim=None if options["backbone"] != FEATURES else _feature_dim(run, evaluated, weights),
             transform=Transform(resize=images["resize"], crop=images["crop"]),
             unit=evaluated.evaluation.unit,
+            measure=evaluated.evaluation.measure,
             calibration=Calibration.read(run.calibration),
             versions=values.get("versions", {}),
         )

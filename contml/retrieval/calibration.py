@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from contml._support.errors import InputError
 from contml._support.files import read_bytes, write
 from contml._support.text import number, percent
-from contml.contracts import LabelKind
+from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
 from contml.distances import squared_distances_of
 from contml.evaluation.results import Ranking, headline_k
@@ -81,7 +81,8 @@ class Check(BaseModel):
         expected: share of the pairs that should be inside the interval, or in the same class.
         observed: the share that is.
         interval: the 95 % bootstrap interval of `observed`, by query or group.
-        width: mean width of the intervals; None for classes.
+        width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
+            for classes.
     """
 
     model_config = STRICT
@@ -156,12 +157,12 @@ class Calibration(BaseModel):
             raise InputError("same_class", "the labels are not classes", hint="use label_distance")
         return np.asarray(np.interp(_as_distances(distances), self.distances, self.estimates))
 
-    def checked(self, pairs: Pairs) -> Calibration:
-        """The same calibration with its result on the pairs of the test split."""
+    def checked(self, pairs: Pairs, measure: Measure = PLAIN) -> Calibration:
+        """The same calibration with its result on the pairs of the test split; `measure`: the unit of the width."""
         e, y = pairs.embedding_distances, pairs.label_distances
         if self.kind == "interval":
             _, low, high = self.label_distance(e)
-            hit, expected, width = (low <= y) & (y <= high), self.level, float((high - low).mean())
+            hit, expected, width = (low <= y) & (y <= high), self.level, _mean_width(low, high, measure)
         else:
             hit, expected, width = y == 0, float(self.same_class(e).mean()), None
         interval = _bootstrap(hit.mean(1), pairs.units)
@@ -175,8 +176,8 @@ class Calibration(BaseModel):
         )
         return self.model_copy(update={"check": check})
 
-    def sentence(self) -> str:
-        """The result in one line, for reports."""
+    def sentence(self, measure: Measure = PLAIN) -> str:
+        """The result in one line, for reports; `measure`: the unit of the width, as `checked` was given it."""
         items = "nearest item" if self.nearest == 1 else f"{self.nearest} nearest"
         if self.kind == "interval":
             start = f"label distance of the {items}: {percent(self.level or 0)} interval"
@@ -188,7 +189,8 @@ class Calibration(BaseModel):
         observed = f"{100 * self.check.observed:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of test pairs"
         if self.check.width is None:
             return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
-        return f"{start} holds for {observed}, mean width {number(self.check.width)}"
+        width = f"{measure.before}{number(self.check.width)}{measure.after}"
+        return f"{start} holds for {observed}, mean width {width}"
 
     def save(self, path: Path) -> None:
         """Write `calibration.json`."""
@@ -261,9 +263,16 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
     assert task.val is not None
     calibration = calibrate(Pairs.of(task.val, val), task.val.labels.kind)
     if calibration is not None and task.test is not None:
-        calibration = calibration.checked(Pairs.of(task.test, evaluated, calibration.nearest))
+        pairs = Pairs.of(task.test, evaluated, calibration.nearest)
+        calibration = calibration.checked(pairs, task.test.labels.measure)
     if calibration is not None:
         calibration.save(path)
+
+
+def _mean_width(low: Array, high: Array, measure: Measure) -> float:
+    if measure.kind == "root":
+        return float((np.sqrt(measure.factor * high) - np.sqrt(measure.factor * low)).mean())
+    return measure.of(float((high - low).mean()))  # of differences of logarithms: the geometric mean of factors
 
 
 class _Curve(NamedTuple):

@@ -16,6 +16,7 @@ from contml._support.errors import InputError, one_line
 from contml._support.validation import check_whole
 from contml._support.versions import versions
 from contml.config import Document, Section, import_user_code, validate
+from contml.contracts import Measure
 from contml.data import Images, Pixels
 from contml.data.decode import BrokenError, resized
 from contml.data.features import Floats
@@ -95,6 +96,11 @@ class Embedder:
     def unit(self) -> str:
         """What a label distance of 1 means, in words."""
         return self.bundle.unit
+
+    @property
+    def measure(self) -> Measure:
+        """How label distances are printed in the unit of the labels."""
+        return self.bundle.measure
 
     @property
     def whole_bundle(self) -> Bundle:

@@ -16,7 +16,7 @@ from contml._support.files import check_new_file, write
 from contml._support.text import number
 from contml.data.decode import BrokenError, decode
 from contml.data.renderers.text import load_font, shorten
-from contml.retrieval.index_images import FILE, NamedImage, SearchHit
+from contml.retrieval.index_images import FILE, QueryResult, SearchHit
 
 #: Side of a picture in pixels, space between two, height of a line of text.
 _SIDE, _GAP, _TEXT = 220, 16, 22
@@ -35,25 +35,22 @@ def check_gallery(path: Path) -> None:
     check_new_file(path)
 
 
-def write_gallery(
-    path: Path, title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[Sequence[SearchHit]]
-) -> None:
+def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResult]) -> None:
     """Writes a gallery: each query with the items it found, nearest first.
 
     Args:
         path: the file, `.html` or `.png`.
         title: its heading.
         note: a line below the heading.
-        queries: the images that were searched with.
-        hits: the items found for each query. A picture that cannot be read is a crossed square.
+        results: what was found for each query. A picture that cannot be read is a crossed square.
     """
     check_gallery(path)
     render = _page if path.suffix.lower() == ".html" else _picture
-    content = render(title, note, queries, hits)
+    content = render(title, note, results)
     write(path, methodcaller("write_bytes", content))
 
 
-def _page(title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[Sequence[SearchHit]]) -> bytes:
+def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     # Everything is escaped: names and metadata may hold HTML.
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
@@ -63,6 +60,7 @@ def _page(title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[S
         {
             "name": _text(query.name),
             "picture": _jpeg(query.file),
+            "estimate": _text("" if estimate is None else str(estimate)),
             "hits": [
                 {
                     "rank": hit.rank,
@@ -70,20 +68,20 @@ def _page(title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[S
                     "picture": _jpeg(hit.file),
                     "texts": [_text(text) for text in (*_meaning(hit), *_about(hit))],
                 }
-                for hit in row_hits
+                for hit in hits
             ],
         }
-        for query, row_hits in zip(queries, hits, strict=True)
+        for query, hits, estimate in results
     ]
     page = environment.get_template("gallery.html").render(title=_text(title), note=_text(note), queries=entries)
     return page.encode()
 
 
-def _picture(title: str, note: str, queries: Sequence[NamedImage], hits: Sequence[Sequence[SearchHit]]) -> bytes:
-    num_columns = 1 + max(map(len, hits), default=0)
-    num_lines = 1 + max((len(_meaning(hit)) for row_hits in hits for hit in row_hits), default=0)
+def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
+    num_columns = 1 + max((len(result.hits) for result in results), default=0)
+    num_lines = 1 + max((len(_meaning(hit)) for result in results for hit in result.hits), default=0)
     width, height = num_columns * (_SIDE + _GAP) + _GAP, _SIDE + num_lines * _TEXT + 2 * _GAP
-    canvas = Image.new("RGB", (max(width, 600), len(hits) * height + 4 * _TEXT), "white")
+    canvas = Image.new("RGB", (max(width, 600), len(results) * height + 4 * _TEXT), "white")
     pen = ImageDraw.Draw(canvas)
 
     def say(
@@ -94,10 +92,10 @@ def _picture(title: str, note: str, queries: Sequence[NamedImage], hits: Sequenc
 
     say(title, _GAP, _GAP, canvas.width - 2 * _GAP, size=22, bold=True)
     say(note, _GAP, _GAP + 32, canvas.width - 2 * _GAP, _GREY)
-    for q, (query, row_hits) in enumerate(zip(queries, hits, strict=True)):
+    for q, (query, hits, estimate) in enumerate(results):
         top = q * height + 4 * _TEXT
-        cells = [(query.file, [f"query: {query.name}"])]
-        cells += [(hit.file, [f"{hit.rank}. {hit.id}", *_meaning(hit)]) for hit in row_hits]
+        cells = [(query.file, [f"query: {query.name}", *([str(estimate)] if estimate else [])])]
+        cells += [(hit.file, [f"{hit.rank}. {hit.id}", *_meaning(hit)]) for hit in hits]
         for column, (file, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
             canvas.paste(_tile(file), (left, top))
@@ -109,7 +107,8 @@ def _picture(title: str, note: str, queries: Sequence[NamedImage], hits: Sequenc
 
 
 def _meaning(hit: SearchHit) -> list[str]:
-    return [f"distance {number(hit.distance)}", *(f"{name} {text}" for name, text in hit.meaning.items())]
+    words = list(hit.meaning.values()) if hit.is_same else [f"{name} {text}" for name, text in hit.meaning.items()]
+    return [f"distance {number(hit.distance)}", *words]
 
 
 def _about(hit: SearchHit) -> list[str]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from filecmp import cmp
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +18,7 @@ import numpy as np
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import read_bytes
 from contml._support.text import number, percent
+from contml.contracts import Measure
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 
@@ -157,6 +162,9 @@ def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "imag
 
 # -- what a search found -----------------------------------------------------------------------------------------------
 
+#: What a result says of the query's own image.
+SAME = "the same image"
+
 
 class SearchHit(NamedTuple):
     """An item that was found for a query."""
@@ -164,11 +172,13 @@ class SearchHit(NamedTuple):
     rank: int
     id: str
     distance: float
-    #: By name, as text: the label distance and its interval, or the probability of the same class.
+    #: By title, as text: the label distance and its interval, or the probability of the same class.
     meaning: dict[str, str]
     #: The same as numbers.
     numbers: dict[str, float]
     metadata: dict[str, Any]
+    #: Whether it is the query's own image.
+    is_same: bool = False
 
     @property
     def file(self) -> Path:
@@ -177,42 +187,158 @@ class SearchHit(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"rank": self.rank, "id": self.id, "distance": self.distance, **self.numbers, "metadata": self.metadata}
+        numbers: dict[str, Any] = {"same_image": True} if self.is_same else self.numbers
+        text = {"text": next(iter(self.meaning.values()))} if self.meaning else {}
+        return {
+            "rank": self.rank,
+            "id": self.id,
+            "distance": self.distance,
+            **numbers,
+            **text,
+            "metadata": self.metadata,
+        }
 
 
-def hits_of(result: SearchResult, model: Any) -> list[list[SearchHit]]:
-    """What was found for each query, with the label distance where the model has a calibration.
+class Estimate(NamedTuple):
+    """A query's own value, by those of its neighbours: their mean, of factors the geometric mean.
+
+    Attributes:
+        name: what the value is: the label, a column of the metadata.
+        value: the mean; of dates, in days from 1970-01-01.
+        low: the lowest value of the neighbours.
+        high: the highest.
+        neighbours: number of neighbours with a value.
+        unreadable: a value of a neighbour that could not be read; "" if there is none.
+        measure: how label distances are printed.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    neighbours: int
+    unreadable: str
+    measure: Measure
+
+    def __str__(self) -> str:
+        """The estimate in a line."""
+        value, low, high = (_value_text(x, self.measure) for x in (self.value, self.low, self.high))
+        mean = "geometric mean" if self.measure.kind == "ratio" else "mean"
+        words = f"{self.name}: about {value}{'' if self.measure.dates else self.measure.after}"
+        words += f", {mean} of {self.neighbours} neighbours" if self.neighbours > 1 else ", as its neighbour"
+        words += f" ({low} to {high})" if self.neighbours > 1 else ""
+        return words + (f"; '{self.unreadable}' is not a {_kind(self.measure)}" if self.unreadable else "")
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        value, low, high = (
+            _date(x).isoformat() if self.measure.dates else x for x in (self.value, self.low, self.high)
+        )
+        return {"name": self.name, "value": value, "low": low, "high": high, "neighbours": self.neighbours}
+
+
+class QueryResult(NamedTuple):
+    """What was found for a query, nearest first, and the estimate of its own value; None without values."""
+
+    query: NamedImage
+    hits: list[SearchHit]
+    estimate: Estimate | None
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        found = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
+        return found if self.estimate is None else {**found, "estimate": self.estimate.as_data()}
+
+
+def results_of(queries: Sequence[NamedImage], result: SearchResult, model: Any) -> list[QueryResult]:
+    """What was found for each query, with label distances where the model has a calibration.
+
+    The query's own image is marked: it has no label distance, and its value is no part of the estimate.
 
     Args:
-        result: the result of a search.
+        queries: the images that were searched with.
+        result: the result of the search.
         model: what `contml.load` returns.
     """
-    texts: list[Any] = [[{} for _ in row] for row in result.ids]
-    numbers: list[Any] = [[{} for _ in row] for row in result.ids]
-    calibration = model.bundle.calibration
-    if calibration is not None and result.distances.size:
-        interval = calibration.kind == "interval"
-        values = model.label_distance(result.distances) if interval else [model.same_class(result.distances)]
-        keys = ["label_distance", "low", "high"] if interval else ["same_class"]
-        for index in np.ndindex(result.distances.shape):
-            q, rank = index
-            item_values = [float(value[index]) for value in values]
-            numbers[q][rank] = dict(zip(keys, item_values, strict=True))
-            texts[q][rank] = (
-                {
-                    "label distance": number(item_values[0]),
-                    f"{percent(calibration.level)} interval": f"{number(item_values[1])} to {number(item_values[2])}",
-                }
-                if interval
-                else {"same class": percent(item_values[0])}
+    calibration, distances = model.bundle.calibration, result.distances
+    title, numbers = "", np.empty((*distances.shape, 0))
+    keys: list[str] = []
+    if calibration is not None and distances.size:
+        if calibration.kind == "interval":
+            title, keys = f"label distance ({percent(calibration.level)} interval)", ["label_distance", "low", "high"]
+            numbers = np.stack(model.label_distance(distances), -1)  # [Q,k,3]
+        else:
+            title, keys = "same class", ["same_class"]
+            numbers = np.asarray(model.same_class(distances))[..., None]
+    results = []
+    for q, query in enumerate(queries):
+        hits = []
+        for rank, name in enumerate(result.ids[q]):
+            metadata = result.metadata[q][rank] if result.metadata else {}
+            values = numbers[q, rank].tolist()
+            hit = SearchHit(
+                rank + 1, name, float(distances[q, rank]), {}, dict(zip(keys, values, strict=True)), metadata
             )
-    metadata = result.metadata or [[{} for _ in row] for row in result.ids]
-    return [
-        [
-            SearchHit(
-                rank + 1, name, float(result.distances[q, rank]), texts[q][rank], numbers[q][rank], metadata[q][rank]
-            )
-            for rank, name in enumerate(row)
-        ]
-        for q, row in enumerate(result.ids)
+            if is_same_image(query, hit, float(distances[q].max())):
+                hit = hit._replace(meaning={title or "note": SAME}, numbers={}, is_same=True)
+            elif keys:
+                text = model.measure.text(*values) if len(values) == 3 else percent(values[0])
+                hit = hit._replace(meaning={title: text})
+            hits.append(hit)
+        results.append(QueryResult(query, hits, estimate(hits, model.measure)))
+    return results
+
+
+def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
+    """Whether an item is the query itself: the same file or a copy of it.
+
+    Where the file of the item is gone, the name decides, if the embeddings are equal up to rounding. `farthest` is the
+    largest distance that was found.
+    """
+    try:
+        if not hit.file.is_file():
+            return hit.id == query.name and hit.distance <= max(1e-5, 1e-4 * farthest)
+        if hit.file.samefile(query.file):
+            return True
+        return query.file.is_file() and cmp(query.file, hit.file, shallow=False)
+    except OSError:
+        return False
+
+
+def estimate(hits: Sequence[SearchHit], measure: Measure) -> Estimate | None:
+    """The estimate of a query's value by the metadata of the items that were found; None without such values."""
+    cells = [
+        str(hit.metadata[measure.name]).strip() for hit in hits if measure.name in hit.metadata and not hit.is_same
     ]
+    cells = [cell for cell in cells if cell] if measure.name else []
+    values = {cell: _value(cell, measure) for cell in cells}
+    found = [value for cell in cells if (value := values[cell]) is not None]
+    if not found:
+        return None
+    mean = math.exp(fmean(map(math.log, found))) if measure.kind == "ratio" else fmean(found)
+    unreadable = next((cell for cell in cells if values[cell] is None), "")
+    return Estimate(measure.name, mean, min(found), max(found), len(found), unreadable, measure)
+
+
+def _value(cell: str, measure: Measure) -> float | None:
+    """The value of a label in a cell of the metadata; None if it is none."""
+    try:
+        if not measure.dates:
+            value = float(cell)
+            return value if math.isfinite(value) and (value > 0 or measure.kind != "ratio") else None
+        date = datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() / 86400
+
+
+def _date(days: float) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=days)
+
+
+def _value_text(value: float, measure: Measure) -> str:
+    return f"{_date(value):%Y-%m-%d}" if measure.dates else number(value)
+
+
+def _kind(measure: Measure) -> str:
+    return "date" if measure.dates else "number above 0" if measure.kind == "ratio" else "number"

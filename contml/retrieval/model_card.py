@@ -154,7 +154,7 @@ def _results(bundle: Bundle, evaluated: Evaluated) -> str:
     if evaluated.doubt:
         lines.append(f"\nNote: {evaluated.doubt}.")
     if bundle.calibration is not None:
-        lines.append(f"\nCalibration: {bundle.calibration.sentence()}.")
+        lines.append(f"\nCalibration: {bundle.calibration.sentence(bundle.measure)}.")
     return "\n" + "\n".join(lines) + "\n"
 
 

@@ -393,7 +393,8 @@ class Trainer:
         share = ""
         if score.random and score.better == "lower":
             share = f", {score.model / score.random:.1%} of a random ranking"
-        progress.line(f"after epoch {self.epoch}: {score.title} {score.model:.4g}{share} ({title} split)")
+        value = evaluation.text(evaluation.headline, score.model)
+        progress.line(f"after epoch {self.epoch}: {score.title} {value}{share} ({title} split)")
         if self.best is None:
             return
         if self.best.update(evaluation, values, self.epoch, self.bare_model.state_dict()):

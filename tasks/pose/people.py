@@ -131,7 +131,7 @@ def make_split(
     squared: bool,
     normalize: bool,
     hidden: Literal["refuse", "drop"] = "refuse",
-    unit: str = "",
+    pixels: str = "pixels",
 ) -> Split:
     """A split of people; those with too few visible joints are refused, or dropped and counted in `Split.excluded`.
 
@@ -145,7 +145,7 @@ def make_split(
         squared: as in `PoseLabels`.
         normalize: as in `PoseLabels`.
         hidden: as in `PoseLabels`.
-        unit: as in `PoseLabels`.
+        pixels: what a pixel is, for the unit of label distances.
 
     Raises:
         InputError: an item has too few visible joints and `hidden` is "refuse", or no query is kept.
@@ -156,7 +156,8 @@ def make_split(
         row = int(too_few.argmax())
         problem = f"{counts[row]} of {joints.shape[1]} joints are visible ({too_few.sum()} such items)"
         raise InputError(names[row], problem, "must be more than half", "omit these items, or set hidden=drop")
-    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, unit=unit)
+    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden)
+    labels.unit = labels.unit.replace("pixels", pixels)
     rows: list[int] = labels.kept.tolist()
     query_rows = set(as_rows(queries, len(names)).tolist())
     kept_queries = [position for position, row in enumerate(rows) if row in query_rows]
@@ -203,7 +204,6 @@ def make_crop_split(
     query_rows = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
     squares = [options.square(person) for person in people]
     crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
-    unit = "person scales" if options.normalize else f"pixels of a crop of {options.side}"
     split = make_split(
         crops,
         [person.name for person in people],
@@ -213,7 +213,7 @@ def make_crop_split(
         body,
         squared=options.squared,
         normalize=options.normalize,
-        unit=f"{f'squared {unit}, summed' if options.squared else f'{unit},'} over {len(body.names)} joints",
+        pixels=f"pixels of a crop of {options.side}",
     )
     return replace(split, excluded=dict(counts))
 

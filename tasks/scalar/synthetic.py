@@ -57,7 +57,7 @@ def synthetic(
             splits[part] = Split(
                 images=[Pixels(pixels) for pixels, _ in gauges],
                 names=names,
-                labels=VectorLabels(values, squared=False, unit="difference of numbers, 0 to 100"),
+                labels=VectorLabels(values, squared=False),
                 queries=query_rows,
                 gallery=gallery,
                 renderer=NumberRenderer(values),

@@ -12,7 +12,6 @@ from contml._support.text import MISSING, number as number_of
 from contml.data.renderers.label_maps import class_colours
 from contml.data.renderers.text import font_for
 from contml.data.split import Explanation
-from contml.evaluation.table import measured_words
 
 from .labels import Array, Label, MapLabel
 
@@ -76,7 +75,7 @@ class TableExplainer:
                 space = label.space(np.array((query_row, item_row)))
                 distance = float(space.pairwise([0], [1]))
                 contribution = weight * distance * sum(self.weights) / shared_weight
-                words = measured_words(distance, space.measure)
+                words = space.measure.text(distance)
                 if space.class_ids is not None:
                     words = "different" if distance else "same"
             total += contribution

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 import numpy as np
 
 from contml import InputError
-from contml.contracts import Measure
+from contml.contracts import PLAIN, Measure
 from contml.labels import GeoLabels, LabelSpace, VectorLabels
 
 from .cells import date_in_days, decimal_comma, is_missing, number, number_hint, numbers
@@ -83,25 +84,20 @@ class NumberLabel(Label):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        labels = VectorLabels(self.values[rows] / self.scales, squared=False, unit=self.unit)
-        labels.measure = self._measure()
+        labels = VectorLabels(self.values[rows] / self.scales, squared=False)
+        labels.unit, labels.measure = self.unit, self._measure()
         return labels
 
-    def _measure(self) -> Measure | None:
-        """How a label distance reads in the unit of the column."""
-        return Measure(f"{self.value_unit} in {self.name}".strip(), float(self.scales[0]))
+    def _measure(self) -> Measure:
+        """How label distances are printed: in the unit of the column."""
+        return Measure(self.value_unit.strip(), float(self.scales[0]), name=self.name)
 
     @property
     def unit(self) -> str:
         """What a label distance of 1 is."""
         if self.options.scale == "none":
-            return f"difference of {self._quantity}{' in' if self.value_unit else ''}{self.value_unit}"
-        return f"difference of {self._quantity} by {self.scales[0]:.4g}{self.value_unit}, {_SCALES[self.options.scale]}"
-
-    @property
-    def _quantity(self) -> str:
-        """What is compared."""
-        return self.name
+            return f"difference of {self.name}{' in' if self.value_unit else ''}{self.value_unit}"
+        return f"difference of {self.name} by {self.scales[0]:.4g}{self.value_unit}, {_SCALES[self.options.scale]}"
 
     def _original(self, value: float) -> float:
         """A value as it is in the table."""
@@ -139,11 +135,13 @@ class LogNumberLabel(NumberLabel):
         self.values = np.log(self.values)
 
     def _measure(self) -> Measure:
-        return Measure(f"in {self.name}", float(self.scales[0]), "ratio")
+        return Measure("", float(self.scales[0]), "ratio", self.name)
 
     @property
-    def _quantity(self) -> str:
-        return f"log({self.name})"
+    def unit(self) -> str:
+        """What a label distance of 1 is."""
+        spread = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]} of the logarithms"
+        return f"a factor of {np.exp(self.scales[0]):.4g} in {self.name}{spread}"
 
     def _original(self, value: float) -> float:
         return float(np.exp(value))
@@ -167,6 +165,9 @@ class DateLabel(NumberLabel):
 
     def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:  # noqa: ARG002
         return "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30", ""
+
+    def _measure(self) -> Measure:
+        return replace(super()._measure(), dates=True)
 
     def _text(self, value: float) -> str:
         day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(value))
@@ -209,8 +210,8 @@ class VectorLabel(NumberLabel):
         # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
         return spreads if len(self.columns) > 1 else np.full_like(spreads, np.sqrt(np.square(spreads).mean()))
 
-    def _measure(self) -> None:
-        """None: each column has a unit of its own."""
+    def _measure(self) -> Measure:
+        return PLAIN  # each column has a unit of its own
 
     @property
     def unit(self) -> str:

@@ -39,7 +39,7 @@ def test_the_page_has_all_runs_and_the_same_queries(contml, refused, runs, tmp_p
     values = {table.label(row): row.mean("label_distance@1") for row in table.rows}
     best = min(values, key=values.get)
     text = html.unescape(page)
-    assert f"{best} is best. The nearest item differs by {number(measure.of(values[best]))} pixels" in text
+    assert f"{best} is best. The nearest item differs by {measure.text(values[best])};" in text
     for value in values.values():
         assert f">{number(measure.of(value))}</td>" in page
     baselines = Evaluated.read(same[0] / "evaluation.json").evaluation.main

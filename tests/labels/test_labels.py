@@ -86,7 +86,8 @@ def test_vectors_of_more_axes_and_units():
     assert VectorLabels(torch.ones(2, 3, 4)).values.shape == (2, 12)
     assert VectorLabels([1.0]).unit == "squared difference of labels"
     assert VectorLabels([1.0], squared=False).unit == "difference of labels"
-    assert VectorLabels([1.0], unit="years").unit == "years"
+    assert VectorLabels([1.0], unit="years").unit == "squared years"
+    assert VectorLabels([1.0], squared=False, unit="years").unit == "years"
 
 
 def test_dates_in_seconds_keep_their_small_differences():
@@ -263,7 +264,8 @@ def test_units_of_poses():
     assert PoseLabels(joints).unit == "squared pixels, summed over 5 joints"
     assert PoseLabels(joints, squared=False).unit == "pixels, over 5 joints"
     assert PoseLabels(joints, normalize=True).unit == "squared person scales, summed over 5 joints"
-    assert PoseLabels(joints, unit="cm").unit == "cm"
+    assert PoseLabels(joints, unit="cm").unit == "squared cm, summed over 5 joints"
+    assert PoseLabels(joints, unit="cm").measure.unit == "cm per joint"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -422,7 +424,7 @@ def test_a_threshold_makes_nearer_items_positives(values, data):
 
 
 def test_threshold_options():
-    source = VectorLabels([0.0, 1.0, 3.0], unit="years")
+    source = VectorLabels([0.0, 1.0, 3.0], squared=False, unit="years")
     assert ThresholdLabels(2.5, space=source).unit == "2.5 or more (years)"
     # Classes behind a threshold have lost their class ids.
     assert ThresholdLabels(0.5, space=ClassLabels([0, 0, 1])).class_ids is None

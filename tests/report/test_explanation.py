@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer
 from contml.data.renderers.poses import PoseExplainer, PoseRenderer
@@ -30,14 +29,13 @@ from contml.labels import (
 from contml.report.explanation import explain_pair, explanation_picture, pair_rows
 
 GREY = Image.new("RGB", (30, 30), "#808080")
-YEARS = VectorLabels([20.0, 24.1], squared=False)
-YEARS.measure = Measure("years")
+YEARS = VectorLabels([20.0, 24.1], squared=False, unit="years")
 
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (YEARS, [["number", "20.0", "24.1", "4.10"], ["label distance", "", "", "4.10 years"]]),
+        (YEARS, [["number", "20.0", "24.1", "4.10 years"], ["label distance", "", "", "4.10 years"]]),
         (ClassLabels(["cat", "dog"]), [["class", "cat", "dog", "different"], ["label distance", "", "", "1.00"]]),
         (ClassLabels(["cat", "cat"]), [["class", "cat", "cat", "same"], ["label distance", "", "", "0"]]),
         (
@@ -61,7 +59,7 @@ YEARS.measure = Measure("years")
             [
                 ["place", "0.00000, 0.00000", "0.00000, 0.00100", "111 m"],
                 ["heading", "350°", "20°", "30°"],
-                ["label distance", "", "", "130"],
+                ["label distance", "", "", "130 m"],
             ],
         ),
     ],
@@ -79,7 +77,7 @@ def test_a_sum_lists_each_label_and_says_what_is_missing():
     present = torch.tensor([[True, True], [True, False]])
     labels = WeightedLabels({YEARS: 1.0, ClassLabels(["cat", "dog"]): 2.0}, present=present)
     rows = pair_rows(labels, 0, 1)
-    assert rows[0] == ["number", "20.0", "24.1", "4.10"]
+    assert rows[0] == ["number", "20.0", "24.1", "4.10 years"]
     assert rows[1][3] == "4.10 years"
     assert rows[2] == ["another class", "", "", "missing"]
 
@@ -91,7 +89,7 @@ def poses():
 
 
 def test_poses_list_the_joints_that_are_far_apart_and_draw_lines_between_them():
-    labels, explainer = poses()
+    _, explainer = poses()
     found = explainer((0, 1), (GREY, GREY), 900)
     rms = math.sqrt((16 + 25) / 3)
     assert found.rows == [
@@ -99,7 +97,6 @@ def test_poses_list_the_joints_that_are_far_apart_and_draw_lines_between_them():
         ["left hand", "4.00"],
         ["head", "0"],
         ["all 3 joints, root mean square", f"{rms:.2f}"],
-        ["label distance", f"{float(labels.pairwise([0], [1])):.1f}"],
     ]
     assert found.header == ("joint", "distance, pixels")
     overlay = np.asarray(found.pictures[2][1], int)

@@ -19,9 +19,10 @@ from support.refusals import refuses
 import contml.cli.index as command
 from contml import InputError
 from contml.cli.commands import app
+from contml.contracts import PLAIN, Measure
 from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.index_gallery import write_gallery
-from contml.retrieval.index_images import NamedImage, SearchHit, add_images, read_metadata
+from contml.retrieval.index_images import Estimate, NamedImage, QueryResult, SearchHit, add_images, read_metadata
 from contml.retrieval.index_store import Store
 
 
@@ -30,7 +31,8 @@ class Colours:
 
     embedding_dim, unit = 3, "shades of colour"
 
-    def __init__(self, sha256="abc", kind="interval"):
+    def __init__(self, sha256="abc", kind="interval", measure=PLAIN):
+        self.measure = measure
         calibration = kind and SimpleNamespace(kind=kind, level=0.9)
         transform = SimpleNamespace(model_dump_json=lambda: '{"resize": 8}')
         self.bundle = SimpleNamespace(sha256=sha256, transform=transform, calibration=calibration)
@@ -93,15 +95,19 @@ def test_index_and_search(contml, model, photos, tmp_path):
     assert (status, err) == (0, "")
     lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
     assert lines[0] == ["photos/04.png"]
-    assert lines[1] == ["rank", "id", "distance", "label distance", "90 % interval"]
+    assert lines[1] == ["rank", "id", "distance", "label distance (90 % interval)"]
     assert lines[2:5] == [
-        ["1", "04.png", "0", "0", "0 to 0"],
-        ["2", "sub/03.png", "0.0549", "5.49", "4.94 to 6.04"],
-        ["3", "sub/05.png", "0.0706", "7.06", "6.35 to 7.76"],
+        ["1", "04.png", "0", "the same image"],
+        ["2", "sub/03.png", "0.0549", "5.49 (4.94 to 6.04)"],
+        ["3", "sub/05.png", "0.0706", "7.06 (6.35 to 7.76)"],
     ]
     assert lines[-1] == ["label distance: shades of colour"]
     (found,) = json.loads(contml("search", "i", "photos/04.png", "-k", "2", "--json")[1])
     assert found["query"] == "photos/04.png"
+    assert found["unit"] == "shades of colour"
+    assert found["measure"] == {"unit": "", "factor": 1.0, "kind": "linear", "name": "", "dates": False}
+    own = {"rank": 1, "id": "04.png", "distance": 0.0, "same_image": True, "text": "the same image"}
+    assert found["found"][0] == {**own, "metadata": {"file": str(photos / "04.png")}}
     assert found["found"][1] == {
         "rank": 2,
         "id": "sub/03.png",
@@ -109,6 +115,7 @@ def test_index_and_search(contml, model, photos, tmp_path):
         "label_distance": pytest.approx(1400 / 255),
         "low": pytest.approx(1260 / 255),
         "high": pytest.approx(1540 / 255),
+        "text": "5.49 (4.94 to 6.04)",
         "metadata": {"file": str(photos / "sub/03.png")},
     }
 
@@ -323,12 +330,100 @@ def test_models_of_classes_and_without_calibration(contml, photos, model, monkey
     out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
     data = json.loads(contml("search", "i", "photos/04.png", "-k", "2", "--json")[1])[0]["found"][1]
     if kind is None:
-        assert re.split(r"  +", out[1]) == ["rank", "id", "distance"]
+        assert re.split(r"  +", out[1].strip()) == ["rank", "id", "distance", "note"]
+        assert re.split(r"  +", out[2].strip()) == ["1", "04.png", "0", "the same image"]
         assert set(data) == {"rank", "id", "distance", "metadata"}
     else:
         assert re.split(r"  +", out[1].strip()) == ["rank", "id", "distance", "same class"]
         assert out[3].endswith("95 %")
         assert data["same_class"] == pytest.approx(np.exp(-14 / 255))
+
+
+# -- the unit of the labels, the value of the query, and its own image ------------------------------------------------
+
+PRICES = "image,price_usd,built\n04.png,100,2001-01-01\nsub/03.png,200,2002-01-01\nsub/05.png,800,2004-01-01\n"
+
+
+def searched(contml, monkeypatch, photos, measure, *options, table=PRICES):
+    """The lines that a search with 04.png prints; its nearest are itself, 03, 05."""
+    (photos / "table.csv").write_text(table)
+    monkeypatch.setattr(command, "_load", lambda run, trust: Colours(measure=measure))
+    contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
+    status, out, err = contml("search", "i", "photos/04.png", "-k", "3", *options)
+    assert (status, err) == (0, "")
+    return out
+
+
+def test_a_search_is_in_the_unit_of_the_labels(contml, monkeypatch, photos, tmp_path):
+    measure = Measure("", 0.1, "ratio", "price_usd")
+    out = searched(contml, monkeypatch, photos, measure, "--gallery", "found.html").splitlines()
+    assert out[1] == "price_usd: about 400, geometric mean of 2 neighbours (200 to 800)"
+    assert re.split(r"  +", out[4].strip())[3] == "x 1.73 (1.64 to 1.83)"  # exp(0.1 * 5.49)
+    assert out[-2] == (
+        "label distance: the factor between it and the query in price_usd (of several items: the geometric mean)"
+    )
+    page = (tmp_path / "found.html").read_text()
+    assert "label distance (90 % interval) x 1.73 (1.64 to 1.83)" in page
+    assert "price_usd: about 400, geometric mean of 2 neighbours (200 to 800)" in page
+    assert "shades of colour" not in page + "".join(out)
+    (data,) = json.loads(searched(contml, monkeypatch, photos, measure, "--json"))
+    assert data["estimate"] == {
+        "name": "price_usd",
+        "value": pytest.approx(400),
+        "low": 200.0,
+        "high": 800.0,
+        "neighbours": 2,
+    }
+    assert data["measure"]["kind"] == "ratio"
+    assert data["found"][1]["text"] == "x 1.73 (1.64 to 1.83)"
+    assert data["found"][1]["label_distance"] == pytest.approx(1400 / 255)
+
+
+@pytest.mark.parametrize(
+    ("measure", "table", "expected"),
+    [
+        (Measure("km", 1000, name="price_usd"), PRICES, "price_usd: about 500 km, mean of 2 neighbours (200 to 800)"),
+        (
+            Measure("days", 500, name="built", dates=True),
+            PRICES,
+            "built: about 2003-01-01, mean of 2 neighbours (2002-01-01 to 2004-01-01)",
+        ),
+        (
+            Measure("", 1, "ratio", "price_usd"),
+            PRICES.replace("800", "call us"),
+            "price_usd: about 200, as its neighbour; 'call us' is not a number above 0",
+        ),
+        (Measure("", 1, name="price_usd"), PRICES.replace("800", ""), "price_usd: about 200, as its neighbour"),
+        (Measure("", 1, name="price_usd"), PRICES.replace("800", "1234567"), None),
+        (Measure("", 1, name="age"), PRICES, ""),
+        (Measure("", 1), PRICES, ""),
+    ],
+)
+def test_the_value_of_the_query_is_that_of_its_neighbours(contml, monkeypatch, photos, measure, table, expected):
+    line = searched(contml, monkeypatch, photos, measure, table=table).splitlines()[1]
+    if expected is None:
+        assert line == "price_usd: about 617,384, mean of 2 neighbours (200 to 1,234,567)"
+    elif expected:
+        assert line == expected
+    else:
+        assert line.split()[0] == "rank"
+
+
+def test_the_same_image_is_a_copy_but_not_a_namesake(contml, model, photos, tmp_path):
+    contml("index", "run", "photos", "--out", "i")
+    shutil.copy(photos / "04.png", tmp_path / "copy.png")
+    Image.new("RGB", (20, 10), (31, 0, 0)).save(tmp_path / "04.png")  # another image of the name of an item
+
+    def marked(query):
+        (found,) = json.loads(contml("search", "i", query, "-k", "3", "--json")[1])
+        return [hit["id"] for hit in found["found"] if "same_image" in hit]
+
+    assert marked("copy.png") == ["04.png"]
+    assert marked("04.png") == []
+    (photos / "04.png").unlink()  # the index still has it
+    assert marked("copy.png") == marked("04.png") == []
+    shutil.copy("copy.png", "04.png")
+    assert marked("04.png") == ["04.png"]
 
 
 # -- galleries ---------------------------------------------------------------------------------------------------------
@@ -345,7 +440,8 @@ def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
     assert len(pictures) == 8
     assert pictures[0].getpixel((110, 110))[0] == pytest.approx(32, abs=4)
     assert "1. 04.png" in page
-    assert "label distance 5.49" in page
+    assert "label distance (90 % interval) 5.49 (4.94 to 6.04)" in page
+    assert page.count("the same image") == 2
     assert "note: &lt;b&gt;&amp;" in page
     assert "src=" not in page.replace('src="data:', "")
     contml("search", "i", "photos/04.png", "photos/00.png", "-k", "3", "--gallery", "found.png", "--json")
@@ -357,8 +453,10 @@ def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
 def test_a_gallery_of_hostile_names(tmp_path, suffix):
     name = "<script>\n\udcff" + "long " * 300
     line = SearchHit(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
-    write_gallery(tmp_path / f"a.{suffix}", name, name, [NamedImage(name, tmp_path / "none")], [[line]])
-    write_gallery(tmp_path / f"b.{suffix}", "", "", [], [])
+    value = Estimate(name, 1.0, 1.0, 1.0, 1, "", Measure(name=name))
+    result = QueryResult(NamedImage(name, tmp_path / "none"), [line], value)
+    write_gallery(tmp_path / f"a.{suffix}", name, name, [result])
+    write_gallery(tmp_path / f"b.{suffix}", "", "", [])
     content = (tmp_path / f"a.{suffix}").read_bytes()
     if suffix == "html":
         assert b"<script>" not in content

@@ -99,14 +99,10 @@ class PoseExplainer:
         distances = np.where(visible, np.linalg.norm(poses[0] - poses[1], axis=1), -1)
         joints = [int(n) for n in np.argsort(-distances, kind="stable")[:_LISTED] if visible[n]]
         titles = [str(names[n]).replace("_", " ") if len(names) == len(distances) else f"joint {n + 1}" for n in joints]
-        unit, measure = "px", self.labels.measure
-        if measure is not None:
-            unit = measure.unit.partition(" per joint")[0]
+        measure = self.labels.measure
         table = [[title, number(distances[n])] for title, n in zip(titles, joints, strict=True)]
         distance = float(self.labels.pairwise([first_row], [second_row]))
-        if measure is not None:
-            table.append([f"all {len(distances)} joints, root mean square", number(measure.of(distance))])
-        table.append(["label distance", number(distance)])
+        table.append([f"all {len(distances)} joints, root mean square", number(measure.of(distance))])
         pose_pictures = [self.renderer(picture, row, side) for picture, row in zip(pictures, rows, strict=True)]
         overlay = draw_difference(poses[:, :, :2], visible, self.renderer.skeleton, side)
         titled_pictures = [
@@ -114,7 +110,7 @@ class PoseExplainer:
             ("item", pose_pictures[1]),
             ("query blue, item orange; a line joins the same joint", overlay),
         ]
-        return Explanation(titled_pictures, ("joint", f"distance, {unit}"), table)
+        return Explanation(titled_pictures, ("joint", f"distance, {measure.unit.removesuffix(' per joint')}"), table)
 
 
 def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, int]], size: int) -> Image.Image:

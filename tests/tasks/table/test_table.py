@@ -434,8 +434,7 @@ def test_a_sum_is_drawn_and_explained(folder):
     (row,) = plain.explain(0, 1, 1500).rows
     values = [float(text) for text in row[1:3]]
     assert row[0] == "reading"
-    assert float(row[3].split()[0]) == pytest.approx(abs(values[0] - values[1]), rel=0.01)
-    assert row[3].endswith("in reading")
+    assert float(row[3]) == pytest.approx(abs(values[0] - values[1]), rel=0.01)
 
 
 def test_a_split_reads_images_in_workers(folder):
@@ -545,7 +544,11 @@ def test_number_log_compares_logarithms(folder, rows, scale):
     unit = logs(task.train).std() if scale == "std" else 1
     expected_distances = np.abs(logs(task.test)[:, None] - logs(task.test)) / unit
     np.testing.assert_allclose(task.test.labels.pairwise().double(), expected_distances, atol=1e-5)
-    assert "log(price)" in task.test.labels.unit
+    factor = f"a factor of {np.exp(unit):.4g} in price"
+    assert task.test.labels.unit == factor + (", a standard deviation of the logarithms" if scale == "std" else "")
+    a, b = np.exp(logs(task.test)[:2])
+    distance = float(task.test.labels.pairwise([0], [1]))
+    assert task.test.labels.measure.text(distance) == f"x {number_of(max(a / b, b / a))}"
     used_as, _, values = column(task, "price")
     assert used_as == "number:log"
     assert "a label distance of 1 is a factor of" in values

@@ -1,0 +1,58 @@
+"""How label distances are printed: one function, one unit for all commands and pages."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from contml.contracts import Measure
+
+
+@given(st.floats(0, 1e6), st.floats(1e-3, 1e3))
+def test_a_measure(distance, factor):
+    assert Measure("", factor).of(distance) == factor * distance
+    assert Measure("", factor, "root").of(distance) == math.sqrt(factor * distance)
+    assert Measure("", factor, "ratio").of(distance) >= 1
+    for kind in ("linear", "root", "ratio"):
+        assert math.isnan(Measure("", factor, kind).of(math.nan))
+
+
+@pytest.mark.parametrize(
+    ("measure", "distance", "text", "interval"),
+    [
+        (Measure(), 0.41, "0.410", "0.410 (0 to 1.00)"),
+        (Measure("km"), 12.34, "12.3 km", "12.3 km (0 to 1.00)"),
+        (Measure("", 1000.0, name="price_usd"), 12.3, "12,300", "12,300 (0 to 1,000)"),
+        (Measure("levels", 4), 0.5, "2.00 levels", "2.00 levels (0 to 4.00)"),
+        (Measure("days", 365.25, dates=True), 2, "730 days", "730 days (0 to 365)"),
+        (Measure("years", 1, "root"), 16, "4.00 years", "4.00 years (0 to 1.00)"),
+        (Measure("", math.log(2), "ratio"), 2, "x 4.00", "x 4.00 (1.00 to 2.00)"),
+        (Measure("", 1e4, "ratio"), 1, "-", "- (1.00 to -)"),
+        (Measure("km"), math.nan, "-", "- (0 to 1.00)"),
+        (Measure("k\x1bm\n"), 1, "1.00 k\\x1bm\\n", None),
+    ],
+)
+def test_one_function_prints_label_distances(measure, distance, text, interval):
+    assert measure.text(distance) == text
+    if interval is not None:
+        assert measure.text(distance, 0.0, 1.0) == interval
+    assert measure.text(distance, unit=False) == text.removesuffix(measure.after)
+
+
+def test_means_of_factors_are_geometric_and_means_of_squares_are_roots():
+    factors = [2.0, 8.0]
+    ratio = Measure("", 0.5, "ratio")
+    mean = sum(math.log(x) / 0.5 for x in factors) / 2
+    assert ratio.of(mean) == pytest.approx(4)
+    assert Measure("cm", 1, "root").of((3**2 + 5**2) / 2) == pytest.approx(math.sqrt(17))
+    assert Measure("cm", 4, "root").linear == Measure("cm", 2)
+    assert ratio.gap(mean, math.log(2) / 0.5) == pytest.approx(2)
+    assert Measure("cm", 1, "root").gap(25, 9) == 2
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan])
+def test_a_factor_is_a_finite_number_above_0(factor):
+    with pytest.raises(ValueError, match="factor"):
+        Measure("km", factor)
