@@ -16,7 +16,7 @@ from contml._support.files import read_bytes
 from contml._support.text import number, score_text
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.metrics import METRICS, METRICS_AT_K, metric_of, title_of
+from contml.evaluation.metrics import METRICS, METRICS_AT_K, title_of
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
@@ -153,7 +153,8 @@ class Evaluation:
     def measure_of(self, metric: str) -> Measure | None:
         """How values of a metric are printed if they are label distances; else None."""
         base, _, form = metric.partition("/")
-        if form or not metric_of(base).is_label_distance:
+        definition = METRICS_AT_K.get(base.partition("@")[0]) or METRICS.get(base)
+        if form or definition is None or not definition.is_label_distance:
             return None
         # The error of k-NN regression is a plain distance, also where label distances are squared.
         return self.measure.linear if base.startswith("knn_error") else self.measure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml._support.tensors import load_tensors, save_tensors
+from contml.contracts import Measure
 from contml.data import Split
 from contml.data.sources import Pixels
 from contml.evaluation import evaluate
@@ -144,11 +144,13 @@ def test_labels_in_words_and_as_colours():
     split = of_labels(VectorLabels([1.5, 2000.0]))
     assert label_texts(split) == ["1.50", "2,000"]
     assert _colour(split, None).values.tolist() == [1.5, 2000.0]
-    split = replace(split, label_texts=["3", "4e3"])  # the cells of a table, which were scaled
+    split = of_labels(VectorLabels([1.5, 2.0], squared=False), label_texts=["3", "4e3"])
     assert label_texts(split) == ["3", "4e3"]
-    assert _colour(split, None).values.tolist() == [3.0, 4000.0]
-    split = replace(split, label_texts=["3,5", "1"])
-    assert _colour(split, None).values.tolist() == [1.5, 2000.0]
+    split.labels.measure = Measure("days", 2.0, dates=True)  # the cells of a table were scaled
+    assert _colour(split, None).dates
+    assert _colour(split, None).values.tolist() == [3.0, 4.0]
+    split.labels.measure = Measure("", 2.0, "ratio", "price")
+    assert _colour(split, None).values.tolist() == pytest.approx([math.exp(3), math.exp(4)])
     assert _colour(of_labels(OrdinalLabels([3, 1, 2])), None).values.tolist() == [2.0, 0.0, 1.0]
     assert label_texts(of_labels(VectorLabels(np.zeros((2, 5))))) is None
     assert label_texts(of_labels(PoseLabels(torch.rand(2, 14, 2)))) is None

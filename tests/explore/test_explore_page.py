@@ -45,12 +45,13 @@ def test_the_data_are_those_of_the_runs(explored, tmp_path):
         for found, near in ((view.by_embedding, written["byEmbedding"]), (view.by_label, written["byLabel"])):
             assert near["rows"] == found.rows.tolist()
             assert np.allclose(near["distances"], found.distances, rtol=1e-4)
-            assert np.allclose(near["labels"], found.label_distances, rtol=1e-4)
+            assert np.allclose(near["labels"], (found.label_distances / 14).sqrt(), rtol=1e-4)  # pixels per joint
         for row, (mean, oracle) in enumerate(written["means"]):
             if row in explored.split.queries:
-                assert [mean, oracle] == pytest.approx(view.means[row].tolist(), rel=1e-4)
+                assert [mean, oracle] == pytest.approx((view.means[row] / 14).sqrt().tolist(), rel=1e-4)
+                assert written["errors"][row] == pytest.approx(mean - oracle, abs=1e-3)
             else:
-                assert (mean, oracle) == (None, None)
+                assert (mean, oracle, written["errors"][row]) == (None, None, None)
         assert np.min(written["points"]) >= 0
         assert np.max(written["points"]) == 1
     assert {path.name for path in (tmp_path / "page" / "images").iterdir()} == {f"{row}.jpg" for row in range(24)}
@@ -237,7 +238,7 @@ def test_search_equals_the_embeddings_of_the_run(explored, runs):
         assert found["rows"] == explored.gallery[squared.argsort(stable=True)[:10]].tolist()
         wanted = [float(each) for each in models[0].label_distance(np.array(found["distances"]))[0]]
         assert len(found["meanings"]) == len(wanted)
-        assert re.fullmatch(r"\S+ \(90 %: \S+ to \S+\)", found["meanings"][0])
+        assert re.fullmatch(r"\S+ pixels per joint \(\S+ to \S+\)", found["meanings"][0])
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
 
+from contml._support.text import number as number_of
+from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.evaluation import evaluate
 from contml.labels import ClassLabels, VectorLabels
@@ -230,6 +232,23 @@ def test_sentences():
     assert one.startswith("label distance of the nearest item: 90 % interval holds for ")
     assert " % [" in one
     assert one.endswith(f"mean width {one.split()[-1]}")
+
+
+@pytest.mark.parametrize(
+    ("measure", "width"),
+    [
+        (Measure("km", 3), lambda low, high: 3 * (high - low).mean()),
+        (Measure("cm", 4, "root"), lambda low, high: (np.sqrt(4 * high) - np.sqrt(4 * low)).mean()),
+        (Measure("", 0.1, "ratio"), lambda low, high: np.exp(np.log(np.exp(0.1 * high) / np.exp(0.1 * low)).mean())),
+    ],
+)
+def test_the_mean_width_is_in_the_unit_of_the_labels(measure, width):
+    found, pairs = calibrate(draw(20), "graded"), draw(30, seed=1)
+    _, low, high = found.label_distance(pairs.embedding_distances)
+    checked = found.checked(pairs, measure)
+    assert checked.check.width == pytest.approx(width(low, high))
+    words = f"{measure.before}{number_of(checked.check.width)}{measure.after}"
+    assert checked.sentence(measure).endswith(f"mean width {words}")
 
 
 DAMAGE = {

@@ -272,7 +272,7 @@ def test_the_module_of_huggingface_hub(trained, exported, uploads, tmp_path, pic
 
 def test_the_card_says_what_the_run_knows(trained, exported):
     card = hub.ModelCard.load(exported / "README.md")
-    data = card.data
+    data, bundle = card.data, contml.load(trained.run).bundle
     assert data.tags == ["contml", "label:pose", "loss:log_ratio"]
     assert (data.library_name, data.pipeline_tag, data.license) == ("contml", "image-feature-extraction", None)
     assert (exported / "README.md").read_text().startswith("---\n# license: (choose one")
@@ -281,7 +281,7 @@ def test_the_card_says_what_the_run_knows(trained, exported):
         "| loss | log\\_ratio (squared: true,", "resized to 32 x 32 pixels, of which the centre 32 x 32",
         "| metric | K | model | random | oracle | normalized |", "chosen on validation): 6 queries, 18 items",
         'contml.load("hf://USER/NAME")', "](gallery.png)", f"trained with | contml {contml.__version__}, torch ",
-        f"Calibration: {contml.load(trained.run).bundle.calibration.sentence()}.",
+        f"Calibration: {bundle.calibration.sentence(bundle.measure)}.",
     ):  # fmt: skip
         assert text in card.text, text
     rows = re.findall(r"^\| (.*) \|$", card.text.split("## Results")[1], re.MULTILINE)

@@ -15,6 +15,7 @@ from support.paths import DATA_ROOT
 
 import contml as library
 from benchmarks.measure import FLICKR8K_PACK
+from contml._support.text import number
 from contml.data import ImageFile, Task
 from contml.experiment import OwnData, load, load_table, train
 from contml.retrieval import Calibration
@@ -27,13 +28,15 @@ def test_a_training_prints_and_reports_it_and_evaluate_gives_it_again(contml, tm
     (folder,) = Path("runs/pose/synthetic").iterdir()
     saved = Calibration.read(Run(folder).calibration)
     assert (saved.kind, saved.level, saved.queries, saved.check.queries) == ("interval", 0.9, 16, 6)
-    assert f"\n{saved.sentence()}\n" in out
+    sentence = saved.sentence(library.load(folder).measure)
+    assert sentence.endswith(f"mean width {number(saved.check.width)} pixels per joint")
+    assert f"\n{sentence}\n" in out
     page = (folder / "report.html").read_text()
-    assert f"<dt>Calibration</dt><dd>{html.escape(saved.sentence())}</dd>" in page
+    assert f"<dt>Calibration</dt><dd>{html.escape(sentence)}</dd>" in page
     Run(folder).calibration.unlink()
     assert "interval holds" not in contml("report", folder)[1]
     assert "<dt>Calibration</dt>" not in (folder / "report.html").read_text()
-    assert saved.sentence() in contml("evaluate", folder)[1]
+    assert sentence in contml("evaluate", folder)[1]
     assert Calibration.read(Run(folder).calibration) == saved
     assert "interval" not in contml("evaluate", folder, "--checkpoint", "last")[1]
     assert json.loads(contml("evaluate", folder, "--json")[1])["split"] == "test"
