@@ -156,7 +156,7 @@ def test_spaces_without_an_exponent_are_used_as_they_are():
 
 
 def test_another_exponent_of_numbers():
-    squared = VectorLabels([1.0, 3.0, 6.0], unit="squared years")[[0, 2]]
+    squared = VectorLabels([1.0, 3.0, 6.0], unit="years")[[0, 2]]
     plain_labels = squared.with_exponent(1)
     assert plain_labels.pairwise().tolist() == [[0, 5], [5, 0]]
     assert plain_labels.nearest(1).distances.tolist() == [[5.0], [5.0]]
