@@ -40,8 +40,8 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     echo(sentence(evaluation))
     for change in evaluated.changes:
         echo(f"changed since the run began: {change}")
-    if evaluated.doubt:
-        echo(f"note: {evaluated.doubt}")
+    for note in evaluated.notes:
+        echo(f"note: {note}")
 
 
 def print_calibration(run: Run, measure: Measure) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,8 @@ BLEU_K = (1, 2, 3, 4)
 TABLE_K = (1, 5, 10, 20, 50, 100)
 #: Largest evaluation.json in bytes.
 _LIMIT = 1 << 24
+#: Why weights are untrained although training had steps.
+NO_GRADIENT = "no step changed the network: its gradient or its learning rate was always 0"
 #: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
 FORMS = ("random", "normalized")
 
@@ -229,19 +232,21 @@ class Evaluated:
         evaluation: the metrics.
         split: the split of the metrics, "test" or "val".
         checkpoint: which weights, "best" (on the validation split) or "last".
-        epoch: number of epochs that trained these weights.
+        epoch: number of epochs that trained these weights; not whole for weights that were saved within one.
         epochs: number of epochs of the whole training: fewer than planned if it stopped early.
         selection: how the best weights were chosen; None where no validation split chose.
         changes: the changes of the data since the run began, which the user accepted; empty if there are none.
+        trained: whether a step of the training changed the network.
     """
 
     evaluation: Evaluation
     split: Literal["test", "val"]
     checkpoint: Literal["best", "last"]
-    epoch: int
+    epoch: float
     epochs: int
     selection: Selection | None = None
     changes: list[str] = field(default_factory=list)
+    trained: bool = True
 
     @property
     def chosen_on_split(self) -> bool:
@@ -256,25 +261,51 @@ class Evaluated:
     @property
     def description(self) -> str:
         """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
-        split, best = self.split_words, self.checkpoint == "best"
+        split, best, epoch = self.split_words, self.checkpoint == "best", epoch_text([self.epoch])
         if self.split == "val":
             split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
+        suffix = ", untrained" if self.untrained else ""
         if not best:
-            return f"{split}, last weights (epoch {self.epoch})"
-        suffix = ", chosen on validation" if self.split == "test" else ""
-        return f"{split}, best weights (epoch {self.epoch} of {self.epochs}{suffix})"
+            return f"{split}, last weights (epoch {epoch}{suffix})"
+        suffix += ", chosen on validation" if self.split == "test" else ""
+        return f"{split}, best weights (epoch {epoch} of {self.epochs}{suffix})"
+
+    @property
+    def untrained(self) -> str:
+        """A sentence where these are the weights with which the training began, and why; else empty."""
+        if self.trained and self.epoch > 0:
+            return ""
+        if not self.epochs:
+            reason = "no epoch was trained"
+        elif not self.trained:
+            reason = NO_GRADIENT
+        else:
+            epochs = f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
+            reason = f"{epochs} of training did not improve the result on the validation split"
+        return f"untrained: these are the initial weights; {reason}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what limits the meaning of the result: untrained weights, a choice or a metric in doubt."""
+        notes = [note for note in (self.untrained, self.doubt) if note]
+        score = measured(self.evaluation, self.evaluation.headline)
+        if score is not None and math.isnan(score.model):
+            notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
+        if self.evaluation.queries == 1:
+            notes.append("the result is that of a single query")
+        return notes
 
     @property
     def doubt(self) -> str:
         """A sentence where the validation split is too small for its choice of the best weights; else empty."""
         selection = self.selection
-        if selection is None or self.checkpoint == "last" or self.epoch == self.epochs:
+        if selection is None or self.checkpoint == "last" or self.epoch == self.epochs or not self.trained:
             return ""
         if selection.interval is not None and abs(selection.difference) > selection.interval:
             return ""
         message = (
             f"the validation split of {selection.queries:,} {'query' if selection.queries == 1 else 'queries'} "
-            f"is too small to distinguish epoch {self.epoch} from epoch {self.epochs}"
+            f"is too small to distinguish epoch {epoch_text([self.epoch])} from epoch {self.epochs}"
         )
         if selection.interval is None:
             return message
@@ -283,8 +314,8 @@ class Evaluated:
         return f"{message}: {title_of(selection.metric)} differs by {difference} ± {interval}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON: the evaluation, and split, checkpoint, epochs, selection."""
-        values = asdict(self)
+        """Plain values, for JSON: the evaluation, split, checkpoint, epochs, selection, and the notes."""
+        values = {**asdict(self), "notes": self.notes}
         del values["evaluation"]
         if self.selection is None:
             del values["selection"]
@@ -317,6 +348,8 @@ class Evaluated:
         try:
             rest = dict(values)
             fields = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
+            fields["trained"] = rest.pop("trained", True)
+            rest.pop("notes", None)  # they follow from the values
             selection = rest.pop("selection", None)
             selected = None if selection is None else Selection(**selection)
             evaluated = cls(Evaluation.from_dict(rest), **fields, selection=selected)
@@ -331,7 +364,15 @@ class Evaluated:
             raise ValueError("curves of different lengths")
         if min(evaluation.recall_at, default=1) < 1:
             raise ValueError("a K below 1")
+        if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):
+            raise ValueError("an epoch below 0")
         return evaluated
+
+
+def epoch_text(epochs: Sequence[float]) -> str:
+    """The epoch of some weights: "9"; "0.417" within an epoch; of several weights "3 to 9"."""
+    low, high = (f"{epoch:.0f}" if epoch == int(epoch) else f"{epoch:.3g}" for epoch in (min(epochs), max(epochs)))
+    return low if low == high else f"{low} to {high}"
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,9 @@ def read_evaluation(run: Run) -> Evaluated:
 
 
 def saved_numbers(state: Path) -> dict[str, Any]:
-    """The numbers of a state that the result needs: epoch, finished, config, and selection."""
+    """The numbers of a state that the result needs: epoch, finished, trained, config, and selection."""
     numbers = load_numbers(state)
-    kinds = {"epoch": int, "finished": bool, "config": dict, "selection": dict | None}
+    kinds = {"epoch": int, "finished": bool, "trained": bool, "config": dict, "selection": dict | None}
     if not isinstance(numbers, dict) or not all(isinstance(numbers.get(k, ...), kind) for k, kind in kinds.items()):
         raise InputError(str(state), "not the state of a training", hint="restore it, or start a new run")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
@@ -165,7 +166,8 @@ def evaluate_run(
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)
     check_config(experiment, run, saved)
-    if not isinstance(saved.get("epoch"), int):
+    epoch = saved.get("epoch")
+    if not isinstance(epoch, int | float) or not 0 <= epoch < math.inf:
         raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
     numbers = saved_numbers(run.checkpoints / "state.safetensors")
     task, changes = recorded_task(experiment, run, accept_changes)
@@ -174,8 +176,16 @@ def evaluate_run(
     split, evaluator = task.evaluated, _evaluator(model)
     outputs, missing = evaluator.outputs(model.to(device), split, experiment.build_images(), device=device)
     evaluation, predictions = evaluator.evaluate(outputs, missing, split)
-    epochs, selection = numbers["epoch"], numbers["selection"]
-    result = Evaluated(evaluation, task.evaluated_name, name, saved["epoch"], epochs, selection, changes)
+    result = Evaluated(
+        evaluation,
+        task.evaluated_name,
+        name,
+        epoch,
+        numbers["epoch"],
+        numbers["selection"],
+        changes,
+        trained=numbers["trained"],
+    )
     _save(experiment, run, task, result, predictions, missing, model)
     if name == experiment.selected and not changes and task.val is not None and isinstance(predictions, Ranking):
         val_predictions: Ranking | Captions = predictions
@@ -254,7 +264,8 @@ def _finish(
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
-    result = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection)
+    checkpoint = experiment.selected
+    result = Evaluated(evaluation, name, checkpoint, epoch, trainer.epoch, selection, trained=trainer.trained)
     _save(experiment, trainer.run, task, result, predictions, missing, trainer.bare_model)
     accelerator = trainer.accelerator
     trainer.log.add_result(name, evaluation, trainer.steps_done)

@@ -114,7 +114,7 @@ def write_report(
     }
     plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
     page_examples = examples(split, metrics, ranking)
-    headline = headline_words(metrics)
+    headline = _headline(evaluation)
     errors = report_errors(split, ranking.embeddings, missing)
     suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
     album = Album(split, broken)
@@ -194,7 +194,7 @@ def write_caption_report(
     broken: dict[int, str] = {}
     figures = _curves(rows, evaluation)
     plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
-    headline, album = headline_words(evaluation.evaluation), Album(split, broken)
+    headline, album = _headline(evaluation), Album(split, broken)
     positions = captions.shown()
     card_positions = [positions[index] for index in _first(len(positions))]
     card_lines: list[tuple[Image.Image, list[Image.Image], str]] = [
@@ -221,6 +221,12 @@ def write_caption_report(
 
     watched_split = watched(rows, evaluation)
     return _write_page(folder, "captions.html", title, config, evaluation, watched_split, values, about, pictures)
+
+
+def _headline(evaluated: Evaluated) -> str:
+    """The main metric in a sentence, after a warning where nothing was trained."""
+    words = headline_words(evaluated.evaluation)
+    return f"Untrained weights. {words}" if evaluated.untrained else words
 
 
 def _match(explained: tuple[str, Explanation] | None) -> dict[str, bytes]:
@@ -318,7 +324,7 @@ def _write_page(
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         evaluation=metrics,
         description=evaluation.description,
-        doubt=evaluation.doubt,
+        cautions=evaluation.notes,
         split=evaluation.split_words,
         watched=SPLIT_TITLES[shown_split],
         baselines=shown_split == evaluation.split,

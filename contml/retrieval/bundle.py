@@ -78,7 +78,7 @@ class Bundle(BaseModel):
         format: the number of the format.
         name: the name of the config that it was trained with.
         checkpoint: which weights of the run: "best" on the validation split, or "last".
-        epoch: number of epochs that trained them.
+        epoch: number of epochs that trained them; 0: they are the initial weights.
         sha256: the hash of the file of the weights.
         feature_dim: length of the feature vectors that it embeds; None if it embeds images.
         transform: what happens to an image before the network. Without `pixels`, they are those of its backbone.
@@ -93,7 +93,7 @@ class Bundle(BaseModel):
     format: Literal[1] = FORMAT
     name: str
     checkpoint: Literal["best", "last"]
-    epoch: int = Field(ge=0)
+    epoch: float = Field(ge=0)
     sha256: str
     feature_dim: int | None = Field(ge=1)
     transform: Transform
@@ -170,7 +170,7 @@ def _read_run(run: Run) -> Source:
         bundle = Bundle(
             name=run.name,
             checkpoint=evaluated.checkpoint,
-            epoch=evaluated.epoch,
+            epoch=0 if evaluated.untrained else evaluated.epoch,
             sha256=_sha256(file),
             feature_dim=None if options["backbone"] != FEATURES else _feature_dim(run, evaluated, weights),
             transform=Transform(resize=images["resize"], crop=images["crop"]),

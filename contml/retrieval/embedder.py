@@ -265,7 +265,9 @@ class Embedder:
         transform: Transform = self.bundle.transform
         size = f"{transform.crop} x {transform.crop} pixels"
         inputs = size if self.bundle.feature_dim is None else f"{self.bundle.feature_dim} features"
-        return f"Embedder({self.bundle.name}: {inputs} to {self.embedding_dim} numbers; label distance: {self.unit})"
+        untrained = "" if self.bundle.epoch else ", untrained weights"
+        dims = f"{inputs} to {self.embedding_dim} numbers"
+        return f"Embedder({self.bundle.name}{untrained}: {dims}; label distance: {self.unit})"
 
 
 def _resized(item: Item, side: int) -> Item:

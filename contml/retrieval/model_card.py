@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from contml._support.files import read_bytes, write
-from contml.evaluation.results import Evaluated
+from contml.evaluation.results import Evaluated, epoch_text
 from contml.evaluation.table import is_of_captions, sentence, summary, unit_words, value_text
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _facts(bundle: Bundle, options: Mapping[str, Any], config: Mapping[str, Any]
         ["levels", ", ".join(options.get("levels") or ())],
         ["normalized", "to length 1" if options.get("normalize") else "no"],
         ["input", f"{images}{transform.crop}" if bundle.feature_dim is None else f"{bundle.feature_dim} numbers"],
-        ["epochs of training", str(bundle.epoch)],
+        ["epochs of training", epoch_text([bundle.epoch]) if bundle.epoch else "0 (untrained)"],
         ["trained with", ", ".join(f"{name} {version}" for name, version in bundle.versions.items())],
     ]
     return [[name, str(value)] for name, value in rows if value]
@@ -151,8 +151,7 @@ def _results(bundle: Bundle, evaluated: Evaluated) -> str:
         _table(summary(evaluation)),
         sentence(evaluation),
     ]
-    if evaluated.doubt:
-        lines.append(f"\nNote: {evaluated.doubt}.")
+    lines += [f"\nNote: {note}." for note in evaluated.notes]
     if bundle.calibration is not None:
         lines.append(f"\nCalibration: {bundle.calibration.sentence(bundle.measure)}.")
     return "\n" + "\n".join(lines) + "\n"

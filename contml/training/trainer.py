@@ -24,7 +24,7 @@ from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluators import Captions, Evaluator, RetrievalEvaluator
-from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.results import NO_GRADIENT, Evaluation, Ranking
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.training.checkpoint import load_state, load_weights, save_state
@@ -121,6 +121,8 @@ class Trainer:
         self._stop_request = StopRequest()  # to this process
         self._stopping = False  # whether any process has received a signal, the same on all
         self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
+        #: Whether a step has changed the network: a gradient was not 0, and its learning rate was not.
+        self.trained = False
         self._reported_broken = 0
         self._started = False  # whether the untrained model was evaluated and a first state saved
         self.log = RunLog(self.options.tracker)
@@ -171,6 +173,8 @@ class Trainer:
             while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
+                if self.epoch == 1 and not self.trained:
+                    progress.line(f"after epoch 1: {NO_GRADIENT}")
                 is_last_epoch = self.epoch == self.options.epochs
                 if is_last_epoch or self.epoch % self.options.evaluate_every == 0:
                     self._evaluate(progress)
@@ -208,6 +212,7 @@ class Trainer:
         if self.epoch < self.options.head_only_epochs:
             for parameter in self._backbone:
                 parameter.grad = None  # so that neither momentum nor weight decay changes it
+        self.trained = self.trained or self._changes_network()
         if self.options.clip_norm is not None:
             self.accelerator.clip_grad_norm_(self.parameters, self.options.clip_norm)
         if self.options.clip_value is not None:
@@ -216,6 +221,17 @@ class Trainer:
         self.schedule.step()
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
+
+    def _changes_network(self) -> bool:
+        """Whether the gradients of this step change the network."""
+        network = {id(parameter) for parameter in self.bare_model.parameters()}
+        gradients = [
+            parameter.grad
+            for group in self.optimizer.param_groups
+            for parameter in group["params"]
+            if group["lr"] > 0 and id(parameter) in network and parameter.grad is not None
+        ]
+        return bool(get_total_norm(gradients, math.inf) != 0)
 
     def evaluate(self, split: Split) -> tuple[Evaluation, Ranking | Captions, Tensor]:
         """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
@@ -260,6 +276,7 @@ class Trainer:
             "epoch": self.epoch,
             "step": self.step,
             "finished": self.finished,
+            "trained": self.trained,
             "best": best,
             "selection": None if selection is None else asdict(selection),
             "schedule": self.schedule.state_dict(),
@@ -275,7 +292,8 @@ class Trainer:
     def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         if self.run is not None and self.accelerator.is_main_process:
             path = self.run.checkpoints / f"{name}.safetensors"
-            save_tensors(path, model, config=self.config, epoch=self.epoch, versions=versions())
+            epoch = self.epoch + self.step / self.steps if self.step else self.epoch
+            save_tensors(path, model, config=self.config, epoch=epoch, versions=versions())
 
     def resume(self) -> None:
         """Continue from the saved state of the run folder, or from the beginning if nothing was trained yet.
@@ -294,7 +312,7 @@ class Trainer:
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
-            self.epoch, self.step = numbers["epoch"], numbers["step"]
+            self.epoch, self.step, self.trained = numbers["epoch"], numbers["step"], numbers["trained"]
             self.seconds = self.run.read_seconds()
             if self.best is not None:
                 weights, _ = load_weights(self.run.checkpoints / "best.safetensors")

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from support.captioning import LSTM, TINY, without
 from support.miniature import assert_equal
 from support.refusals import refuses
 from support.runs import kill_at
@@ -19,21 +20,7 @@ from contml.experiment.query import query_picture
 from contml.runs import Run, create
 from contml.training import load_weights
 
-TINY = [
-    *("task.train=40", "task.val=12", "task.test=16", "task.queries=0", "task.size=32", "task.dim=8"),
-    *("images.resize=32", "images.crop=32", "transform.shift=1", "model.dim=8"),
-    *("sampler.batch_size=10", "sampler.batches=3"),
-    *("captioner.length=6", "captioner.threshold=2", "decoder.hidden=16", "decoder.words=8"),
-    *("step.embedding_epochs=1", "step.cross_entropy_epochs=2", "training.epochs=4", "training.evaluate_every=2"),
-]
-LSTM = ["decoder={name: lstm, hidden: 16, words: 8}"]
 ATTENTION = ["decoder={name: attention, hidden: 16, words: 8, attention: 6}"]
-
-
-def without(changes):
-    """The overrides without those of sections that the changes replace."""
-    sections = {change.partition("=")[0] for change in changes}
-    return [each for each in TINY if each.partition(".")[0] not in sections]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,15 @@ from contml.training.optimizers import adamw
 
 from .miniature import augmented, squares
 
+#: Overrides with which captioning/synthetic takes seconds.
+TINY = [
+    *("task.train=40", "task.val=12", "task.test=16", "task.queries=0", "task.size=32", "task.dim=8"),
+    *("images.resize=32", "images.crop=32", "transform.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.batches=3"),
+    *("captioner.length=6", "captioner.threshold=2", "decoder.hidden=16", "decoder.words=8"),
+    *("step.embedding_epochs=1", "step.cross_entropy_epochs=2", "training.epochs=4", "training.evaluate_every=2"),
+]
+LSTM = ["decoder={name: lstm, hidden: 16, words: 8}"]
 _WORDS = ("left", "middle", "right"), ("top", "centre", "bottom")
 
 
@@ -90,3 +99,9 @@ def captioning_trainer(
         evaluator=CaptionEvaluator(captioner.vocabulary.decode),
         quiet=True,
     )
+
+
+def without(changes):
+    """The overrides without those of sections that the changes replace."""
+    sections = {change.partition("=")[0] for change in changes}
+    return [each for each in TINY if each.partition(".")[0] not in sections]
