@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import runpy
-import shlex
 from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.photographs import houses, with_run
 
 from contml.config import options
 from contml.experiment import config_names, load
@@ -116,22 +114,6 @@ def test_the_gallery_of_label_kinds_prints_what_it_says(tmp_path, monkeypatch, c
     assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*  # (.*)$", code, re.MULTILINE)
     for space in (*LABELS.values(), *BINARY_LABELS.values()):
         assert f"contml.{space.__name__}(" in code, space.__name__
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_recipes_run(contml, tmp_path):
-    houses(tmp_path)
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 11
-    short = ["training.epochs=1", "sampler.batches=1", "sampler.batch_size=16", "sampler.anchors_per_batch=2"]
-    for command in commands:
-        program, *arguments = shlex.split(command)
-        assert program == "contml"
-        options = short if "--data" in arguments and arguments[0] != "features" else []
-        status, _, err = contml(*with_run(arguments, tmp_path), *options)
-        assert status == 0, (command, err)
-    assert (tmp_path / "found.html").exists()
 
 
 def test_the_code_of_the_page_on_own_code_runs(tmp_path, monkeypatch):

@@ -12,13 +12,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.paths import DATA_ROOT
-from support.photographs import SECTION, commands
+from support.paths import DATA_ROOT, ROOT
 from support.tables import write_table
 
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## From photographs to search\n")[1].split("\n## ")[0]
 PACK = DATA_ROOT / "houses_535"
 #: All commands together, on two CPU cores.
 MINUTES = 5
+
+
+def commands():
+    """The lines that start with `contml`, without their remarks."""
+    (block,) = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
+    return [line.split("  #")[0] for line in block.splitlines() if line.startswith("contml ")]
 
 
 @pytest.fixture

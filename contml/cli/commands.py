@@ -276,7 +276,9 @@ def features(
         written = experiment.extract_features(replace(loaded_experiment, task=task), out, progress, maps=maps)
     resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""
     echo(f"{out}: {written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
-    echo(f"train a head on them with: images.features={out} model.backbone=features")
+    named = loaded_experiment.config.parts["model"].options["weights"] != "none"
+    changes = f"images.features={out} model.backbone=features" + " model.weights=none" * named
+    echo(f"train a head on them with: {changes}")
 
 
 app.command()(export)

@@ -67,7 +67,6 @@ def write_table(path, rows, columns=None, delimiter=",", encoding="utf-8"):
 
 def write_items(folder, count=50):
     """A miniature for the configs: 40 rows to train on, split by a column."""
-    folder.mkdir(parents=True)
     rows = dials(folder, count)
     for number, row in enumerate(rows):
         row["split"] = "train" if number < count - 10 else "test"

@@ -1,0 +1,219 @@
+"""Every command of every page runs as it is typed, on miniatures of the official data sets.
+
+A fast test reads each command as the command line does, loads its config and builds its task. A slow test runs them,
+from the top of a page to its end. The heads of configs are pages too: `test_configs.py` takes a step of each.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import sys
+import tomllib
+from http.server import ThreadingHTTPServer
+
+import pytest
+from support.commands import (
+    PAGES,
+    app_commands,
+    commands,
+    experiment_of,
+    one_step,
+    parsed,
+    short,
+    use_counts_of_miniatures,
+    write_files,
+    write_layout,
+    write_world,
+)
+from support.miniature import TINY
+from support.paths import ROOT
+
+from contml.experiment import config_text, load, task_table, train
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+#: Commands that no test runs, by how they begin, and why.
+NOT_RUN = {
+    "git clone": "needs a network",
+    "cd": "changes into the clone",
+    "source": "prepares a terminal",
+    "curl": "needs a network",
+    "python3 -m venv": "makes an environment, as CI does",
+    "accelerate launch": "needs several GPUs",
+    "hf": "needs a network and an account",
+    "wandb": "needs an account",
+    "tensorboard": "serves until it is stopped",
+    "sphinx-build": "test_site.py builds the site",
+    "embedding-atlas": "another program, which serves until it is stopped",
+    "python -m benchmarks.weights": "trains eleven networks",
+    "python -m pytest": "runs this test",
+    "python -m pycocoevalcap": "downloads a parser of 400 MB",
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory):
+    return train(load("pose/synthetic", TINY), tmp_path_factory.mktemp("tiny")).folder
+
+
+def begins(words):
+    """A command in one line, without environment variables and the folder of the program."""
+    words = [word for word in words if not re.fullmatch(r"[A-Z_]+=\S+", word)]
+    return " ".join([words[0].rpartition("/")[2], *words[1:]])
+
+
+def is_not_run(words):
+    return any(begins(words).startswith(start) for start in NOT_RUN)
+
+
+def is_benchmark(words):
+    return begins(words).startswith("python -m benchmarks.") and not is_not_run(words)
+
+
+def python_blocks(page):
+    return re.findall(r"```py(?:thon)?\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def write_birds(folder):
+    """The function and the data set of CONTRIBUTING, and a config of one's own."""
+    (folder / "birds.py").write_text(python_blocks("CONTRIBUTING.md")[0])
+    (folder / "FOLDER" / "images").mkdir(parents=True)
+    lines = ["file,wingspan,split"]
+    for number, photo in enumerate(sorted(folder.glob("photos/*/*.jpg"))):
+        shutil.copy(photo, folder / "FOLDER/images" / f"{number}.jpg")
+        lines.append(f"{number}.jpg,{20 + number},{'train' if number < 40 else 'test'}")
+    (folder / "FOLDER/birds.csv").write_text("\n".join(lines))
+    (folder / "mine.yaml").write_text(config_text("pose/synthetic"))
+
+
+def write_encoder(folder):
+    """The encoder of the page, without sentence-transformers: the letters of a caption."""
+    function = python_blocks("docs/caption_distances.md")[0].partition("def encode")
+    body = (
+        function[2].partition("return")[0]
+        + "return np.array([[text.count(each) for each in 'aeiou'] for text in captions])"
+    )
+    (folder / "my_encoder.py").write_text(f"import numpy as np\n\n\ndef encode{body}\n")
+
+
+def write_houses(folder):
+    """The table of house prices that the page describes, and the dials that its Python draws."""
+    exec(compile(python_blocks("docs/table.md")[0], "docs/table.md", "exec"), {})
+    (folder / "houses_535").mkdir()
+    (folder / "houses_535/photos").symlink_to(folder / "photos")
+    table = (folder / "items.csv").read_text().replace("price", "price_usd", 1)
+    (folder / "houses_535/houses.csv").write_text(table)
+
+
+def write_loss(folder):
+    (folder / "stress.py").write_text(next(block for block in python_blocks("docs/recipes.md") if "Stress" in block))
+
+
+#: What a page assumes beside the files that its commands name.
+OWN = {
+    "CONTRIBUTING.md": write_birds,
+    "docs/caption_distances.md": write_encoder,
+    "docs/recipes.md": write_loss,
+    "docs/table.md": write_houses,
+    "docs/in_your_code.md": lambda folder: shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True),
+}
+TYPED = [page for page in PAGES if commands(page)]
+
+
+@pytest.fixture
+def world(request, tmp_path, contml, tiny_run, monkeypatch):
+    """The folder of a page."""
+    use_counts_of_miniatures(monkeypatch)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    write_world(tmp_path, tiny_run)
+    return tmp_path
+
+
+def prepare(params, words, *, train=False, small=False):
+    """Write the files that a command names; returns the overrides that make it short."""
+    experiment = experiment_of(params)
+    write_files(experiment, weights=not small)
+    changes = short(experiment, words, own=params["data"] is not None, small=small)
+    return changes + (one_step(experiment) if train else [])
+
+
+@pytest.mark.parametrize("page", TYPED)
+def test_commands_are_read(page, world, contml):
+    """Each command is one, its options exist, and its config is valid; those of blocks build their task."""
+    OWN.get(page, lambda _: None)(world)
+    for words, block in commands(page):
+        start = begins(words)
+        if is_not_run(words) or "..." in words:
+            continue
+        if start.startswith("pip install"):
+            for extra in re.findall(r"(?:\.|contml)\[(\w+)\]", start):
+                assert extra in EXTRAS, start
+        elif is_benchmark(words):
+            continue  # below
+        elif re.fullmatch("contml [a-z]+", start):
+            assert words[1] in app_commands(), start
+        else:
+            assert start.startswith("contml "), start
+            name, params = parsed(words)
+            if block is None or params.get("resume") or page.endswith(".yaml"):  # test_configs.py takes a step
+                continue
+            if name in ("copy", "list"):
+                assert contml(*words[1:])[0] == 0, start
+            elif name in ("check", "features", "sweep", "train"):
+                changes = prepare(params, words)
+                assert len(experiment_of(params, changes).read_task().train) >= 3, start
+                if name == "features":  # later commands read them
+                    assert contml(*words[1:], *changes)[0] == 0, start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TYPED)
+def test_commands_run(page, world, contml, monkeypatch):
+    OWN.get(page, lambda _: None)(world)
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", stop)
+    for words, block in commands(page):
+        start = begins(words)
+        if block is None or is_not_run(words) or not start.startswith("contml "):
+            continue
+        name, params = parsed(words)
+        changes = []
+        if name in ("check", "features", "sweep", "train") and not params.get("resume"):
+            changes = prepare(params, words, train=name == "train", small=page.endswith(".yaml"))
+        if name == "sweep":
+            changes += ["training.epochs=1", "sampler.batches=1", "--processes=1"]
+            changes += ["--trials=2"] * (params["trials"] is not None) + ["--seeds=2"] * (params["seeds"] > 1)
+            changes += ["--folds=2"] * (params["folds"] > 1)
+        if name == "prepare":
+            config = params["config"]
+            task = config if config in task_table() else load(config).config.parts["task"].name
+            write_layout(task, params["arguments"][0])
+            changes = ["--size=36", "--workers=0"]
+        files = [sorted(world.glob(word)) or [word] if "*" in word else [word] for word in words[1:]]
+        before = set(world.glob("runs/*/*/*/config.yaml"))
+        status, _, err = contml(*(word for given in files for word in given), *changes)
+        assert status == 0, (start, err)
+        for made in set(world.glob("runs/*/*/*/config.yaml")) - before if name == "train" else ():
+            (world / "RUN").unlink()
+            (world / "RUN").symlink_to(made.parent)
+
+
+def stop(server):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "name", sorted({words[2] for page in TYPED for words, _ in commands(page) if is_benchmark(words)})
+)
+def test_benchmarks_explain_themselves(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module(name, run_name="__main__")
+    assert not stopped.value.code
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_every_command_that_is_not_run_is_typed_somewhere():
+    typed = [begins(words) for page in TYPED for words, _ in commands(page)]
+    assert [start for start in NOT_RUN if not any(each.startswith(start) for each in typed)] == []
+    assert len(typed) > 150
