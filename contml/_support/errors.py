@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Self
 
+from contml._support.text import plain_text
+
 #: The longest field of an error that is printed whole; a hostile file may hold a name of megabytes.
 _LONGEST = 2000
 
@@ -36,10 +38,10 @@ class InputError(ValueError):
 
 
 def _printable(text: str) -> str:
-    """A text on one line, shortened, with control characters escaped: a terminal would obey them."""
+    """A text on one line, shortened."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.splitlines()))
+    return plain_text(" ".join(text.splitlines()))
 
 
 def one_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from contml._support.text import duration
+from contml._support.text import duration, plain_text
 
 #: Seconds before the bar is shown, and between two lines where stderr is not a terminal.
 _BAR_DELAY, _LINE_INTERVAL = 2.0, 20.0
@@ -97,4 +97,4 @@ class TrainingProgress(Progress):
     def line(self, text: str) -> None:
         """Prints a line above the bar."""
         if not self.silent:
-            self.console.print(text, soft_wrap=True, markup=False)
+            self.console.print(plain_text(text), soft_wrap=True, markup=False)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
+#: Categories of characters: control, format, surrogates, separators of lines and paragraphs.
+_NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+#: Zero width non-joiner and joiner.
+_JOINERS = "\u200c\u200d"
 #: Printed in place of a missing number.
 MISSING = "-"
 
@@ -33,14 +38,19 @@ def percent(fraction: float) -> str:
 
 
 def plain_text(text: str, *, lines: bool = False) -> str:
-    """Text that UTF-8, HTML and CSV can hold: control characters and lone surrogates are escaped.
+    """Text from data as a terminal, a page or a table may show it: the only way to print such text.
+
+    Escaped are control characters, which a terminal obeys, marks that reverse the direction of the text after them,
+    line breaks, and lone surrogates, which UTF-8 cannot hold. The joiners that some scripts and emoji need are kept.
 
     `lines`: line breaks and tabs are kept.
     """
-    kept_characters = "\n\t" if lines else ""
+    if text.isprintable():
+        return text
+    kept_characters = _JOINERS + "\n\t" if lines else _JOINERS
     return "".join(
         c.encode("unicode_escape").decode("ascii")
-        if c not in kept_characters and (ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff")
+        if unicodedata.category(c) in _NOT_SHOWN and c not in kept_characters
         else c
         for c in text
     )

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from typer import echo
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_file, write
 from contml.cli.options import RunFolder, Trust
-from contml.cli.printing import print_table
+from contml.cli.printing import echo, print_table
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer import echo
 
 from contml import experiment
 from contml._support.errors import InputError, did_you_mean
@@ -43,7 +42,7 @@ from contml.cli.options import (
     load_experiment,
     own_data,
 )
-from contml.cli.printing import print_broken, print_calibration, print_evaluation, print_table
+from contml.cli.printing import echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 from contml.config import dump
 from contml.runs import Run, open_run
@@ -368,7 +367,7 @@ def list_(
     for name, entries in entries_by_kind.items():
         echo(f"{name}:")
         for entry, part in entries.items():
-            echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "))
+            echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "), lines=True)
 
 
 @app.command()

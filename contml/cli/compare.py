@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import echo
 
 from contml import experiment
 from contml._support.errors import InputError
 from contml._support.files import check_new_file, write
 from contml.cli.options import Json, Trust
-from contml.cli.printing import print_table
+from contml.cli.printing import echo, print_table
 
 EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/* --by model.dim"""
@@ -118,7 +117,7 @@ def compare(
         for table in comparison.tables:
             echo(table.title)
             print_table([header(table), *body(table)], text_columns=len(table.keys))
-            echo("\n".join([*remarks(table), ""]))
+            echo("\n".join([*remarks(table), ""]), lines=True)
         for line in (*comparison.notes, *comparison.left_out):
             echo(line)
     for path in files:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from typer import echo
 
 from contml.cli.options import Json, Trust
-from contml.cli.printing import print_broken
+from contml.cli.printing import echo, print_broken
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
 

@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import echo
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml.cli.options import AcceptChanges, Trust
+from contml.cli.printing import echo
 
 if TYPE_CHECKING:
     from contml.explore import Explored

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import echo
 
 from contml._support.errors import InputError
 from contml._support.text import number
 from contml.cli.options import Json, Trust
-from contml.cli.printing import print_broken, print_table
+from contml.cli.printing import echo, print_broken, print_table
 
 if TYPE_CHECKING:
     from contml.retrieval import Index

@@ -9,13 +9,26 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer import echo
+from typer import echo as write_line
+
+from contml._support.text import plain_text
 
 if TYPE_CHECKING:
     from contml.compare.table import Cell
     from contml.contracts import Measure
     from contml.evaluation.results import Evaluated
     from contml.runs import Run
+
+
+def echo(text: object, *, lines: bool = False, err: bool = False) -> None:
+    """Print a line, in which text from data cannot control the terminal.
+
+    Args:
+        text: the line.
+        lines: it has several lines.
+        err: print on stderr.
+    """
+    write_line(plain_text(str(text), lines=lines), err=err)
 
 
 def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
@@ -59,9 +72,12 @@ def print_table(
     """Print a table. The first `text_columns` columns are text, the others are numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
-        table.add_column(str(title), justify="right" if header and column >= text_columns else "left", overflow="fold")
+        table.add_column(
+            plain_text(str(title)), justify="right" if header and column >= text_columns else "left", overflow="fold"
+        )
     for row in rows[1:]:
-        table.add_row(*(cell if isinstance(cell, str) else Text(cell.text, "bold" * cell.best) for cell in row))
+        cells = ((cell, False) if isinstance(cell, str) else (cell.text, cell.best) for cell in row)
+        table.add_row(*(Text(plain_text(text), "bold" * best) for text, best in cells))
     # A piped table is not folded to the width of a terminal.
     console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 400

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from typer import echo
 
 from contml.cli.options import (
     Config,
@@ -22,7 +21,7 @@ from contml.cli.options import (
     own_data,
     split_config,
 )
-from contml.cli.printing import print_table
+from contml.cli.printing import echo, print_table
 
 EXAMPLE = """Example: contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --try optimizer.lr=1e-4..1e-2
 --trials 20"""

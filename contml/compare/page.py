@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from contml._support.text import MISSING, percent
+from contml._support.text import MISSING, percent, plain_text
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.plot import curves_plot, legend_of
 from contml.compare.table import body, header, remarks
@@ -16,7 +16,6 @@ from contml.data.split import Split
 from contml.evaluation.results import Score
 from contml.evaluation.table import headline_words, unit_words
 from contml.report.examples import Example, unit_of_numbers
-from contml.report.gallery import printable
 from contml.report.pictures import Album, embedded, panel_pictures
 from contml.report.plots import picture_of
 from contml.report.rendering import render, text, texts
@@ -74,7 +73,7 @@ def comparison_page(
         unit=text(unit_words(evaluation)),
         unit_of_numbers=text(unit_of_numbers(evaluation)),
         notes=[text(note) for note in notes],
-        broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+        broken=[f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
         folders=[(text(table.label(row)), [text(str(run.folder)) for run in row.runs]) for row in ranked],
     )
 

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from contml._support.files import write
+from contml._support.text import plain_text
 from contml.data.split import SPLIT_TITLES, Explanation, Split
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.label_errors import LabelErrors
@@ -27,7 +28,7 @@ from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
 from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_numbers
 from contml.report.explanation import explain_pair, explanation_picture
-from contml.report.gallery import Strip, gallery_strips, printable, stack
+from contml.report.gallery import Strip, gallery_strips, stack
 from contml.report.label_errors import possible_errors, report_errors
 from contml.report.pictures import Album, embedded, panel_pictures
 from contml.report.plots import (
@@ -149,7 +150,7 @@ def write_report(
         "labels": texts(label_rows(split, ranking, missing)),
         "groups": texts(groups),
         "group_count": group_count,
-        "broken": [f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+        "broken": [f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
     }
 
     def pictures(quality: int) -> dict[str, Any]:
@@ -212,11 +213,11 @@ def write_caption_report(
         "intervals": texts(intervals(captions)),
         "facts_stated": fact_table(captions),
         "first": _first(len(positions)),
-        "broken": [f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+        "broken": [f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
     }
 
     def pictures(quality: int) -> dict[str, Any]:
-        page_examples = [{**example, "name": text(printable(example["name"]))} for example in examples_at(quality)]
+        page_examples = [{**example, "name": text(plain_text(example["name"]))} for example in examples_at(quality)]
         return {"pictures": _encoded(sections, quality), "examples": page_examples}
 
     watched_split = watched(rows, evaluation)
@@ -262,7 +263,7 @@ def write_errors_page(
         facts=texts(facts),
         unit="" if labels.kind == "classes" else text(unit_of_distances(labels.unit, labels.measure)),
         legend=[(colour, text(name)) for colour, name in split.legend],
-        broken=[f"{printable(split.name(row))}: {printable(error)}" for row, error in broken.items()],
+        broken=[f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
     )
     return write(path, methodcaller("write_bytes", page))
 

@@ -24,7 +24,7 @@ from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Sel
 from contml.evaluation.table import further, sentence, summary
 from contml.labels import VectorLabels
 from contml.report.embedding_map import place_pictures, principal_components, tsne, tsne_plot
-from contml.report.gallery import choose_queries, draw, gallery_strips, printable, stack
+from contml.report.gallery import choose_queries, draw, gallery_strips, stack
 from contml.report.page import write_report
 from contml.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
 
@@ -576,10 +576,6 @@ def test_summary_and_sentence() -> None:
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random ranking: 1.00, oracle: 1.00.")
     assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@2 is 0.380; ")
     assert "0.500" in sentence(replace(evaluation, curves={}))
-
-
-def test_printable() -> None:
-    assert printable("a\nb\udcff\x1b[31m ü 漢") == "a\\nb\\udcff\\x1b[31m ü 漢"
 
 
 def test_png_takes_characters_that_the_font_lacks() -> None:
