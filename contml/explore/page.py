@@ -180,7 +180,7 @@ def _pairs_of_texts(values: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _lines(text: str) -> str:
-    return "\n".join(map(text.split("\n")))
+    return plain_text(text, lines=True)
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------
