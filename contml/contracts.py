@@ -10,19 +10,21 @@ distances 0 and 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from contml._support.text import MISSING, number, plain_text
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from contml.labels.base import LabelSpace
 
-#: Row numbers: a tensor, a list, a slice or a range; None means all rows.
-Rows: TypeAlias = "Tensor | list[int] | range | slice | None"
+#: Row numbers: a tensor, an array, a list, a slice or a range of integers; a mask, one boolean per item, for the rows
+#: where it is True; None means all rows.
+Rows: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[int] | slice | None"
 
 #: The kind of label distances. "graded": numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1, from the class ids
 #: of the items.

@@ -284,7 +284,10 @@ def _label_space(y: Any, how: str) -> LabelSpace:
     if y.dtype.kind == "O" and how == "auto":
         how = "classes" if all(isinstance(label, str | bool) for label in y.flat) else "numbers"
     if how == "classes" or (how == "auto" and y.dtype.kind in "bUST"):
-        return ClassLabels(column_or_1d(y).tolist())
+        classes = column_or_1d(y)
+        if classes.dtype.kind in "if" and bool((classes == np.floor(classes)).all()):
+            classes = np.unique(classes, return_inverse=True)[1]  # in scikit-learn, -1 is a class
+        return ClassLabels(classes)
     if y.dtype.kind in "mM":  # numpy converts them to floats of any unit
         raise InputError("y", f"{y.dtype}", "must be numbers or classes", "give numbers, such as days")
     try:

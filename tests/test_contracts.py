@@ -28,6 +28,8 @@ ALLOWED = {
     "retrieval/index_structure.py:Searcher._propose: structure.index": "faiss.contrib.torch_utils replaces its search",
     "distances/vectors.py:rounded_inputs: products": "torch 2.9 and later",
     "distances/vectors.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
+    "labels/scales.py:_ordered_categories: labels": "a column of pandas",
+    "labels/scales.py:_ordered_categories: dtype": "a column of pandas that has an order",
     "labels/captions.py:vector_source: vectors": "word vectors are a mapping, or gensim's",
     "losses/inputs.py:_as_space: labels": "a column of a data frame, which may have categories",
     "losses/inputs.py:_as_space: categories": "a column of a data frame, which may have categories",

@@ -133,7 +133,7 @@ def test_uniform_is_uniform():
 def class_samplers(draw):
     """(sampler, class of each row): unequal classes, ids with gaps, fewer items than instances."""
     sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
-    ids = draw(st.permutations([3 * c for c, size in enumerate(sizes) for _ in range(size)]))
+    ids = draw(st.permutations([3 * c + 1 for c, size in enumerate(sizes) for _ in range(size)]))
     classes = draw(st.integers(1, len(sizes)))
     most = len(ids) // classes
     least = 2 if classes == 1 else 1
@@ -142,7 +142,7 @@ def class_samplers(draw):
         ids, classes, instances = [*ids, 99, 99], 1, 2
     space = ClassLabels(ids)
     if draw(st.booleans()):
-        space = ClassLabels([*ids, -1])[: len(ids)]  # class ids of the subset have a gap at 0
+        space = ClassLabels([*ids, 0])[: len(ids)]  # class ids of the subset have a gap at 0
     return ClassSampler(classes, instances, labels=space, seed=draw(st.integers(0, 9))), ids
 
 
@@ -177,7 +177,7 @@ def test_every_class_comes_once_a_turn():
 def triplet_samplers(draw):
     """(sampler, class of each row): unequal classes with gaps, classes of one, more triplets than classes."""
     sizes = draw(st.lists(st.integers(1, 6), min_size=2, max_size=6).filter(lambda sizes: max(sizes) > 1))
-    ids = draw(st.permutations([3 * c for c, size in enumerate(sizes) for _ in range(size)]))
+    ids = draw(st.permutations([3 * c + 1 for c, size in enumerate(sizes) for _ in range(size)]))
     triplets = draw(st.integers(1, len(ids) // 3))
     return TripletSampler(triplets, labels=ClassLabels(ids), seed=draw(st.integers(0, 9))), ids
 

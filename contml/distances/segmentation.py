@@ -18,12 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import as_items, as_numbers
 from contml._support.errors import InputError
+from contml._support.validation import check_whole
 from contml.distances._compiled import in_threads
 
 #: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
 Maps: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Tensor | np.ndarray[Any, Any]]"
 Array: TypeAlias = "np.ndarray[Any, Any]"
+
+#: What label maps must be.
+_MAPS = "label maps [items, height, width]"
 
 #: Maps packed at a time.
 _PACKED = 256
@@ -59,14 +64,12 @@ def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = N
     Raises:
         InputError: maps of different sizes, a value that is no class, or two maps without a common pixel.
     """
-    for name, maps in (("x", x), ("y", y)):
-        if len(maps) == 0:
-            raise InputError(name, "no label maps", hint="give [items, height, width]")
-    if tuple(x[0].shape) != tuple(y[0].shape):
-        raise InputError("y", f"maps of {list(y[0].shape)}", f"must be {list(x[0].shape)} as in x")
     device = x.device if isinstance(x, Tensor) else torch.device("cpu")
-    a = PackedMaps(*(t.to(device) for t in pack_maps(x, classes, ignore)))
-    b = a if y is x else PackedMaps(*(t.to(device) for t in pack_maps(y, classes, ignore)))
+    (first, size), (second, other_size) = _sized("x", x), _sized("y", y)
+    if size != other_size:
+        raise InputError("y", f"maps of {list(other_size)}", f"must be {list(size)} as in x")
+    a = PackedMaps(*(t.to(device) for t in pack_maps(first, classes, ignore)))
+    b = a if y is x else PackedMaps(*(t.to(device) for t in pack_maps(second, classes, ignore)))
     return packed_segmentation_distance(a, b)
 
 
@@ -76,13 +79,10 @@ def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | N
     Raises:
         InputError: no maps, maps of different sizes, or a value that is no class; it names the item and the value.
     """
-    if classes < 1:
-        raise InputError("classes", str(classes), "must be at least 1")
-    if side is not None and side < 1:
-        raise InputError("side", str(side), "must be at least 1 pixel")
-    if len(maps) == 0:
-        raise InputError("maps", "no label maps", hint="give [items, height, width]")
-    size = tuple(maps[0].shape)
+    check_whole(1, classes=classes)
+    if side is not None:
+        check_whole(1, side=side)
+    maps, size = _sized("maps", maps)
     height, width = (size if side is None else (side, side)) if len(size) == 2 else (0, 0)
     if not 0 < height * width <= _PIXELS:
         packed = f"{list(size)}, packed at {height} x {width}"
@@ -173,8 +173,22 @@ def _nearest(length: int, side: int) -> Array:
     return ((2 * np.arange(side) + 1) * length) // (2 * side)
 
 
+def _sized(name: str, maps: Maps) -> tuple[Maps, tuple[int, ...]]:
+    """The maps in a tensor, an array or a list, and the size of the first."""
+    if not isinstance(maps, Tensor | np.ndarray) or maps.ndim == 0:
+        maps = as_items(name, maps, _MAPS)
+    if len(maps) == 0:
+        raise InputError(name, "no label maps", hint="give [items, height, width]")
+    return maps, tuple(_numbers(0, maps[0]).shape)
+
+
+def _numbers(item: int, label_map: object) -> Array:
+    array: Array = as_numbers(f"label map {item}", label_map, "integers [height, width]").cpu().numpy()
+    return array
+
+
 def _checked(maps: Maps, start: int, size: tuple[int, ...], classes: int, ignore: int | None) -> Array:
-    arrays = [np.asarray(m.cpu() if isinstance(m, Tensor) else m) for m in maps]
+    arrays = [_numbers(item, label_map) for item, label_map in enumerate(maps, start)]
     for item, label_map in enumerate(arrays, start):
         if label_map.shape != size:
             raise InputError(f"label map {item}", str(list(label_map.shape)), f"must be {list(size)} as label map 0")

@@ -27,10 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances import squared_distances_of
 from contml.distances._compiled import rows_in_threads
-from contml.evaluation.inputs import Numbers, as_ks, as_numbers
+from contml.evaluation.inputs import as_ks
 from contml.evaluation.query_gallery import Baselines, QueryGallery
 from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
 from contml.labels.base import LabelSpace

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from numbers import Integral
-from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.labels.base import LabelSpace
 
-#: Numbers as a caller has them.
-Numbers: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Any]"
+#: Larger embeddings would have squared distances above the range of float64.
+_LARGEST = 1e150
 
 
 def as_embeddings(name: str, values: Numbers) -> Tensor:
@@ -30,15 +29,34 @@ def as_embeddings(name: str, values: Numbers) -> Tensor:
     return x if x.is_floating_point() else x.double()
 
 
+def check_embeddings(name: str, x: Tensor) -> None:
+    """Checks that embeddings `[N, d]` are finite, and that their squared distances are; `name` and a row name one.
+
+    Raises:
+        InputError: one is not finite, or too large.
+    """
+    low, high = torch.aminmax(x, dim=1)
+    largest = torch.maximum(-low, high).double()  # [N], NaN where a number is NaN
+    invalid = (~(largest <= _LARGEST)).nonzero()[:, 0]
+    if len(invalid):
+        row, value = int(invalid[0]), float(largest[invalid[0]])
+        if not math.isfinite(value):
+            raise InputError(f"{name} {row}", "not finite", hint="check whether training diverged")
+        raise InputError(f"{name} {row}", f"{value:g}", f"must be numbers up to {_LARGEST:g}", "scale the embeddings")
+
+
 def as_class_ids(name: str, values: Numbers) -> Tensor:
     """Class ids `[N]` in int64 on the CPU, from whole numbers of any type.
 
     Raises:
-        InputError: they have another shape, or are not whole numbers.
+        InputError: they have another shape, are not whole numbers, or one is below 0.
     """
     ids = as_numbers(name, values)
     if ids.ndim != 1 or (ids.is_floating_point() and ids.numel()):
         raise InputError(name, f"{ids.dtype} of shape {list(ids.shape)}", "must be one whole number per item")
+    if ids.dtype.is_signed and bool((negative := ids < 0).any()):
+        row = int(negative.nonzero()[0, 0])
+        raise InputError(f"{name} of item {row}", str(int(ids[row])), "must be at least 0", "omit items that have none")
     return ids.cpu().long()  # torch cannot compare uint16, uint32 and uint64
 
 
@@ -65,31 +83,3 @@ def as_ks(name: str, k: object, largest: int | None = None) -> list[int]:
         return [int(each) for each in ks]
     allowed = "from 1 on" if largest is None else f"from 1 to {largest}, the number of items of a list"
     raise InputError(name, str(ks or k), f"must be a list of whole numbers {allowed}")
-
-
-def as_numbers(name: str, values: Numbers) -> Tensor:
-    """Real numbers as a tensor without gradient.
-
-    Raises:
-        InputError: they are not numbers in an array.
-    """
-    if not isinstance(values, Tensor):
-        if isinstance(values, list | tuple) and any(isinstance(value, Tensor) for value in values):
-            values = [value.tolist() if isinstance(value, Tensor) else value for value in values]
-        try:
-            array = np.asarray(values)
-            native = array.astype(array.dtype.newbyteorder("="), copy=False)
-            values = torch.from_numpy(np.require(native, requirements=["C", "W"]))
-        except (RuntimeError, TypeError, ValueError):
-            allowed = "must be a tensor, a NumPy array or lists of numbers"
-            raise InputError(name, f"a {type(values).__name__}, not an array of numbers", allowed) from None
-    if values.is_complex():
-        raise InputError(name, str(values.dtype), "must be real numbers")
-    return values.detach()
-
-
-def check_label_space(labels: object) -> None:
-    """Checks that labels are a label space: numbers alone could be classes or continuous labels."""
-    if not isinstance(labels, LabelSpace):
-        hint = "give ClassLabels(classes) or VectorLabels(numbers)"
-        raise InputError("labels", f"a {type(labels).__name__}", "must be a label space", hint)

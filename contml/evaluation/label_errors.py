@@ -28,11 +28,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
-from contml.evaluation.inputs import Numbers, as_class_ids, as_embeddings, as_row_numbers, check_label_space
+from contml.evaluation.inputs import as_class_ids, as_embeddings, as_row_numbers
 from contml.evaluation.query_gallery import QueryGallery
-from contml.labels.base import LabelSpace
+from contml.labels.base import LabelSpace, check_label_space
 from contml.labels.weighted import WeightedLabels
 
 #: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.
@@ -102,7 +103,7 @@ def label_errors(
         InputError: the numbers of embeddings, labels, folds or groups differ, an embedding is not finite, a group is in
             two folds, all items are in one, or k is not 1 to the number of items that may be neighbours.
     """
-    check_label_space(labels)
+    check_label_space("labels", labels)
     n = len(labels)
     readable = torch.ones(n, dtype=torch.bool)
     if missing is not None:
@@ -214,8 +215,6 @@ def _checked_folds(folds: Numbers, groups: Tensor, kept: Tensor) -> Tensor:
     fold, n = as_class_ids("folds", folds), len(groups)
     if len(fold) != n:
         raise InputError("folds", f"{len(fold)} for {n} labels", hint="give one for each row of the label space")
-    if int(fold.min()) < 0:
-        raise InputError("folds", f"fold {int(fold.min())}", "must be 0 or more")
     if len(torch.unique(fold[kept])) < 2:
         raise InputError("folds", "all items are in one", hint="omit folds if one network embedded them")
     pairs = torch.unique(torch.stack([groups, fold], 1)[kept], dim=0)

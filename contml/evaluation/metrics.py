@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
-from contml.evaluation.inputs import Numbers, as_numbers
 
 
 class Metric(NamedTuple):

@@ -13,6 +13,7 @@ from contml._support.errors import InputError
 from contml.distances import ExactDistances, nearest_vectors
 from contml.distances._compiled import rows_in_threads
 from contml.distances.vectors import Nearest
+from contml.evaluation.inputs import check_embeddings
 
 #: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
 _ENTRIES = 1 << 23
@@ -43,7 +44,7 @@ class QueryGallery:
         device: where to search, the CPU or a CUDA device.
 
     Raises:
-        InputError: fewer than one query or two gallery items, or an embedding that is not finite.
+        InputError: fewer than one query or two gallery items, or an embedding that is not finite or too large.
     """
 
     def __init__(
@@ -59,10 +60,7 @@ class QueryGallery:
             got = f"{len(queries)} queries and {len(gallery)} gallery items"
             raise InputError("evaluation", got, "needs at least 1 query and 2 gallery items")
         for name, embeddings in (("query", queries), ("gallery item", gallery)):
-            finite = embeddings.isfinite().all(1)
-            if not bool(finite.all()):
-                row = int((~finite).nonzero()[0])
-                raise InputError(f"embedding of {name} {row}", "not finite", hint="check whether training diverged")
+            check_embeddings(f"embedding of {name}", embeddings)
         self.queries, self.gallery, self.self_index = queries, gallery, self_index
         self.query_group, self.gallery_group = groups or (self_index, torch.arange(len(gallery)))
         self.device = search_device(device)

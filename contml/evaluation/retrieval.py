@@ -14,26 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
-from contml.evaluation.inputs import (
-    Numbers,
-    as_class_ids,
-    as_embeddings,
-    as_ks,
-    as_numbers,
-    as_row_numbers,
-    check_label_space,
-)
+from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
 from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k, score_of
 from contml.evaluation.ties import Ties
-from contml.labels.base import LabelSpace
+from contml.labels.base import LabelSpace, check_label_space
 
 #: The largest K of the curves, except Recall's.
 LARGEST_K = 100
@@ -83,7 +76,7 @@ def evaluate(
             1 on.
     """
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
-    check_label_space(labels)
+    check_label_space("labels", labels)
     classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
     x = as_embeddings("embeddings", embeddings).cpu()
     group_ids = None if groups is None else as_class_ids("groups", groups)

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import as_rows
+from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, LabelKind, Measure, Rows
 from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
@@ -46,10 +45,19 @@ class LabelSpace(ABC):
     unit: str = "label distance"
     measure: Measure = PLAIN
     class_ids: Tensor | None = None
-    rows: Tensor | None
+    rows: Tensor | None = None
     _root: Self | None = None
+    _packed: tuple[str, ...] = ()
 
     def __init__(self, **packed: Tensor | LabelSpace) -> None:
+        if not packed:
+            raise InputError("packed labels", "none", "must be at least one tensor or label space")
+        for name, labels in packed.items():
+            if not isinstance(labels, Tensor | LabelSpace) or (isinstance(labels, Tensor) and labels.ndim == 0):
+                got = "a tensor of no axes" if isinstance(labels, Tensor) else f"a {type(labels).__name__}"
+                raise InputError(f"packed labels: {name}", got, "must be a tensor [N, ...] or a label space")
+            if isinstance(labels, Tensor) and labels.is_complex():
+                raise InputError(f"packed labels: {name}", str(labels.dtype), "must be real numbers")
         lengths = {name: len(labels) for name, labels in packed.items()}
         if len(set(lengths.values())) != 1:
             raise InputError("packed labels", f"{lengths} items", "must all have the same number of items")
@@ -69,13 +77,21 @@ class LabelSpace(ABC):
         """
 
     def __len__(self) -> int:
-        return len(self.__dict__[self._packed[0]])
+        return len(self.__dict__[self._packed_names[0]])
 
     @property
     def device(self) -> torch.device:
         """The device of the packed labels."""
-        device: torch.device = self.__dict__[self._packed[0]].device
+        device: torch.device = self.__dict__[self._packed_names[0]].device
         return device
+
+    @property
+    def _packed_names(self) -> tuple[str, ...]:
+        """The attributes that hold the packed labels."""
+        if not self._packed:
+            name = type(self).__name__
+            raise InputError(f"{name}.__init__", "has packed no labels", "must call super().__init__(name=tensor)")
+        return self._packed
 
     def to(self, device: torch.device | str) -> Self:
         """The same labels on another device.
@@ -127,16 +143,25 @@ class LabelSpace(ABC):
         root.rows, root._root = torch.arange(len(self), device=self.device), None
         return root
 
-    def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:
+    def pairwise(
+        self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
+    ) -> Tensor:
         """Label distances `[R, C]` of rows to columns (default all), in float32, in blocks of at most `memory` bytes.
 
+        Rows and columns may also be given as labels: `self`, or a part of the same root.
+
         Raises:
-            InputError: a row does not exist, or a label distance is negative or not a number.
+            InputError: a row does not exist, a label space has another root, or a label distance is negative or not a
+                number.
         """
-        r = None if rows is None else as_rows(rows, len(self), self.device)
-        c = None if cols is None else as_rows(cols, len(self), self.device)
-        x = self if r is None else self._part(r)
-        y = self if c is None else x if r is not None and torch.equal(r, c) else self._part(c)
+        if isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace):
+            x = self._items(rows)
+            y = x if cols is rows else self._items(cols)
+        else:
+            r = None if rows is None else as_rows(rows, len(self), self.device)
+            c = None if cols is None else as_rows(cols, len(self), self.device)
+            x = self if r is None else self._part(r)
+            y = self if c is None else x if r is not None and torch.equal(r, c) else self._part(c)
         row_chunks = list(chunks(len(x), len(y), memory))
         if len(row_chunks) == 1:
             return checked(self.distances(x, y).float())
@@ -174,7 +199,7 @@ class LabelSpace(ABC):
         """
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         available = len(c) - int(torch.isin(r, c).any())
-        if not 1 <= k <= available:
+        if not is_whole(k) or not 1 <= k <= available:
             raise InputError("k", str(k), f"must be 1 to {available}, the number of items that may be neighbours")
 
         def search(part: Tensor, report: Callable[[int], None] | None) -> Neighbours:
@@ -222,6 +247,16 @@ class LabelSpace(ABC):
         """A few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
 
+    def _items(self, rows: Rows | LabelSpace) -> Self:
+        """These items: rows of this space, or a part of its root, as it is."""
+        if not isinstance(rows, LabelSpace):
+            return self if rows is None else self[rows]
+        if not isinstance(rows, type(self)) or rows.root is not self.root or rows.device != self.device:
+            where = "" if rows.device == self.device else f" on {rows.device}"
+            allowed = "must be row numbers, these labels, or a part of them on the same device, labels[rows]"
+            raise InputError("rows", f"{rows!r}{where}", allowed)
+        return rows
+
     def _part(self, index: Tensor) -> Self:
         subset = self._select(index)
         subset.rows = None if self.rows is None else self.rows[index]
@@ -243,7 +278,7 @@ class LabelSpace(ABC):
 
     def _map(self, change: Callable[[Any], Any]) -> Self:
         changed = copy.copy(self)
-        changed.__dict__.update({name: change(self.__dict__[name]) for name in self._packed})
+        changed.__dict__.update({name: change(self.__dict__[name]) for name in self._packed_names})
         return changed
 
 
@@ -278,13 +313,12 @@ class MetricLabels(LabelSpace):
 nearest = LabelSpace.nearest
 
 
-def as_numbers(name: str, values: Any, allowed: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """`values` as a float64 array.
+def check_label_space(name: str, labels: object) -> None:
+    """Checks that labels are a label space: numbers alone could be classes or continuous labels.
 
     Raises:
-        InputError: they are not numbers in an array.
+        InputError: they are something else.
     """
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise InputError(name, f"not an array of numbers ({error})", f"must be {allowed}") from None
+    if not isinstance(labels, LabelSpace):
+        hint = "give ClassLabels(classes) or VectorLabels(numbers)"
+        raise InputError(name, f"a {type(labels).__name__}", "must be a label space", hint)

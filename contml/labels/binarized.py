@@ -14,7 +14,7 @@ from contml._support.validation import check_positive
 from contml.contracts import LabelKind
 from contml.distances.cache import fingerprint
 from contml.distances.search import checked
-from contml.labels.base import LabelSpace
+from contml.labels.base import LabelSpace, check_label_space
 
 
 class ThresholdLabels(LabelSpace):
@@ -29,6 +29,7 @@ class ThresholdLabels(LabelSpace):
     space: LabelSpace
 
     def __init__(self, threshold: float, *, space: LabelSpace) -> None:
+        check_label_space("space", space)
         check_positive(threshold=threshold)  # at 0, no item has a positive
         super().__init__(space=space)
         self.threshold = threshold
@@ -58,6 +59,7 @@ class NearestLabels(LabelSpace):
     positions: Tensor
 
     def __init__(self, k: int = 30, cache: Path | None = None, *, space: LabelSpace, quiet: bool = True) -> None:
+        check_label_space("space", space)
         super().__init__(positions=torch.arange(len(space), device=space.device))
         self.k = k
         with nullcontext() if quiet else progress_bar(len(space)) as progress:

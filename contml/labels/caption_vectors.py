@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import as_numbers
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
 from contml.distances import unit_vectors
@@ -29,7 +30,7 @@ from contml.distances.cache import fingerprint
 from contml.distances.euclidean import recompute
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
-from contml.labels.base import LabelSpace, as_numbers
+from contml.labels.base import LabelSpace
 from contml.labels.captions import checked_captions, tokens, vector_matrix, vector_source, word_weights
 from contml.transport.bags import set_members, split_sets
 
@@ -92,10 +93,8 @@ class CaptionVectorLabels(LabelSpace):
         check_choice(("mean", "minima"), sets=sets)
         check_choice(("refuse", "drop"), empty=empty)
         # Sorted by their words, because the rounding of a sum depends on the order of its terms.
-        texts = [
-            sorted(checked_captions(row, image), key=lambda caption: (sorted(tokens(caption)), caption))
-            for row, image in enumerate(captions)
-        ]
+        captions = checked_captions(captions)
+        texts = [sorted(image, key=lambda caption: (sorted(tokens(caption)), caption)) for image in captions]
         if isinstance(encoder, str):
             check_choice(("tfidf", "mean_vector"), encoder=encoder)
             rows = _of_words(texts, encoder, vectors, normalize, word_weights(weights, captions), dim, seed)
@@ -208,9 +207,7 @@ def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
     if not unique:
         return np.zeros((len(captions), 1))
     encoded = encoder(unique)
-    encoded = as_numbers(
-        "encoder", encoded.detach().cpu() if isinstance(encoded, Tensor) else encoded, "vectors [captions, d]"
-    )
+    encoded = as_numbers("encoder", encoded, "vectors [captions, d]").cpu().double().numpy()
     if encoded.ndim != 2 or len(encoded) != len(unique) or not np.isfinite(encoded).all():
         got = (
             f"returned {list(encoded.shape)}"

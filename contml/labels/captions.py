@@ -7,7 +7,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import as_items
 from contml._support.errors import InputError
 from contml.distances.cache import fingerprint
 from contml.distances.search import Neighbours
@@ -56,6 +57,7 @@ def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str
         captions: the captions of each image.
         others: captions whose words get a weight too, but are not counted: those of a test set.
     """
+    captions, others = checked_captions(captions), checked_captions(others) if len(others) else []
     counts = Counter(word for image in captions for word in {word for caption in image for word in tokens(caption)})
     words = counts.keys() | {word for image in others for caption in image for word in tokens(caption)}
     return {word: math.log((1 + len(captions)) / (1 + counts[word])) + 1 for word in sorted(words)}
@@ -120,7 +122,8 @@ class CaptionLabels(LabelSpace):
     ) -> None:
         if empty not in ("refuse", "drop"):
             raise InputError("empty", repr(empty), "must be refuse or drop")
-        words = [[tokens(caption) for caption in checked_captions(row, image)] for row, image in enumerate(captions)]
+        captions = checked_captions(captions)
+        words = [[tokens(caption) for caption in image] for image in captions]
         mass = word_weights(weights, captions)
         source = vector_source(vectors, words, dim, seed)
         counts = Counter(word for image in words for caption in image for word in caption)
@@ -296,11 +299,22 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def checked_captions(row: int, image: Sequence[str]) -> Sequence[str]:
-    """The captions of an image, which must be a list of strings."""
-    if isinstance(image, str) or not (isinstance(image, Iterable) and all(isinstance(c, str) for c in image)):
-        raise InputError(f"the captions of image {row}", f"{image!r:.60}", hint="give a list of strings for each image")
-    return image
+def checked_captions(captions: object) -> list[list[str]]:
+    """The captions of each image, lists of strings.
+
+    Raises:
+        InputError: they are something else.
+    """
+    images = [
+        list(image) if isinstance(image, Set) else as_items(f"captions of image {row}", image, "a list of strings")
+        for row, image in enumerate(as_items("captions", captions, "the captions of each image"))
+    ]
+    if not images:
+        raise InputError("captions", "no images", "must be the captions of each image")
+    for row, image in enumerate(images):
+        if texts := [caption for caption in image if not isinstance(caption, str)]:
+            raise InputError(f"captions of image {row}", f"{texts[0]!r:.60}", "must be a list of strings")
+    return images
 
 
 def vector_matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:

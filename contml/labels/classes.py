@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from numbers import Number
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_items, is_hashable, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import LabelKind, Rows
@@ -16,12 +17,15 @@ from contml.distances.labels import class_distance
 from contml.distances.search import MEMORY
 from contml.labels.base import LabelSpace
 
+#: What a class must be.
+_CLASS = "must be an integer from 0 on, or a string"
+
 
 class ClassLabels(LabelSpace):
     """Class labels: label distance 0 within a class, 1 between classes.
 
     Args:
-        labels: the class of each item: integers that need not be consecutive, or strings.
+        labels: the class of each item: integers from 0 on, which need not be consecutive, or strings.
 
     Attributes:
         names: the sorted classes; `class_ids` are positions in this list. Empty if only ids were given.
@@ -31,14 +35,8 @@ class ClassLabels(LabelSpace):
     unit = "another class"
     class_ids: Tensor
 
-    def __init__(self, labels: Tensor | Sequence[Hashable]) -> None:
-        if isinstance(labels, Tensor) and (labels.ndim != 1 or labels.is_floating_point()):
-            got = f"{labels.dtype} {list(labels.shape)}"
-            raise InputError("classes", got, "must be an integer or a string for each item")
-        values = labels.tolist() if isinstance(labels, Tensor) else [_as_python_scalar(label) for label in labels]
-        for row, value in enumerate(values):
-            if value is None or value != value:
-                raise InputError(f"class of item {row}", str(value), hint="give each item a class")
+    def __init__(self, labels: Numbers | Sequence[Hashable]) -> None:
+        values = [_class(row, label) for row, label in enumerate(as_items("classes", labels, "a class for each item"))]
         if not values:
             raise InputError("classes", "no labels", hint="give each item a class")
         self.names: list[Any] = sorted(set(values), key=lambda value: (str(type(value)), value))
@@ -48,7 +46,14 @@ class ClassLabels(LabelSpace):
 
     @classmethod
     def from_ids(cls, class_ids: Tensor) -> Self:
-        """Class labels from integer ids `[N]`: not renumbered or checked; without row numbers."""
+        """Class labels from integer ids `[N]`, not renumbered; without row numbers.
+
+        Raises:
+            InputError: an id is below 0, on the CPU: ids on a GPU are not checked, which would wait for it.
+        """
+        if class_ids.device.type == "cpu" and class_ids.dtype.is_signed and bool((negative := class_ids < 0).any()):
+            row = int(negative.nonzero()[0, 0])
+            raise InputError(f"class of item {row}", str(int(class_ids[row])), _CLASS, "omit items without a class")
         labels = cls.__new__(cls)
         # In int64, since torch cannot compare or sort uint16, uint32 and uint64 with other integers.
         labels.class_ids, labels._packed, labels.names, labels.rows = class_ids.long(), ("class_ids",), [], None
@@ -58,8 +63,12 @@ class ClassLabels(LabelSpace):
         """0 or 1, `[X, Y]`."""
         return class_distance(x.class_ids, y.class_ids)
 
-    def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:
+    def pairwise(
+        self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
+    ) -> Tensor:
         """0 or 1, `[R, C]` in float32."""
+        if isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace):
+            return super().pairwise(rows, cols, memory=memory)
         if type(self).distances is not ClassLabels.distances:
             return super().pairwise(rows, cols, memory=memory)
         ids = self.class_ids  # needs no check and no temporaries
@@ -82,6 +91,18 @@ class ClassLabels(LabelSpace):
         return f"{len(set(self.class_ids.tolist())):,} classes"
 
 
-def _as_python_scalar(label: Any) -> Any:
-    """Converts a NumPy or torch scalar to a Python number, so that equal numbers are one class."""
-    return label.item() if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0) else label
+def _class(row: int, label: Any) -> Any:
+    """The class of an item: a string, an integer from 0 on, or another value that is no number."""
+    if is_missing(label):
+        raise InputError(f"class of item {row}", str(label), hint="give each item a class")
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    if not isinstance(label, bool) and isinstance(label, Number):
+        if not isinstance(label, int):
+            raise InputError(f"class of item {row}", str(label), _CLASS, "numbers are labels of VectorLabels")
+        if label < 0:
+            raise InputError(f"class of item {row}", str(label), _CLASS, "omit items without a class")
+    if not is_hashable(label):
+        hint = "several labels of an item are labels of TagLabels or MultiHotLabels"
+        raise InputError(f"class of item {row}", f"{label!r:.60}", _CLASS, hint)
+    return label

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
 from contml.contracts import Measure
@@ -24,7 +24,8 @@ class PoseLabels(MetricLabels):
 
     Args:
         joints: `[N, J, 2]` or `[N, J, 3]` coordinates, usually in pixels.
-        visible: `[N, J]`, default all; coordinates of joints that are not visible are not used.
+        visible: `[N, J]`: 0, or a whole number above 0 for joints that are visible; default all are. Coordinates of
+            joints that are not visible are not used.
         squared: squared Euclidean label distance, else plain Euclidean. Give `LogRatioLoss` the same value; the other
             losses have one value for both.
         normalize: move each pose to the mean of its visible joints and divide by their root mean square distance from
@@ -40,21 +41,29 @@ class PoseLabels(MetricLabels):
 
     def __init__(
         self,
-        joints: Tensor | np.ndarray[Any, Any],
-        visible: Tensor | np.ndarray[Any, Any] | None = None,
+        joints: Numbers,
+        visible: Numbers | None = None,
         squared: bool = True,
         normalize: bool = False,
         hidden: Literal["refuse", "drop"] = "refuse",
         unit: str = "pixels",
     ) -> None:
         check_choice(("refuse", "drop"), hidden=hidden)
-        joints = torch.tensor(np.asarray(joints)).double()
-        if joints.ndim != 3:
-            raise InputError("joints", str(list(joints.shape)), "must be [items, joints, 2] or [items, joints, 3]")
-        mask = torch.ones(joints.shape[:2]) if visible is None else torch.tensor(np.asarray(visible))
-        mask = mask.bool()
-        if mask.shape != joints.shape[:2]:
-            raise InputError("visible", str(list(mask.shape)), f"must be [items, joints], {list(joints.shape[:2])}")
+        allowed = "[items, joints, 2] or [items, joints, 3]"
+        joints = as_numbers("joints", joints, allowed).double()
+        if joints.ndim != 3 or joints.shape[2] not in (2, 3) or joints.numel() == 0:
+            raise InputError("joints", str(list(joints.shape)), f"must be {allowed}")
+        allowed = f"[items, joints], {list(joints.shape[:2])}"
+        flags = torch.ones(joints.shape[:2]) if visible is None else as_numbers("visible", visible, allowed)
+        if flags.shape != joints.shape[:2]:
+            raise InputError("visible", str(list(flags.shape)), f"must be {allowed}")
+        flags = flags.to(joints.device)
+        # Flags of COCO are 0, 1 and 2. Confidences of a network are no flags: nearly all of them are above 0.
+        if len(invalid := (~((flags >= 0) & (flags % 1 == 0))).nonzero()):
+            item, joint = invalid[0].tolist()
+            subject, got = f"visible of item {item}, joint {joint}", f"{flags[item, joint].item():g}"
+            raise InputError(subject, got, "must be 0, or a whole number above 0", "compare confidences with a limit")
+        mask = flags.bool()
         joint_count = joints.shape[1]
         enough = mask.sum(1) * 2 > joint_count
         if hidden == "refuse" and not bool(enough.all()):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
+from numbers import Real
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
 from contml._support.errors import InputError
-from contml._support.validation import check_choice
+from contml._support.validation import check_choice, is_finite
 from contml.contracts import Measure
 from contml.distances.labels import great_circle, heading_difference
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
-from contml.labels.base import LabelSpace, as_numbers
+from contml.labels.base import LabelSpace
 
 
 class OrdinalLabels(LabelSpace):
@@ -24,25 +24,32 @@ class OrdinalLabels(LabelSpace):
 
     Args:
         labels: the level of each item: numbers or strings.
-        levels: all levels from the lowest to the highest; default the numbers that occur, sorted. Words need it.
+        levels: all levels from the lowest to the highest; default the categories of an ordered column of pandas, or the
+            numbers that occur, sorted. Other words need it.
     """
 
     unit = "the whole scale"
     ranks: Tensor
 
-    def __init__(self, labels: Sequence[Hashable] | Tensor, levels: Sequence[Hashable] | None = None) -> None:
-        values = labels.tolist() if isinstance(labels, Tensor | np.ndarray) else list(labels)
+    def __init__(self, labels: Numbers | Sequence[Hashable], levels: Sequence[Hashable] | None = None) -> None:
+        values = as_items("labels", labels, "a level for each item")
+        if not values:
+            raise InputError("labels", "no items", "must be a level for each item")
         for item, value in enumerate(values):
-            if value != value:
-                raise InputError(f"label of item {item}", str(value), "must be a level")
+            if is_missing(value) or not is_hashable(value):
+                raise InputError(f"label of item {item}", repr(value), "must be a level: a number or a string")
         if levels is None:
-            if words := [value for value in values if not isinstance(value, int | float | np.number)]:
+            levels = _ordered_categories(labels)
+        if levels is None:
+            if words := [value for value in values if not isinstance(value, Real)]:
                 got = f"{words[0]!r} has no order"
                 raise InputError("labels", got, "must be numbers", "or give levels, from lowest to highest")
             levels = sorted(set(values))
-        rank = {level: position for position, level in enumerate(levels)}
+        levels = as_items("levels", levels, "all levels, from lowest to highest")
+        valid = [level for level in levels if not is_missing(level) and is_hashable(level)]
+        rank = {level: position for position, level in enumerate(valid)}
         if len(rank) < max(2, len(levels)):
-            raise InputError("levels", str(list(levels)), "must be at least 2 different levels")
+            raise InputError("levels", str(levels), "must be at least 2 different levels")
         for item, value in enumerate(values):
             if value not in rank:
                 raise InputError(f"label of item {item}", repr(value), f"must be one of the levels {list(rank)}")
@@ -77,6 +84,12 @@ class OrdinalLabels(LabelSpace):
         return [repr(self.levels[rank]).encode() for rank in self.ranks.tolist()]
 
 
+def _ordered_categories(labels: Any) -> Sequence[Hashable] | None:
+    """The categories of an ordered column of pandas, from the lowest to the highest; None for all else."""
+    dtype: Any = getattr(labels, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
+
+
 class GeoLabels(LabelSpace):
     """Places on earth; the label distance is the great-circle distance, accurate from millimetres to antipodes.
 
@@ -95,14 +108,14 @@ class GeoLabels(LabelSpace):
 
     def __init__(
         self,
-        places: Tensor | np.ndarray[Any, Any] | Sequence[Any],
-        headings: Tensor | np.ndarray[Any, Any] | Sequence[float] | None = None,
+        places: Numbers,
+        headings: Numbers | None = None,
         heading_weight: float = 0.625,
         unit: Literal["km", "m"] = "km",
     ) -> None:
         check_choice(("km", "m"), unit=unit)
         allowed = "[items, 2]: latitude and longitude in degrees"
-        degrees = torch.tensor(as_numbers("places", places, allowed))
+        degrees = as_numbers("places", places, allowed).to(torch.float64, copy=True)
         if degrees.ndim != 2 or degrees.shape[1] != 2:
             raise InputError("places", str(list(degrees.shape)), f"must be {allowed}")
         for column, (name, limit) in enumerate((("latitude", 90), ("longitude", 180))):
@@ -113,10 +126,10 @@ class GeoLabels(LabelSpace):
         if headings is None:
             super().__init__(places=degrees)
         else:
-            turns = torch.tensor(as_numbers("headings", headings, "[items]: degrees"))
+            turns = as_numbers("headings", headings, "[items]: degrees").to(degrees.device, torch.float64, copy=True)
             if turns.shape != degrees.shape[:1]:
                 raise InputError("headings", str(list(turns.shape)), f"must be [{len(degrees)}], one per place")
-            if not 0 < heading_weight < math.inf:
+            if not is_finite(heading_weight) or not 0 < heading_weight:
                 allowed = "must be a finite number of metres per degree above 0"
                 raise InputError("heading_weight", str(heading_weight), allowed, "omit headings to ignore them")
             super().__init__(places=degrees, headings=turns)

@@ -29,10 +29,7 @@ class SequenceLabels(LabelSpace):
     ids: Tensor
 
     def __init__(self, sequences: Sequence[Sequence[Hashable]]) -> None:
-        for item, sequence in enumerate(sequences):
-            if not isinstance(sequence, Sequence):
-                raise InputError(f"tokens of item {item}", repr(sequence), "must be a list of tokens or a string")
-        ids, self._tokens = token_ids("tokens", sequences)
+        ids, self._tokens = token_ids("tokens", sequences, str)
         if (num_tokens := int(ids.max()) + 1 if ids.numel() else 0) > _MAX_TOKENS:
             raise InputError("tokens", f"{num_tokens:,} different tokens", f"must be at most {_MAX_TOKENS:,}")
         super().__init__(ids=ids)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
 from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
-from contml.labels.base import LabelSpace, as_numbers
+from contml.labels.base import LabelSpace
 
 
 class TagLabels(LabelSpace):
@@ -27,10 +28,7 @@ class TagLabels(LabelSpace):
     ids: Tensor
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
-        for item, item_tags in enumerate(tags):
-            if isinstance(item_tags, str | bytes) or not isinstance(item_tags, Iterable):
-                raise InputError(f"tags of item {item}", repr(item_tags), "must be a list or a set of tags")
-        ids, self._tokens = token_ids("tags", tags, unique=True)
+        ids, self._tokens = token_ids("tags", tags, Set)
         super().__init__(ids=ids)
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -56,20 +54,17 @@ class MultiHotLabels(LabelSpace):
 
     labels: Tensor
 
-    def __init__(
-        self,
-        labels: Tensor | np.ndarray[Any, Any] | Sequence[Any],
-        distance: Literal["jaccard", "hamming"] = "jaccard",
-    ) -> None:
+    def __init__(self, labels: Numbers, distance: Literal["jaccard", "hamming"] = "jaccard") -> None:
         check_choice(("jaccard", "hamming"), distance=distance)
-        values = as_numbers("labels", labels, "0 and 1 of [items, labels]")
-        if values.ndim != 2 or values.size == 0:
-            raise InputError("labels", str(list(values.shape)), "must be 0 and 1 of [items, labels]")
-        invalid = np.argwhere((values != 0) & (values != 1))
+        allowed = "0 and 1 of [items, labels]"
+        values = as_numbers("labels", labels, allowed)
+        if values.ndim != 2 or values.numel() == 0:
+            raise InputError("labels", str(list(values.shape)), f"must be {allowed}")
+        invalid = ((values != 0) & (values != 1)).nonzero()
         if len(invalid):
-            item, label = invalid[0]
-            raise InputError(f"label {label} of item {item}", f"{values[item, label]:g}", "must be 0 or 1")
-        super().__init__(labels=torch.from_numpy(values.astype(np.uint8)))
+            item, label = invalid[0].tolist()
+            raise InputError(f"label {label} of item {item}", f"{values[item, label].item():g}", "must be 0 or 1")
+        super().__init__(labels=values.to(torch.uint8, copy=True))
         self.distance = distance
         self.unit = "Jaccard distance of labels" if distance == "jaccard" else "share of labels that differ"
 
@@ -78,23 +73,32 @@ class MultiHotLabels(LabelSpace):
         return (jaccard_distance if self.distance == "jaccard" else hamming_distance)(x.labels, y.labels)
 
 
-def token_ids(name: str, items: Sequence[Iterable[Hashable]], unique: bool = False) -> tuple[Tensor, list[Any]]:
+def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tuple[Tensor, list[Any]]:
     """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends, and the tokens that they number.
 
-    `unique`: without repeated tokens.
+    Args:
+        name: what the tokens are, the subject of errors.
+        items: the tokens of each item, in a list or an array.
+        also: what else may hold the tokens of an item: a `Set`, whose tokens count once, or a `str`, of characters.
 
     Raises:
-        InputError: a token is not hashable.
+        InputError: a token is not hashable, or missing.
     """
     id_of: dict[Hashable, int] = {}
     sequences = []
-    for item, tokens in enumerate(items):
+    for item, given in enumerate(as_items(name, items, f"the {name} of each item")):
+        subject = f"{name} of item {item}"
+        tokens = [*given] if isinstance(given, also) else as_items(subject, given, f"a list or a {also.__name__}")
+        if any(is_missing(token) and (also is Set or token is not None) for token in tokens):
+            raise InputError(subject, f"one is missing, of {tokens!r:.60}", hint="omit it")
         try:
-            tokens = dict.fromkeys(tokens) if unique else tokens
+            tokens = list(dict.fromkeys(tokens)) if also is Set else tokens
             sequences.append([id_of.setdefault(token, len(id_of)) for token in tokens])
         except TypeError as error:
-            raise InputError(f"{name} of item {item}", str(error), "must be strings or numbers") from None
-    ids = np.full((len(sequences), max(map(len, sequences), default=0)), -1, dtype=np.int32)
+            raise InputError(subject, str(error), "must be strings or numbers") from None
+    if not sequences:
+        raise InputError(name, "no items", f"must be the {name} of each item")
+    ids = np.full((len(sequences), max(map(len, sequences))), -1, dtype=np.int32)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(ids), [*id_of]

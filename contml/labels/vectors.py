@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.contracts import Measure
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
-from contml.labels.base import MetricLabels, as_numbers
+from contml.labels.base import MetricLabels
 
 
 class VectorLabels(MetricLabels):
@@ -29,14 +29,9 @@ class VectorLabels(MetricLabels):
 
     values: Tensor
 
-    def __init__(
-        self, values: Tensor | np.ndarray[Any, Any] | Sequence[Any], squared: bool = True, unit: str = ""
-    ) -> None:
+    def __init__(self, values: Numbers, squared: bool = True, unit: str = "") -> None:
         allowed = "numbers [items] or [items, D]"
-        if isinstance(values, Tensor):
-            packed = values.detach().to(torch.float64, copy=True)
-        else:
-            packed = torch.tensor(as_numbers("values", values, allowed))
+        packed = as_numbers("values", values, allowed).to(torch.float64, copy=True)
         if packed.ndim == 0 or packed.numel() == 0:
             raise InputError("values", str(list(packed.shape)), f"must be {allowed}")
         super().__init__(values=packed.flatten(1) if packed.ndim > 1 else packed[:, None])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml.labels.base import LabelSpace
+from contml._support.validation import is_finite
+from contml.labels.base import LabelSpace, check_label_space
 
 
 class WeightedLabels(LabelSpace):
@@ -29,23 +30,30 @@ class WeightedLabels(LabelSpace):
 
     present: Tensor | None = None
 
-    def __init__(self, spaces: Mapping[LabelSpace, float], unit: str = "", *, present: Tensor | None = None) -> None:
+    def __init__(self, spaces: Mapping[LabelSpace, float], unit: str = "", *, present: Numbers | None = None) -> None:
+        allowed = "must be at least one label space with its weight, {space: weight}"
+        if not isinstance(spaces, Mapping):
+            raise InputError("spaces", f"a {type(spaces).__name__}", allowed)
         if not spaces:
-            raise InputError("spaces", "no label spaces", "must be at least one, with its weight")
+            raise InputError("spaces", "no label spaces", allowed)
+        for space in spaces:
+            check_label_space("spaces", space)
         lengths = [len(space) for space in spaces]
         if len(set(lengths)) != 1:
             raise InputError("spaces", f"{lengths} items", "must hold the same items in the same order")
         if len(devices := {str(space.device) for space in spaces}) != 1:
             raise InputError("spaces", f"on {', '.join(sorted(devices))}", "must be on one device")
         for space, weight in spaces.items():
-            if not 0 < weight < math.inf:
+            if not is_finite(weight) or not 0 < weight:
                 raise InputError(f"weight of {type(space).__name__}", str(weight), "must be above 0 and finite")
         packed: dict[str, Tensor | LabelSpace] = {f"space_{n}": space for n, space in enumerate(spaces)}
         if present is not None:
-            if present.dtype != torch.bool or present.shape != (lengths[0], len(spaces)):
-                got = f"{str(present.dtype).removeprefix('torch.')} {list(present.shape)}"
-                raise InputError("present", got, f"must be bool [{lengths[0]}, {len(spaces)}]")
-            packed["present"] = present.to(next(iter(spaces)).device)
+            allowed = f"bool [{lengths[0]}, {len(spaces)}]"
+            mask = as_numbers("present", present, allowed)
+            if mask.dtype != torch.bool or mask.shape != (lengths[0], len(spaces)):
+                got = f"{str(mask.dtype).removeprefix('torch.')} {list(mask.shape)}"
+                raise InputError("present", got, f"must be {allowed}")
+            packed["present"] = mask.to(next(iter(spaces)).device, copy=True)
         super().__init__(**packed)
         self.weights = tuple(float(weight) for weight in spaces.values())
         self.unit = unit or " + ".join(f"{w:g} x ({s.unit})" for s, w in spaces.items())

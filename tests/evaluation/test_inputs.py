@@ -105,9 +105,9 @@ NAN[4, 1] = torch.nan
         (lambda: evaluate(X, AGES, queries=[], gallery=range(12)), ("evaluation", "0 queries and 12")),
         (lambda: evaluate(X[:, 0], AGES), ("embeddings", "[12]", "[items, dimensions]")),
         (lambda: evaluate(X.to(torch.complex64), AGES), ("embeddings", "complex64", "real")),
-        (lambda: evaluate([["a"] * 3] * 12, AGES), ("embeddings", "list", "NumPy array")),
-        (lambda: evaluate([[1.0, 2.0], [3.0]], AGES), ("embeddings", "list", "NumPy array")),
-        (lambda: evaluate(None, AGES), ("embeddings", "NoneType", "NumPy array")),
+        (lambda: evaluate([["a"] * 3] * 12, AGES), ("embeddings", "text (a)", "NumPy array")),
+        (lambda: evaluate([[1.0, 2.0], [3.0]], AGES), ("embeddings of item 1", "a list of 1", "a list of 2")),
+        (lambda: evaluate(None, AGES), ("embeddings", "None", "NumPy array")),
         (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "VectorLabels")),
         (lambda: evaluate(X, AGES, queries=[0, 12]), ("queries", "row 12", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[-1, 1]), ("gallery", "row -1", "0 to 11")),
@@ -123,14 +123,23 @@ NAN[4, 1] = torch.nan
         (lambda: label_distance_metrics(X, X.abs(), 2), ("k", "2", "list of whole numbers")),
         (lambda: label_distance_metrics(X, X.abs(), [4]), ("k", "[4]", "from 1 to 3")),
         (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
-        (lambda: evaluate(X, AGES, queries=torch.ones(12, dtype=torch.bool)), ("queries", "bool")),
-        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "list")),
+        (lambda: evaluate(X, AGES, queries=torch.ones(11, dtype=torch.bool)), ("queries", "a mask", "[12]")),
+        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "text (a)")),
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
+        (lambda: recall_at_k(1e200 * X.double(), CLASSES), ("embedding of query 0", "e+200", "1e+150", "scale")),
+        (
+            lambda: recall_at_k(X, CLASSES, gallery=1e200 * X.double(), gallery_classes=CLASSES),
+            ("embedding of gallery",),
+        ),
+        (lambda: evaluate(1e160 * X.double(), AGES), ("embedding of query 0", "e+160", "1e+150")),
+        (lambda: evaluate(1e160 * X.double(), ClassLabels(CLASSES)), ("embedding of query 0", "e+160", "1e+150")),
+        (lambda: recall_at_k(X, CLASSES - 1), ("classes of item 0", "-1", "at least 0")),
+        (lambda: pairwise_f1(CLASSES, CLASSES - 1), ("clusters of item 0", "-1", "at least 0")),
         (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings, 5 class ids")),
         (lambda: recall_at_k(X, CLASSES, gallery=X[:, :2], gallery_classes=CLASSES), ("gallery", "2 dimensions")),
         (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 cluster ids, 12 class ids")),
         (lambda: normalized_mutual_information([], []), ("clusters", "0 cluster ids, 0")),
-        (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], 1), ("distances", "list")),
+        (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], 1), ("distances", "text (x)")),
         (lambda: paired_interval([], []), ("b", "[0]")),
         (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
     ],
@@ -147,7 +156,7 @@ def test_a_missing_row_counts_once():
 def test_lists_of_tensors_and_other_byte_orders():
     g = torch.eye(3, requires_grad=True)
     expected = recall_at_k(g.detach(), [0, 0, 1])
-    with refuses("embeddings", "list", "NumPy array"):
+    with refuses("embeddings", "requires grad", "NumPy array"):
         recall_at_k([[g[0]], [g[1]]], [0, 1])
     assert recall_at_k([g[0], g[1], g[2]], [0, 0, 1]) == expected
     assert recall_at_k(np.eye(3, dtype=">f4"), [0, 0, 1]) == expected

@@ -224,7 +224,7 @@ def test_refusals():
         label_errors(x, labels, groups=[0, 1, 2])
     with refuses("folds", "fold 2", "0 to 1"):
         label_errors([x, x], labels, folds=[row % 3 for row in range(N)])
-    with refuses("folds", "fold -1", "0 or more"):
+    with refuses("folds of item 0", "-1", "at least 0"):
         label_errors([x, x], labels, folds=[row % 3 - 1 for row in range(N)])
     with refuses("folds", "all items are in one"):
         label_errors([x], labels, folds=[0] * N)

@@ -35,12 +35,13 @@ from contml.losses.inputs import as_labels
     "labels",
     [
         ["cat", "dog", "cat", "bird"],
-        [7, -3, 7, 1000],
-        torch.tensor([7, -3, 7, 1000]),
-        np.array([7, -3, 7, 1000]),
+        [7, 3, 7, 1000],
+        torch.tensor([7, 3, 7, 1000]),
+        np.array([7, 3, 7, 1000]),
+        np.array([7.0, 3.0, 7.0, 1000.0]),
         (True, False, True, 5),
         [("a", 1), ("b", 1), ("a", 1), ("c", 0)],
-        ["1", 1, "1", 2.5],
+        ["1", 1, "1", 2],
     ],
     ids=repr,
 )
@@ -128,15 +129,115 @@ def test_packed_labels_of_a_new_label_space():
         LabelSpace(a=torch.zeros(2))
 
 
+def test_a_label_space_that_does_not_call_the_constructor_of_its_base():
+    class Unpacked(LabelSpace):
+        def __init__(self, values):
+            self.values = values
+
+        def distances(self, x, y):
+            return (x.values[:, None] - y.values).abs()
+
+    class Measured(Unpacked):
+        device = torch.device("cpu")
+
+        def __len__(self):
+            return len(self.values)
+
+    space = Unpacked(torch.arange(3.0))
+    for use in (lambda: len(space), lambda: space[[0]], space.pairwise, lambda: space.nearest(1), lambda: repr(space)):
+        with refuses("Unpacked.__init__", allowed="super().__init__("):
+            use()
+    for use in (lambda: Measured(torch.arange(3.0))[[0]], lambda: Measured(torch.arange(3.0)).to("cpu")):
+        with refuses("Measured.__init__", allowed="super().__init__("):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("packed", "subject", "got"),
+    [
+        ({}, "packed labels", "none"),
+        ({"a": [1.0, 2.0]}, "packed labels: a", "a list"),
+        ({"a": np.zeros(2)}, "packed labels: a", "a ndarray"),
+        ({"a": torch.tensor(1.0)}, "packed labels: a", "no axes"),
+        ({"a": torch.zeros(2, dtype=torch.complex64)}, "packed labels: a", "complex64"),
+    ],
+)
+def test_what_cannot_be_packed(packed, subject, got):
+    class Any(LabelSpace):
+        def distances(self, x, y):
+            return torch.zeros(len(x), len(y))
+
+    with refuses(subject, got=got):
+        Any(**packed)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_rows_in_other_forms(name, tmp_path):
+    space = SPACES[name](tmp_path)
+    rows = [7, 0, 3]
+    mask = np.zeros(len(space), dtype=bool)
+    mask[[0, 3, 7]] = True
+    expected, ascending = space.pairwise(rows, rows), space.pairwise([0, 3, 7])
+    for form in (tuple(rows), np.array(rows), np.array(rows, "u2"), np.array(rows, ">i4"), np.array([3, 0, 7])[::-1]):
+        assert torch.equal(space[form].pairwise(), expected)
+    frozen = np.array(rows)
+    frozen.flags.writeable = False
+    for form in (frozen, list(np.array(rows)), iter(rows), [torch.tensor(row) for row in rows]):
+        assert torch.equal(space[form].pairwise(), expected)
+    for form in (mask, torch.from_numpy(mask), mask.tolist()):
+        assert torch.equal(space.pairwise(form), ascending)
+    assert space[np.zeros(len(space), dtype=bool)].pairwise().shape == (0, 0)
+    assert torch.equal(space[::-1].pairwise([0]), space.pairwise([len(space) - 1], range(len(space) - 1, -1, -1)))
+    assert len(space[5:2]) == 0
+    assert torch.equal(space[-2:].pairwise(), space.pairwise([len(space) - 2, len(space) - 1], slice(-2, None)))
+
+
+def test_columns_of_pandas_as_rows():
+    pandas = pytest.importorskip("pandas")
+    space = VectorLabels([0.0, 1.0, 3.0])
+    for form in (pandas.Series([2, 0], index=[0, 1]), pandas.Index([2, 0]), pandas.Series([2, 0], dtype="Int64")):
+        assert space[form].values[:, 0].tolist() == [3, 0]
+    ages = pandas.Series([0.0, 1.0, 3.0], index=[2, 0, 1])
+    assert space[ages > 0.5].values[:, 0].tolist() == [1, 3]
+    with refuses("rows of item 1", got="missing"):
+        space[pandas.Series([2, None], dtype="Int64")]
+
+
+def test_pairwise_takes_labels_in_place_of_rows(space):
+    part, other = space[[5, 0, 5]], space[[1, 2]]
+    assert torch.equal(space.pairwise(space), space.pairwise())
+    assert torch.equal(space.pairwise(space, space), space.pairwise())
+    assert torch.equal(space.pairwise(part), space.pairwise([5, 0, 5]))
+    assert torch.equal(space.pairwise(part, other), space.pairwise([5, 0, 5], [1, 2]))
+    assert torch.equal(space.pairwise([4], other), space.pairwise([4], [1, 2]))
+    assert torch.equal(part.pairwise(other), space.pairwise([1, 2], [5, 0, 5]))
+    assert torch.equal(part.pairwise(other[[1]]), space.pairwise([2], [5, 0, 5]))
+    for stranger in (VectorLabels([1.0, 2.0]), ClassLabels([1, 2]), space.as_root()):
+        for use in (lambda s: space.pairwise(s), lambda s: space.pairwise(None, s), lambda s: part.pairwise(s, other)):
+            with refuses("rows", got=type(stranger).__name__, allowed="labels[rows]"):
+                use(stranger)
+
+
 @pytest.mark.parametrize(
     ("rows", "got"),
     [
         ([0, 3], "3"),
         ([-1], "-1"),
-        ([0.5], "torch.float32"),
+        ([0.5], "torch.float64"),
         ([[0, 1]], "[1, 2]"),
-        ([True, False], "torch.bool"),
-        (1, "[]"),
+        ([True, False], "a mask of shape [2]"),
+        (np.zeros(4, dtype=bool), "a mask of shape [4]"),
+        (1, "1"),
+        (np.int64(1), "1"),
+        (torch.tensor(1), "tensor(1)"),
+        ("01", "'01'"),
+        ({0, 1}, "a set"),
+        ({0: 1}, "a dict"),
+        ([0, None], "missing (None)"),
+        ([[0], [0, 1]], "a list of 2"),
+        ([2**70], "torch.float64"),
+        (slice(0.5, None), "slice(0.5, None, None)"),
+        (slice(None, None, 0), "slice(None, None, 0)"),
     ],
 )
 def test_rows_that_do_not_exist(rows, got):
@@ -473,7 +574,11 @@ def test_nearest_needs_as_many_items():
         ([1.0, float("nan")], "class of item 1", "nan"),
         (["a", None], "class of item 1", "None"),
         ([], "classes", "no labels"),
-        (torch.zeros(3), "classes", "torch.float32 [3]"),
+        (torch.tensor([1.0, 0.5]), "class of item 1", "0.5"),
+        ([3, -1], "class of item 1", "-1"),
+        (np.array([1, -1]), "class of item 1", "-1"),
+        ([1, 2 + 0j], "class of item 1", "(2+0j)"),
+        ("aabb", "classes", "'aabb'"),
     ],
 )
 def test_bad_classes(labels, subject, got):
@@ -663,14 +768,14 @@ def test_a_label_space_of_label_spaces():
         def distances(self, x, y):
             return (x.values[:, None] - y.values).abs() + x.others.distances(x.others, y.others)
 
-    space = Sum(torch.arange(4.0), ClassLabels("abab"))
+    space = Sum(torch.arange(4.0), ClassLabels(list("abab")))
     assert space.pairwise([0]).tolist() == [[0, 2, 2, 4]]
     part = space[[3, 2, 0]][[2, 1]]
     assert (part.rows.tolist(), part.others.rows.tolist()) == ([0, 2], [0, 2])
     assert part.pairwise().tolist() == [[0, 2], [2, 0]]
     assert repr(part) == "Sum(2 of 4 items; unit: label distance)"
     with refuses("packed labels", got="{'values': 3, 'others': 2}"):
-        Sum(torch.zeros(3), ClassLabels("ab"))
+        Sum(torch.zeros(3), ClassLabels(list("ab")))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -678,7 +783,7 @@ def test_a_label_space_of_label_spaces():
 
 
 def test_integer_class_ids_keep_their_values():
-    ids = torch.tensor([7, -3, 7, 1000], dtype=torch.int32)
+    ids = torch.tensor([7, 3, 7, 1000], dtype=torch.int32)
     labels = ClassLabels.from_ids(ids)
     assert labels.class_ids.tolist() == ids.tolist()
     assert labels.class_ids.dtype == torch.int64
@@ -687,6 +792,8 @@ def test_integer_class_ids_keep_their_values():
     assert labels.pairwise([1], [3, 1]).tolist() == [[1, 0]]
     assert labels.nearest(1, [0, 2]).rows.tolist() == [[2], [0]]
     assert labels.fingerprint() == ClassLabels.from_ids(ids.clone()).fingerprint()
+    with refuses("class of item 1", got="-1", allowed="from 0 on"):
+        ClassLabels.from_ids(torch.tensor([7, -1]))
 
 
 def test_labels_of_a_bare_tensor_have_no_row_numbers():
@@ -799,7 +906,7 @@ def test_repr_of_a_label_space(name, tmp_path):
 
 
 def test_repr_of_a_batch():
-    assert repr(ClassLabels("aabbca")[[0, 1, 2]]) == "ClassLabels(3 of 6 items; 2 classes)"
+    assert repr(ClassLabels(list("aabbca"))[[0, 1, 2]]) == "ClassLabels(3 of 6 items; 2 classes)"
     assert repr(captions()[[3]]) == "CaptionLabels(1 of 20 items; 2 captions, 5 words with a vector)"
     space = VectorLabels(torch.zeros(12345, 3), squared=False, unit="years")
     assert repr(space) == "VectorLabels(12,345 items; vectors of 3 numbers; unit: years)"

@@ -100,7 +100,7 @@ def test_multi_labels_of_any_kind_and_bad_ones():
         MultiHotLabels([0, 1])
     with refuses("distance", got="cosine", allowed="jaccard, hamming"):
         MultiHotLabels([[0, 1]], "cosine")
-    with refuses("labels", got="numbers (", allowed="[items, labels]"):
+    with refuses("labels of item 1", got="a list of 1", allowed="a list of 2"):
         MultiHotLabels([[0, 1], [0]])
 
 

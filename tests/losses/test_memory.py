@@ -155,7 +155,7 @@ def test_integer_classes_and_row_numbers_say_the_same_where_no_item_comes_again(
     space = ClassLabels(torch.arange(ITEMS) % 4)
     by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss()) for _ in range(2))
     for (embeddings, _), rows in zip(batches(6), torch.arange(ITEMS).split(5), strict=True):
-        ids = (space.class_ids[rows] * 17 - 5).int()
+        ids = (space.class_ids[rows] * 17 + 5).int()
         assert torch.equal(by_rows(embeddings, space[rows]), by_ids(embeddings, ids))
 
 

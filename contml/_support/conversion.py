@@ -1,0 +1,201 @@
+"""What a caller gives as numbers or as items: tensors, NumPy arrays, columns of pandas, lists. All else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
+from datetime import date, timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError, one_line
+
+#: Numbers as a caller has them.
+Numbers: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Any]"
+#: Python's types of a real number. NumPy's are registered with `Real`, except its booleans.
+_REAL = (Real, Decimal, np.bool_)
+
+
+@runtime_checkable
+class _ArrayLike(Protocol):
+    """What NumPy converts by itself: its own arrays, and the columns and tables of pandas and polars."""
+
+    def __array__(self, *args: Any, **options: Any) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array."""
+        ...
+
+
+def as_numbers(name: str, values: object, allowed: str = "real numbers in a tensor, a NumPy array or lists") -> Tensor:
+    """Real numbers as a tensor of any shape, in their own dtype and without gradient.
+
+    It may share memory with `values`. NaN and infinite numbers are numbers.
+
+    Args:
+        name: what the numbers are, the subject of errors.
+        values: a tensor, a NumPy array, a column or table of pandas, nested lists, an iterator.
+        allowed: what they must be, such as "numbers [items, 2]".
+
+    Raises:
+        InputError: they are not real numbers in an array: texts, dates, complex numbers, lists of several lengths,
+            sets, mappings, sparse or masked arrays, missing values.
+    """
+    if isinstance(values, list | tuple) and any(isinstance(value, Tensor) for value in values):
+        values = [_dense(name, value, allowed).tolist() if isinstance(value, Tensor) else value for value in values]
+    if isinstance(values, Tensor):
+        return _dense(name, values, allowed).detach()
+    array = _array(name, values, allowed)
+    if array.dtype.kind == "O":
+        array = _numbers_of_objects(name, array, allowed)
+    if array.dtype.kind not in "biuf":
+        raise _not_numbers(name, array, allowed)
+    if array.dtype.itemsize > 8:  # torch has no longer floats
+        array = array.astype(np.float64)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))
+
+
+def as_items(name: str, values: object, allowed: str) -> list[Any]:
+    """The items of a sequence in order, as Python's own objects where they are numbers or texts.
+
+    Items of an array of several axes are lists. Items may be missing: `is_missing` recognizes them.
+
+    Args:
+        name: what the items are, the subject of errors.
+        values: a list, a tensor, a NumPy array, a column or table of pandas, an iterator.
+        allowed: what they must be, such as "a class for each item".
+
+    Raises:
+        InputError: there is no order or there are no items: a text, a set, a mapping, a single value, a masked or a
+            sparse array.
+    """
+    if not isinstance(values, Tensor | _ArrayLike):
+        return [_plain(value) for value in _sequence(name, values, allowed)]
+    array = _dense(name, values, allowed) if isinstance(values, Tensor) else _array(name, values, allowed)
+    if array.ndim == 0:
+        raise InputError(name, f"one value, {array}", f"must be {allowed}")
+    if isinstance(array, np.ndarray) and array.dtype.kind in "mM":  # tolist() would make integers of some dates
+        return list(array)
+    return list(array.tolist())
+
+
+def _plain(value: Any) -> Any:
+    """A number or text of NumPy or torch as Python's own; other values, and dates, as they are."""
+    if isinstance(value, np.generic):
+        return value if value.dtype.kind in "mM" else value.item()
+    return value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value stands for none: None, NaN, NaT, or the NA of pandas."""
+    if value is None or isinstance(value, Sized):
+        return value is None
+    try:
+        return bool(value != value)
+    except TypeError:  # of the NA of pandas
+        return True
+
+
+def is_hashable(value: object) -> bool:
+    """Whether a value can be looked up in a set; a tuple cannot if it holds a list."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _sequence(name: str, values: object, allowed: str) -> Iterable[Any]:
+    """`values` if it has an order and is no text."""
+    if type(values).__module__.startswith("scipy.sparse"):
+        raise InputError(name, f"a {type(values).__name__}", f"must be {allowed}", "give its toarray()")
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
+        is_short = values is None or isinstance(values, Real | str | bytes)
+        got = f"{values!r:.60}" if is_short else f"a {type(values).__name__}"
+        hint = "give a list, in the order of the items" if isinstance(values, Mapping | Set) else ""
+        raise InputError(name, got, f"must be {allowed}", hint)
+    return values
+
+
+def _dense(name: str, tensor: Tensor, allowed: str) -> Tensor:
+    """`tensor` if it is a dense tensor of real numbers."""
+    if tensor.layout != torch.strided:
+        raise InputError(name, "a sparse tensor", f"must be {allowed}", "give its to_dense()")
+    if tensor.is_complex() or tensor.is_quantized:
+        raise InputError(name, str(tensor.dtype), f"must be {allowed}")
+    return tensor
+
+
+def _array(name: str, values: object, allowed: str) -> np.ndarray[Any, Any]:
+    """`values` as a NumPy array of any dtype."""
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            raise InputError(name, "masked values", f"must be {allowed}", "omit these items")
+        values = values.data
+    if not isinstance(values, list | tuple | range | Real) and not isinstance(values, _ArrayLike):
+        values = _sequence(name, values, allowed)
+        values = values if isinstance(values, Sequence) else list(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise _not_one_length(name, values, allowed) from None
+    except (TypeError, RuntimeError) as error:
+        raise InputError(name, f"not an array ({one_line(error)})", f"must be {allowed}") from None
+    if array.ndim == 0 and array.dtype.kind == "O":  # NumPy could not look inside
+        raise InputError(name, f"a {type(values).__name__}", f"must be {allowed}")
+    return array
+
+
+def _numbers_of_objects(name: str, array: np.ndarray[Any, Any], allowed: str) -> np.ndarray[Any, Any]:
+    """The numbers in an array of Python objects."""
+    if array.size and all(isinstance(value, list | tuple | np.ndarray) for value in array.flat):  # a column of vectors
+        try:
+            return np.array(array.tolist())
+        except ValueError:
+            raise _not_one_length(name, array.tolist(), allowed) from None
+    for index, value in np.ndenumerate(array):
+        if is_missing(value):
+            raise InputError(f"{name} of item {index[0]}", f"missing ({value})", hint="give a value, or omit the item")
+        if not isinstance(value, _REAL):
+            raise _not_numbers(name, array, allowed)
+    converted = np.array(array.tolist())  # integers stay integers
+    try:
+        return array.astype(np.float64) if converted.dtype.kind == "O" else converted
+    except OverflowError:
+        raise InputError(name, "a number that float64 cannot hold", f"must be {allowed}") from None
+
+
+def _not_numbers(name: str, array: np.ndarray[Any, Any], allowed: str) -> InputError:
+    """The error of an array that does not hold real numbers."""
+    kind, got = array.dtype.kind, str(array.dtype)
+    if kind in "UST":
+        got = f"text ({next((text for text in array.flat if not _is_number(text)), array.flat[0])!s:.40})"
+    elif kind == "O":
+        value = next((value for value in array.flat if not isinstance(value, _REAL)), None)
+        got = f"a {type(value).__name__} ({value!s:.40})"
+        kind = "M" if isinstance(value, date) else "m" if isinstance(value, timedelta) else kind
+    hints = {"M": "dates are labels of DateLabels", "m": "divide durations by one, such as numpy.timedelta64(1, 'h')"}
+    return InputError(name, got, f"must be {allowed}", hints.get(kind, ""))
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_one_length(name: str, values: Any, allowed: str) -> InputError:
+    """The error of nested lists that are no array."""
+    lengths = [
+        len(value) if isinstance(value, Sized) and not isinstance(value, str | bytes) else -1 for value in values
+    ]
+    for row, length in enumerate(lengths):
+        if length != lengths[0]:
+            found, first = ("a single value" if n < 0 else f"a list of {n}" for n in (length, lengths[0]))
+            return InputError(f"{name} of item {row}", found, f"must be {first}, as of item 0")
+    return InputError(name, "nested lists of several lengths", f"must be {allowed}")

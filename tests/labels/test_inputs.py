@@ -1,0 +1,298 @@
+"""What label spaces are made of: equal labels in any form give one space, anything else is one line."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import date
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from support.refusals import refuses
+
+from contml import InputError
+from contml._support.conversion import as_items, as_numbers, is_missing
+from contml.labels import (
+    CaptionLabels,
+    CaptionVectorLabels,
+    ClassLabels,
+    GeoLabels,
+    LabelSpace,
+    MultiHotLabels,
+    NearestLabels,
+    OrdinalLabels,
+    PoseLabels,
+    SegmentationLabels,
+    SequenceLabels,
+    TagLabels,
+    ThresholdLabels,
+    VectorLabels,
+    WeightedLabels,
+)
+
+WORDS = {"dog": [1.0, 0.0], "cat": [0.0, 1.0], "red": [1.0, 1.0]}
+JOINTS = np.arange(24.0).reshape(3, 4, 2) ** 1.5
+NUMBERS = VectorLabels([0.0, 1.0, 3.0])
+
+#: Every argument that holds labels: how a space is made of it, and labels of three items as plain lists.
+MAKE = {
+    "classes": (ClassLabels, ["b", "a", "b"]),
+    "classes of integers": (ClassLabels, [7, 2, 7]),
+    "vectors": (VectorLabels, [[0.0, 1.5], [2.0, 3.0], [4.0, 5.0]]),
+    "numbers": (lambda x: VectorLabels(x, squared=False), [3, 1, 2]),
+    "poses": (PoseLabels, JOINTS.tolist()),
+    "visible": (lambda x: PoseLabels(JOINTS, x), [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1]]),
+    "segmentation": (lambda x: SegmentationLabels(x, 3, side=None), [[[0, 1]], [[2, 1]], [[0, 0]]]),
+    "captions": (lambda x: CaptionLabels(x, WORDS), [["a dog", "a cat"], ["red cat"], ["red"]]),
+    "caption_vectors": (CaptionVectorLabels, [["a dog", "a cat"], ["red cat"], ["red"]]),
+    "tags": (TagLabels, [["a", "b"], [], ["b"]]),
+    "multi_hot": (MultiHotLabels, [[0, 1], [1, 1], [0, 0]]),
+    "ordinal": (OrdinalLabels, [3, 1, 2]),
+    "ordinal words": (lambda x: OrdinalLabels(x, ["low", "high"]), ["low", "high", "low"]),
+    "levels": (lambda x: OrdinalLabels(["low", "high", "low"], x), ["low", "middle", "high"]),
+    "geo": (GeoLabels, [[52.5, 13.4], [48.9, 2.4], [-33.9, 151.2]]),
+    "headings": (lambda x: GeoLabels([[0, 0], [0, 1], [1, 0]], x), [0.0, 90.0, 350.0]),
+    "sequences": (SequenceLabels, [["do", "re"], ["mi"], ["do"]]),
+    "weighted": (WeightedLabels, {NUMBERS: 1.0}),
+    "present": (
+        lambda x: WeightedLabels({NUMBERS: 1.0, ClassLabels([0, 1, 1]): 2.0}, present=x),
+        [[True, True], [True, False], [False, True]],
+    ),
+    "threshold": (lambda x: ThresholdLabels(1.0, space=x), NUMBERS),
+    "nearest": (lambda x: NearestLabels(1, space=x), NUMBERS),
+}
+#: Those whose labels are real numbers.
+NUMERIC = ("vectors", "numbers", "poses", "visible", "segmentation", "multi_hot", "geo", "headings", "present")
+#: Those that take one value per item.
+SINGLE = ("classes", "classes of integers", "numbers", "ordinal", "ordinal words", "levels", "headings")
+
+
+def sparse_tensor():
+    return torch.eye(3).to_sparse()
+
+
+#: What no label space can be made of, whatever it is.
+NEVER = {
+    "None": lambda: None,
+    "a number": lambda: 3,
+    "a number of NumPy": lambda: np.float64(3),
+    "a text": lambda: "abc",
+    "bytes": lambda: b"abc",
+    "no items": list,
+    "no items in an array": lambda: np.array([]),
+    "no items in a tensor": lambda: torch.empty(0),
+    "no items from a generator": lambda: iter(()),
+    "an array of no axes": lambda: np.array(3.0),
+    "a tensor of no axes": lambda: torch.tensor(3.0),
+    "a set": lambda: {1, 2, 3},
+    "a frozen set of texts": lambda: frozenset("abc"),
+    "a mapping": lambda: {"a": 1, "b": 2, "c": 3},
+    "the keys of a mapping": lambda: {"a": 1, "b": 2}.keys(),
+    "a function": lambda: len,
+    "a class": lambda: VectorLabels,
+    "an object": object,
+    "objects": lambda: [{"a": 1}, {"a": 2}, {"a": 3}],
+    "an array of objects": lambda: np.array([{}, [], None], dtype=object),
+    "missing labels": lambda: [None, None, None],
+    "complex numbers": lambda: np.array([1 + 2j, 3, 5]),
+    "complex numbers in a list": lambda: [1 + 2j, 3 + 0j, 5j],
+    "complex numbers in a tensor": lambda: torch.tensor([1 + 2j, 3, 5]),
+    "NaN": lambda: [1.0, float("nan"), 2.0],
+    "NaN in an array": lambda: np.array([np.nan, 1.0, 2.0]),
+    "NaN in a tensor": lambda: torch.tensor([1.0, 2.0, torch.nan]),
+    "a sparse tensor": sparse_tensor,
+    "a sparse matrix": lambda: csr_array(np.eye(3)),
+    "masked values": lambda: np.ma.masked_array([1, 2, 3], [False, True, False]),
+    "masked rows": lambda: np.ma.masked_array(np.eye(3), np.eye(3, dtype=bool)),
+    "NaT": lambda: np.array(["2024-01-31", "NaT", "2024-02-01"], "M8[D]"),
+}
+#: What a real number or a list of them is not.
+NOT_NUMBERS = {
+    "texts": lambda: ["1", "2", "3"],
+    "texts in an array": lambda: np.array([["1", "2"], ["3", "4"], ["5", "6"]]),
+    "texts among numbers": lambda: [1, "2", 3],
+    "lists of several lengths": lambda: [[1, 2], [3], [4, 5]],
+    "a list among numbers": lambda: [1, [2, 3], 4],
+    "a missing label": lambda: [1, None, 3],
+    "a missing label in a list": lambda: [[1, 2], [3, None], [5, 6]],
+    "dates": lambda: [date(2024, 1, 31), date(2024, 2, 1), date(2024, 3, 1)],
+    "dates in an array": lambda: np.array(["2024-01-31", "2024-02-01", "2024-03-01"], "M8[ns]"),
+    "durations": lambda: np.array([1, 2, 3], "m8[D]"),
+    "sets": lambda: [{1}, {2}, {3}],
+    "records": lambda: np.zeros(3, [("a", "f8"), ("b", "i4")]),
+    "too large": lambda: [10**400, 1, 2],
+    "infinity": lambda: [1.0, float("inf"), 2.0],
+}
+
+
+def outcome(name, value):
+    """The space that is made of a value; None if the value is refused in one line."""
+    try:
+        return MAKE[name][0](value)
+    except InputError as refusal:
+        error = refusal
+    assert "\n" not in str(error)
+    assert error.subject
+    return None
+
+
+@pytest.mark.parametrize("kind", NEVER)
+@pytest.mark.parametrize("name", MAKE)
+def test_what_no_label_space_is_made_of(name, kind):
+    is_default = kind == "None" and name in ("visible", "headings", "present")
+    assert (outcome(name, NEVER[kind]()) is None) != is_default
+
+
+@pytest.mark.parametrize("kind", NOT_NUMBERS)
+@pytest.mark.parametrize("name", NUMERIC)
+def test_what_is_not_numbers(name, kind):
+    assert outcome(name, NOT_NUMBERS[kind]()) is None
+
+
+@pytest.mark.parametrize("kind", NOT_NUMBERS)
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in NUMERIC])
+def test_other_labels_are_read_as_they_are_or_refused(name, kind):
+    space = outcome(name, NOT_NUMBERS[kind]())
+    if space is not None:
+        assert len(space) == 3
+        d = space.pairwise()
+        assert bool((d >= 0).all())
+        assert not d.diagonal().any()
+
+
+def equal(a, b):
+    return a.digests() == b.digests() and torch.equal(a.pairwise(), b.pairwise())
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in ("weighted", "threshold", "nearest")])
+def test_labels_in_any_form_are_the_same_labels(name):
+    make, labels = MAKE[name]
+    expected = make(labels)
+    assert isinstance(expected, LabelSpace)
+    forms = [tuple(labels), deque(labels), iter(labels), (label for label in labels), dict(enumerate(labels)).values()]
+    if name in NUMERIC or name in SINGLE:
+        array = np.array(labels)
+        frozen = array.copy()
+        frozen.flags.writeable = False
+        forms += [array, frozen, array[::-1][::-1], list(array), np.ma.masked_array(array), array.astype(object)]
+        forms.append(array.astype(array.dtype.newbyteorder(">")))
+        if array.dtype.kind in "biuf":
+            forms += [torch.tensor(labels), [torch.tensor(label) for label in labels]]
+    for form in forms:
+        assert equal(make(form), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in ("weighted", "threshold", "nearest")])
+def test_columns_of_pandas(name):
+    pandas = pytest.importorskip("pandas")
+    make, labels = MAKE[name]
+    expected = make(labels)
+    column = pandas.Series(labels, index=[30, 10, 20])  # in the order of the column, whatever its index
+    forms = [column] + ([pandas.Index(labels)] if name in SINGLE else [])
+    if name in ("vectors", "geo", "multi_hot", "present", "visible"):
+        forms.append(pandas.DataFrame(labels, index=[2, 0, 1]))
+    if name in ("classes", "ordinal words", "levels", "ordinal", "numbers"):
+        forms += [column.astype("category"), pandas.Categorical(labels)]
+    if name in ("classes", "ordinal words", "levels"):
+        forms.append(column.astype("string"))
+    if name in ("classes of integers", "numbers", "ordinal"):
+        forms += [column.astype("Int64")]
+    for form in forms:
+        assert equal(make(form), expected)
+    if name in SINGLE:
+        missing = column.astype(object)
+        missing[10] = None
+        bad = [missing]
+        bad += [missing.astype("category")] if name in ("classes", "ordinal words", "levels", "ordinal") else []
+        bad += [missing.astype("string")] if name in ("classes", "ordinal words", "levels") else []
+        bad += [missing.astype("Int64")] if name in ("classes of integers", "numbers", "ordinal") else []
+        for form in bad:
+            assert outcome(name, form) is None
+
+
+def test_dates_of_pandas_are_refused_as_numbers_and_accepted_as_classes():
+    pandas = pytest.importorskip("pandas")
+    days = pandas.Series(pandas.to_datetime(["2024-01-31", "2024-02-01", "2024-01-31"]))
+    for form in (days, days.dt.tz_localize("UTC"), days.to_list()):
+        with refuses("values", hint="DateLabels"):
+            VectorLabels(form)
+        assert ClassLabels(form).class_ids.tolist() == [0, 1, 0]
+        with refuses("class of item 1", got="NaT"):
+            ClassLabels(pandas.Series(form).where([True, False, True]))
+    with refuses("values", hint="divide"):
+        VectorLabels(days - days[0])
+
+
+def test_categories_in_order_are_levels():
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Categorical(["low", "high"], categories=["low", "middle", "high"], ordered=True)
+    for form in (column, pandas.Series(column)):
+        assert OrdinalLabels(form).pairwise()[0, 1] == 1
+        assert OrdinalLabels(form).levels == ["low", "middle", "high"]
+        assert OrdinalLabels(form, ["high", "low"]).levels == ["high", "low"]
+    with refuses("labels", got="'low' has no order"):
+        OrdinalLabels(pandas.Series(["low", "high"]).astype("category"))
+
+
+@pytest.mark.parametrize(
+    ("make", "fields"),
+    [
+        (lambda: VectorLabels([[1.0, 2.0], [3.0]]), ("values of item 1", "a list of 1", "a list of 2")),
+        (lambda: VectorLabels([1.0, [2.0, 3.0]]), ("values of item 1", "a list of 2", "a single value")),
+        (lambda: VectorLabels([[1.0, 2.0], [3.0, "x"]]), ("values", "text (x)")),
+        (lambda: VectorLabels([1, None]), ("values of item 1", "missing (None)")),
+        (lambda: VectorLabels(torch.eye(2).to_sparse()), ("values", "a sparse tensor", "", "to_dense")),
+        (lambda: VectorLabels(csr_array(np.eye(2))), ("values", "a csr_array", "", "toarray")),
+        (lambda: VectorLabels({"a": 1}), ("values", "a dict", "", "in the order of the items")),
+        (lambda: VectorLabels(np.array([1 + 1j])), ("values", "complex128")),
+        (lambda: VectorLabels([1 + 1j]), ("values", "complex128")),
+        (lambda: VectorLabels([date(2024, 1, 31)]), ("values", "a date (2024-01-31)", "", "DateLabels")),
+        (lambda: VectorLabels(np.array(["2024-01-31"], "M8[D]")), ("values", "datetime64[D]", "", "DateLabels")),
+        (lambda: ClassLabels([[0, 1, 0]]), ("class of item 0", "[0, 1, 0]", "", "MultiHotLabels")),
+        (lambda: ClassLabels(np.eye(2)), ("class of item 0", "[1.0, 0.0]", "", "TagLabels")),
+        (lambda: ClassLabels([("a", [])]), ("class of item 0", "('a', [])")),
+        (lambda: TagLabels([["a"], ["b", float("nan")]]), ("tags of item 1", "nan", "", "omit")),
+        (lambda: TagLabels([["a"], {"b": 1}]), ("tags of item 1", "a dict")),
+        (lambda: SequenceLabels([["a"], {"b"}]), ("tokens of item 1", "a set")),
+        (lambda: PoseLabels("standing"), ("joints", "'standing'", "[items, joints, 2]")),
+        (lambda: PoseLabels(np.zeros((2, 3, 4))), ("joints", "[2, 3, 4]", "[items, joints, 3]")),
+        (
+            lambda: PoseLabels(JOINTS, np.full((3, 4), 0.3)),
+            ("visible of item 0, joint 0", "0.3", "", "compare confidences"),
+        ),
+        (lambda: PoseLabels(JOINTS, np.full((3, 4), -1)), ("visible of item 0, joint 0", "-1")),
+        (lambda: SegmentationLabels([[[0]], None], 2), ("label map 1", "None")),
+        (lambda: SegmentationLabels([[[0]], [["a"]]], 2), ("label map 1", "text (a)")),
+        (lambda: SegmentationLabels([[[0]]], 2.5), ("classes", "2.5", "whole number")),
+        (lambda: CaptionLabels([["a dog"], ["red", None]], WORDS), ("captions of image 1", "None", "strings")),
+        (lambda: CaptionLabels([["a dog"], "red"], WORDS), ("captions of image 1", "'red'")),
+        (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
+        (lambda: WeightedLabels({"a": 1}), ("spaces", "a str", "a label space")),
+        (lambda: WeightedLabels({NUMBERS: None}), ("weight of VectorLabels", "None")),
+        (lambda: ThresholdLabels(None, space=NUMBERS), ("threshold", "None", "above 0")),
+        (lambda: ThresholdLabels(1.0, space=torch.zeros(3)), ("space", "a Tensor", "", "VectorLabels")),
+        (lambda: NearestLabels("3", space=NUMBERS), ("k", "3")),
+        (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
+    ],
+)
+def test_what_an_error_says(make, fields):
+    with refuses(*fields):
+        make()
+
+
+def test_real_numbers_of_other_types():
+    assert as_numbers("x", [Decimal("1.5"), 2, np.float32(3), np.bool_(True)], "").tolist() == [1.5, 2, 3, 1]
+    assert as_numbers("x", [2**70, 1], "").tolist() == [2.0**70, 1]
+    assert as_numbers("x", np.array([1.5], np.longdouble), "").tolist() == [1.5]
+    assert as_numbers("x", torch.ones(2, dtype=torch.bfloat16), "").dtype == torch.bfloat16
+    assert as_numbers("x", np.array([[1, 2], [3, 4]], object)[:, 0], "").tolist() == [1, 3]
+    column = np.empty(2, object)
+    column[:] = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
+    assert as_numbers("x", column, "").tolist() == [[1, 2], [3, 4]]
+    assert as_items("x", np.array([1, 2]), "") == [1, 2]
+    assert [is_missing(x) for x in (None, float("nan"), np.datetime64("NaT"), 0, "", [], np.array([np.nan]))] == [
+        *[True] * 3,
+        *[False] * 4,
+    ]
