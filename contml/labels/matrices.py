@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -116,16 +116,23 @@ class MatrixLabels(LabelSpace):
         """The whole matrix: it cannot be indexed."""
         return x.matrix
 
-    def pairwise(self, rows: Rows = None, cols: Rows = None, *, memory: int = MEMORY) -> Tensor:  # noqa: ARG002
+    def pairwise(
+        self,
+        rows: Rows | LabelSpace = None,
+        cols: Rows | LabelSpace = None,
+        *,
+        memory: int = MEMORY,  # noqa: ARG002
+    ) -> Tensor:
         """Label distances `[R, B]` of anchors given by their positions in the batch, in the dtype of the matrix.
 
         Raises:
             InputError: a row is not an anchor.
         """
+        rows, cols = (None if isinstance(index, LabelSpace) else index for index in (rows, cols))
         block = self.matrix if rows is None and self.anchors is None else self.matrix[self._row_of(rows)]
         return block if cols is None else block[:, as_rows(cols, len(self), self.device)]
 
-    def _row_of(self, positions: Rows) -> Tensor:
+    def _row_of(self, positions: Any) -> Tensor:
         index = as_rows(positions, len(self), self.device)
         if self.anchors is None:
             return index

@@ -129,7 +129,7 @@ class GeoLabels(LabelSpace):
             turns = as_numbers("headings", headings, "[items]: degrees").to(degrees.device, torch.float64, copy=True)
             if turns.shape != degrees.shape[:1]:
                 raise InputError("headings", str(list(turns.shape)), f"must be [{len(degrees)}], one per place")
-            if not is_finite(heading_weight) or not 0 < heading_weight:
+            if not is_finite(heading_weight) or heading_weight <= 0:
                 allowed = "must be a finite number of metres per degree above 0"
                 raise InputError("heading_weight", str(heading_weight), allowed, "omit headings to ignore them")
             super().__init__(places=degrees, headings=turns)

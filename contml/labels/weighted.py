@@ -44,7 +44,7 @@ class WeightedLabels(LabelSpace):
         if len(devices := {str(space.device) for space in spaces}) != 1:
             raise InputError("spaces", f"on {', '.join(sorted(devices))}", "must be on one device")
         for space, weight in spaces.items():
-            if not is_finite(weight) or not 0 < weight:
+            if not is_finite(weight) or weight <= 0:
                 raise InputError(f"weight of {type(space).__name__}", str(weight), "must be above 0 and finite")
         packed: dict[str, Tensor | LabelSpace] = {f"space_{n}": space for n, space in enumerate(spaces)}
         if present is not None:

@@ -179,7 +179,7 @@ def test_labels_in_any_form_are_the_same_labels(name):
         forms += [array, frozen, array[::-1][::-1], list(array), np.ma.masked_array(array), array.astype(object)]
         forms.append(array.astype(array.dtype.newbyteorder(">")))
         if array.dtype.kind in "biuf":
-            forms += [torch.tensor(labels), [torch.tensor(label) for label in labels]]
+            forms += [torch.tensor(array), [torch.tensor(row) for row in array]]
     for form in forms:
         assert equal(make(form), expected)
 
