@@ -57,7 +57,7 @@ def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str
         captions: the captions of each image.
         others: captions whose words get a weight too, but are not counted: those of a test set.
     """
-    captions, others = checked_captions(captions), checked_captions(others) if len(others) else []
+    captions, others = checked_captions(captions), checked_captions(others)
     counts = Counter(word for image in captions for word in {word for caption in image for word in tokens(caption)})
     words = counts.keys() | {word for image in others for caption in image for word in tokens(caption)}
     return {word: math.log((1 + len(captions)) / (1 + counts[word])) + 1 for word in sorted(words)}
@@ -309,8 +309,6 @@ def checked_captions(captions: object) -> list[list[str]]:
         list(image) if isinstance(image, Set) else as_items(f"captions of image {row}", image, "a list of strings")
         for row, image in enumerate(as_items("captions", captions, "the captions of each image"))
     ]
-    if not images:
-        raise InputError("captions", "no images", "must be the captions of each image")
     for row, image in enumerate(images):
         if texts := [caption for caption in image if not isinstance(caption, str)]:
             raise InputError(f"captions of image {row}", f"{texts[0]!r:.60}", "must be a list of strings")

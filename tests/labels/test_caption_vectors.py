@@ -241,7 +241,7 @@ def test_bad_input_is_refused(options, subject, fields):
 
 
 def test_no_images_and_no_known_words():
-    with refuses("captions", got="no images"):
+    with refuses("captions", got="of 0 images"):
         CaptionVectorLabels([])
     with refuses("captions", got="of 1 images"):
         CaptionVectorLabels([["unicorn"]], "mean_vector", VECTORS, empty="drop")
