@@ -79,7 +79,7 @@ def _run(kind: Kind, dim: int, metrics: Metrics) -> EvaluatedRun:
     model, random, oracle = ([value] * 100 for value in (metrics["value"], *baselines))
     evaluation = Evaluation("", 0, 0, {name: Curve(title, better, model, random, oracle)}, float("nan"))
     result = Evaluated(evaluation, "test", "best", int(metrics.get("epoch", 0)), 0)
-    return EvaluatedRun(Path(), {"model.dim": dim}, None, {}, result)
+    return EvaluatedRun(Path(), {"model.dim": dim}, None, {}, result, Path())
 
 
 def last_step(trials: Trials) -> str:

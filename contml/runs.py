@@ -4,8 +4,9 @@ It contains config.yaml, data.json.gz (the names, label hashes and splits of its
 evaluation.json, calibration.json, about.json (device, time, versions of the training), seconds.json (its time until the
 saved state), embeddings/ (of a captioner: captions/), report.html and its pictures, card.png (the result on one
 picture), the log of a tracker, queries.csv (the result of each query: score, random, oracle, names of the nearest
-items). One process trains it at a time: that process holds the lock of the folder. Others may read it meanwhile, since
-every file but metrics.jsonl is replaced as a whole, and a last line of metrics.jsonl that is cut short is ignored.
+items), queries/ (the main metric of each query, with which runs are compared). One process trains it at a time: that
+process holds the lock of the folder. Others may read it meanwhile, since every file but metrics.jsonl is replaced as a
+whole, and a last line of metrics.jsonl that is cut short is ignored.
 """
 
 from __future__ import annotations
@@ -91,6 +92,10 @@ class Run:
     def embeddings(self, split: str, checkpoint: str | None = None) -> Path:
         """The file of the embeddings of a split, by the selected weights or by others."""
         return self.folder / "embeddings" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
+
+    def query_values(self, split: str, checkpoint: str | None = None) -> Path:
+        """The file of the main metric of each query of a split, by the selected weights or by others."""
+        return self.folder / "queries" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
 
     def captions(self, split: str, checkpoint: str | None = None) -> Path:
         """The file of the captions of a split, by the selected weights of a captioner or by others."""

@@ -64,9 +64,12 @@ def compare(
 ) -> None:
     """Compare runs in a table: the differences of their configs, and their metrics.
 
-    Runs that differ only in the seed share a row, with mean and standard deviation. If a config has a section
+    Runs that differ only in seed and fold share a row, with mean and standard deviation. If a config has a section
     'published', the numbers of the paper are shown too. Runs tested on different data get separate tables. Runs
     without metrics are listed below the tables, with the reason.
+
+    The best row is named, and bold, only if the 95 % interval of its difference from each other row excludes 0: over
+    the queries, and over the runs if a row has several. Rows with untrained weights (epoch 0) are never the best.
 
     Metrics of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
     (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized

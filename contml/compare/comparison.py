@@ -1,4 +1,4 @@
-"""Runs side by side: a row holds the runs that differ only in the seed, the columns show where their configs differ.
+"""Runs side by side: a row holds runs that differ only in seed and fold, columns show where the configs of rows differ.
 
 The evaluations of a run's best and last weights are different rows. Evaluations on different data, or on different
 splits, are never in one table: their metrics cannot be compared.
@@ -10,16 +10,21 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError, closest
 from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, is_name, short
 from contml.compare.runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
-from contml.evaluation.metrics import metric_of
-from contml.evaluation.results import FORMS, Evaluation, Score, measurable, measured, split_form, usual
+from contml.compare.verdict import Result, Verdict, verdict
+from contml.contracts import PLAIN
+from contml.evaluation.metrics import metric_of, title_of
+from contml.evaluation.results import FORMS, Evaluation, Score, epoch_text, measurable, measured, split_form, usual
 from contml.evaluation.table import value_text
+
+#: A note names at most so many runs.
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,23 @@ class Row:
         return statistics.fmean(values) if values else math.nan
 
     @property
+    def untrained(self) -> int:
+        """The number of runs whose weights are untrained."""
+        return sum(bool(run.evaluated.untrained) for run in self.runs)
+
+    @property
+    def epochs(self) -> str:
+        """The epochs of the weights: "9", "0, untrained", "0 to 9, 1 untrained"."""
+        text = epoch_text([run.evaluated.epoch for run in self.runs])
+        count = "" if len(self.runs) == 1 else f"{self.untrained} "
+        return f"{text}, {count}untrained" if self.untrained else text
+
+    @property
+    def folds(self) -> frozenset[int]:
+        """The folds that the metrics are of; empty without cross-validation."""
+        return frozenset(run.fold for run in self.runs if run.fold is not None)
+
+    @property
     def source(self) -> str | None:
         """The paper that reports metrics for the first of the runs that has one."""
         return next((run.source for run in self.runs if run.source), None)
@@ -53,13 +75,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one split; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot."""
+    """The rows of one split; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot.
+
+    `verdicts` say which row is best, by metric.
+    """
 
     title: str
     keys: tuple[str, ...]
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     axis: str | None
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property
     def evaluation(self) -> Evaluation:
@@ -72,9 +98,53 @@ class Table:
         return [short(key, self.keys) for key in self.keys]
 
     def score(self, metric: str) -> Score | None:
-        """The metric of any run: its title, which direction is better, its values for random ranking and oracle."""
-        scores = (measured(run.evaluation, metric) for row in self.rows for run in row.runs)
-        return next((score for score in scores if score is not None), None)
+        """The metric of any run: its title, which direction is better, its values for random ranking and oracle.
+
+        Of folds, these are the means over the folds.
+        """
+        runs = {run.fold: run for row in self.rows for run in row.runs if measured(run.evaluation, metric) is not None}
+        scores = [score for run in runs.values() if (score := measured(run.evaluation, metric)) is not None]
+        if not scores:
+            return None
+        random, oracle = (
+            statistics.fmean(values) for values in zip(*((s.random, s.oracle) for s in scores), strict=True)
+        )
+        return replace(scores[0], random=random, oracle=oracle)
+
+    def verdict(self, metric: str) -> Verdict | None:
+        """Which row is best by a metric; None where fewer than two rows have it."""
+        return self.verdicts.get(metric.partition("/")[0])
+
+    def with_verdicts(self) -> Table:
+        """The table with a verdict on the main metric and on each of its metrics."""
+        bases = dict.fromkeys([self.evaluation.headline, *(metric.partition("/")[0] for metric in self.metrics)])
+        verdicts = {metric: found for metric in bases if (found := self._compared(metric)) is not None}
+        return replace(self, verdicts=verdicts)
+
+    def _compared(self, metric: str) -> Verdict | None:
+        score, positions = self.score(metric), [n for n, row in enumerate(self.rows) if row.values(metric)]
+        if score is None or len(positions) < 2:
+            return None
+        table = replace(self, axis=None)  # so that names have the key of the axis
+        results = [table.result(self.rows[n], metric) for n in positions]
+        measure = self.evaluation.measure_of(metric) or PLAIN
+        found = verdict(results, score.title, score.better, measure)
+        best = None if found.best is None else positions[found.best]
+        return replace(found, best=best, tied=tuple(positions[n] for n in found.tied))
+
+    def result(self, row: Row, metric: str) -> Result:
+        """A row as `verdict` compares it. The metric of each query is known for the main metric only."""
+        runs = {run.key: run for run in row.runs}
+        scores = {key: measured(run.evaluation, metric) for key, run in runs.items()}
+        values = {key: s.model for key, s in scores.items() if s is not None and math.isfinite(s.model)}
+
+        if metric == self.evaluation.headline:
+            options: dict[str, Any] = {"queries": lambda key: runs[key].queries()}
+        else:
+            options = {"unknown": f"of single runs, only {title_of(self.evaluation.headline)} has one"}
+        label = self.label(row)
+        name = f"'{label}'" if ", " in label else label  # in a sentence
+        return Result(name, values, folds=row.folds, untrained=row.untrained, **options)
 
     def text(self, metric: str, value: float) -> str:
         """A value of a metric as a cell; the unit of a label distance is in the title of its column."""
@@ -139,7 +209,7 @@ def compare(
     for test_set in test_sets:
         distinct_runs, repeats = drop_repeats(test_set)
         rows, columns = _rows(distinct_runs, by, group_keys)
-        notes += [*repeats, *_notes_on_mixed_rows(rows)]
+        notes += [*repeats, *_notes_on_mixed_rows(rows), *_notes_on_folds(rows), *_notes_on_untrained(distinct_runs)]
         if num_chosen := sum(run.evaluated.chosen_on_split for run in distinct_runs):
             words = "were chosen on the validation split whose metrics are shown: these metrics are too good"
             notes.append(f"the weights of {num_chosen} of {len(distinct_runs)} runs {words}")
@@ -149,7 +219,7 @@ def compare(
         usual_metrics = [name for run in distinct_runs for name in usual(run.evaluation)]
         published = [name for run in distinct_runs for name in run.published]
         table_metrics = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
-        tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), table_metrics, by))
+        tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), table_metrics, by).with_verdicts())
     return Comparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
@@ -200,6 +270,24 @@ def _notes_on_mixed_rows(rows: Sequence[Row]) -> list[str]:
     published = [{(run.source, *run.published.items()) for run in row.runs if run.published} for row in rows]
     if differing_rows := sum(len(results) > 1 for results in published):
         notes.append(f"{differing_rows} of {len(rows)} rows hold different published results; the first is shown")
+    return notes
+
+
+def _notes_on_folds(rows: Sequence[Row]) -> list[str]:
+    """A note on rows without some of the folds that others have."""
+    folds = frozenset[int]().union(*(row.folds for row in rows))
+    partial = sum(row.folds != folds for row in rows)
+    if not partial:
+        return []
+    return [f"{partial} of {len(rows)} rows have not all {len(folds)} folds: their means are of other queries"]
+
+
+def _notes_on_untrained(runs: Sequence[EvaluatedRun]) -> list[str]:
+    """A note on each run with untrained weights; of many, on the first ones."""
+    untrained = [run for run in runs if run.evaluated.untrained]
+    notes = [f"{run.folder}: {run.evaluated.untrained}" for run in untrained[:_NAMED]]
+    if len(untrained) > _NAMED:
+        notes.append(f"{len(untrained) - _NAMED} more runs have untrained weights, see the column epoch")
     return notes
 
 

@@ -15,9 +15,11 @@ Values: TypeAlias = "Mapping[str, Any]"
 CONFIG = "config"
 #: The text in a column where a config has no such key.
 ABSENT = MISSING
-#: Keys that do not change the trained model, and the seed, over which metrics are averaged.
+#: The fold of a run: the part of the training items that it validates on.
+FOLD = "training.val_fold"
+#: Keys that do not change the trained model, and the seed and the fold, over which metrics are averaged.
 _IRRELEVANT = {
-    *(CONFIG, "seed", "images.cache", "images.workers", "labels.cache", "sampler.cache"),
+    *(CONFIG, "seed", FOLD, "images.cache", "images.workers", "labels.cache", "sampler.cache"),
     *("training.checkpoint_minutes", "training.tracker"),
 }
 #: Tables with more columns than these begin with the names of the configs.
@@ -27,7 +29,7 @@ _MAX_WIDTH = 32
 
 
 def identity(config: Values) -> str:
-    """A text that is equal for runs that differ only in the seed; a key with the value null counts as absent."""
+    """A text that is equal for runs that differ only in seed and fold; a key with the value null counts as absent."""
     return json.dumps({k: value for k, value in sorted(config.items()) if k not in _IRRELEVANT and value is not None})
 
 

@@ -24,7 +24,7 @@ from contml.report.rendering import render, text, texts
 def comparison_page(
     comparison: Comparison, split: Split, queries: Sequence[Example], metrics: Sequence[str], notes: Sequence[str]
 ) -> bytes:
-    """The page: the best run in a sentence, all runs in a table, their curves, and what they retrieve.
+    """The page: which run is best in a sentence, all runs in a table, their curves, and what they retrieve.
 
     Args:
         comparison: the runs, tested on the same data.
@@ -38,7 +38,7 @@ def comparison_page(
     score = table.score(metric)
     assert score is not None  # every evaluation has its main metric
     ranked = sorted(table.rows, key=lambda row: _order(row, metric, score))
-    best_row, evaluation = ranked[0], ranked[0].runs[0].evaluation
+    evaluation = table.evaluation
     figure = curves_plot(comparison, metrics)
     full_picture = picture_of(figure)
     panels = panel_pictures(figure) or [full_picture]
@@ -55,7 +55,8 @@ def comparison_page(
         "comparison.html",
         pictures,
         title=text(f"{table.title.partition(',')[0]}: {sum(len(row.runs) for row in table.rows)} runs compared"),
-        headline=text(f"{table.label(best_row)} is best. {headline_words(evaluation, best_row.mean(metric))}"),
+        headline=text(_headline(table, ranked[0], metric)),
+        verdict=text("" if (found := table.verdict(metric)) is None else found.sentence),
         about=text(table.title),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         metric=text(evaluation.titled(metric, score.title)),
@@ -84,8 +85,18 @@ def _order(row: Row, metric: str, score: Score) -> float:
     return math.inf if math.isnan(mean) else -mean if score.better == "higher" else mean
 
 
+def _headline(table: Table, first: Row, metric: str) -> str:
+    """The result of the best row in a sentence; that there is none, where there is none."""
+    found, words = table.verdict(metric), headline_words(table.evaluation, first.mean(metric))
+    if found is None:
+        return f"Untrained weights. {words}" if first.untrained else words
+    if found.best is None:
+        return f"{found.sentence[:1].upper()}{found.sentence[1:]}."
+    return f"{table.label(first)} is best. {words}"
+
+
 def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score) -> list[list[str]]:
-    """Name, main metric in the unit of the labels, normalized score, number of runs, and the range over them."""
+    """Name, main metric in the unit of the labels, normalized score, epoch, number of runs, and the range over them."""
 
     def shown(value: float) -> str:
         return table.text(metric, value)
@@ -96,7 +107,8 @@ def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score) -> lis
         spread = f"{shown(min(values))} to {shown(max(values))}" if len(values) > 1 else MISSING
         normalized = [Score("", "", value, score.random, score.oracle).normalized() for value in values]
         normalized_mean = percent(statistics.fmean(normalized)) if normalized else MISSING
-        lines.append([table.label(row), shown(row.mean(metric)), normalized_mean, str(len(row.runs)), spread])
-    lines.append(["random", shown(score.random), percent(0), MISSING, MISSING])
-    lines.append(["best possible", shown(score.oracle), percent(1), MISSING, MISSING])
+        cells = [shown(row.mean(metric)), normalized_mean, row.epochs, str(len(row.runs)), spread]
+        lines.append([table.label(row), *cells])
+    lines.append(["random", shown(score.random), percent(0), MISSING, MISSING, MISSING])
+    lines.append(["best possible", shown(score.oracle), percent(1), MISSING, MISSING, MISSING])
     return lines

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError
-from contml.compare.differences import CONFIG, Values, differing, identity, short
+from contml.compare.differences import CONFIG, FOLD, Values, differing, identity, short
+from contml.compare.verdict import Key
 from contml.config import Section, flat, read, validate
 from contml.evaluation.metrics import Published
+from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import Evaluated, Evaluation
 from contml.evaluation.table import unit_words, value_text
-from contml.runs import Run, find_runs, open_run
+from contml.runs import PLACES, Run, find_runs, open_run
 
 #: Two test sets are the same where the metrics of a random ranking and of the oracle agree up to rounding.
 _ROUNDING = 1e-3
+#: The share of the training items in a fold.
+SHARE = "training.val_share"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class EvaluatedRun:
         source: the paper whose metrics the config holds; None if there is none.
         published: the metrics that the paper reports.
         evaluated: the metrics, and which weights and split they are of.
+        query_values: the file of the main metric of each query.
         during: the rows of the evaluations during the training.
     """
 
@@ -38,12 +43,33 @@ class EvaluatedRun:
     source: str | None
     published: Mapping[str, float]
     evaluated: Evaluated
+    query_values: Path
     during: Sequence[Mapping[str, Any]] = ()
 
     @property
     def evaluation(self) -> Evaluation:
         """The metrics."""
         return self.evaluated.evaluation
+
+    @property
+    def fold(self) -> int | None:
+        """The part of the training items that the metrics are of, in a cross-validation; else None."""
+        fold = self.config.get(FOLD)
+        return fold if self.evaluated.split == "val" and isinstance(fold, int) else None
+
+    def queries(self) -> QueryValues | None:
+        """The main metric of each query; None if the run does not have it."""
+        try:
+            found = QueryValues.read(self.query_values)
+        except InputError:
+            return None
+        return found if found is not None and found.metric == self.evaluation.headline else None
+
+    @property
+    def key(self) -> Key:
+        """Seed and fold."""
+        seed, fold = self.config.get("seed"), self.config.get(FOLD)
+        return seed if isinstance(seed, int) else None, fold if isinstance(fold, int) else None
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
@@ -102,17 +128,18 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
     if not files:
         yield f"finished, but not evaluated; run: contml evaluate {run.folder}"
     for path in files:
+        checkpoint = path.stem.partition("-")[2]
         try:
             evaluated = Evaluated.read(path)
         except InputError:
-            checkpoint = path.stem.partition("-")[2]
             command = f"contml evaluate {run.folder}{f' --checkpoint {checkpoint}' if checkpoint else ''}"
             reason = "cannot be read, or does not name split and checkpoint; write it again with"
             yield f"its {path.name} {reason}: {command}"
         else:
             run_config = {**config, "checkpoint": evaluated.checkpoint, "split": evaluated.split}
             during = [row for row in rows if row.get("event") == "evaluation"]
-            yield EvaluatedRun(run.folder, run_config, source, metrics, evaluated, during)
+            query_values = run.query_values(evaluated.split, checkpoint)
+            yield EvaluatedRun(run.folder, run_config, source, metrics, evaluated, query_values, during)
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
@@ -127,13 +154,20 @@ def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
 
 
 def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
-    """Random and oracle depend only on the queries, the gallery and their labels, so they identify a test set."""
+    """Random and oracle depend only on the queries, the gallery and their labels, so they identify a test set.
+
+    The folds of a cross-validation are one test set.
+    """
     x, y = a.evaluation, b.evaluation
     if any(a.config.get(key) != b.config.get(key) for key in ("task.name", "split")):
         return False
     if a.evaluated.split_words != b.evaluated.split_words:  # changed data have a table of their own
         return False
-    if (x.unit, x.queries, x.gallery) != (y.unit, y.queries, y.gallery):
+    if x.unit != y.unit:
+        return False
+    if a.fold is not None and b.fold is not None and a.fold != b.fold:
+        return (x.headline, _data_options(a)) == (y.headline, _data_options(b))
+    if (x.queries, x.gallery) != (y.queries, y.gallery):
         return False
     curves = [(x.curves[name], y.curves[name]) for name in x.curves.keys() & y.curves.keys()]
     baselines = [
@@ -148,6 +182,13 @@ def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
     )
 
 
+def _data_options(run: EvaluatedRun) -> dict[str, Any]:
+    """The options that say which items the folds divide, and how."""
+    config = run.config
+    options = {key: value for key, value in config.items() if key.startswith("task.") and key not in PLACES}
+    return {**options, SHARE: config.get(SHARE)}
+
+
 def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun]) -> str:
     """The task, with the options that distinguish it from the task of all other runs; split, weights, sizes, unit."""
     evaluation, config = test_set[0].evaluation, test_set[0].config
@@ -160,13 +201,16 @@ def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun
     if len(checkpoints := {run.evaluated.checkpoint for run in test_set}) == 1:
         names.append(f"{checkpoints.pop()} weights")
     size = f"{evaluation.queries:,} queries, {evaluation.gallery:,} in the gallery"
+    if len(folds := {run.fold for run in test_set}) > 1:
+        counts = {run.evaluation.queries for run in test_set}
+        size = f"{len(folds)} folds, each of {min(counts):,}{f' to {max(counts):,}' if len(counts) > 1 else ''} queries"
     return f"{', '.join(names)}: {size}; label distance: {unit_words(evaluation)}"
 
 
 def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list[str]]:
-    """The latest of the runs with one config and one seed, in their order; a line for each of the others."""
-    latest: dict[tuple[str, str], EvaluatedRun] = {}
-    keys = [(identity(run.config), value_text(run.config.get("seed"))) for run in runs]
+    """The latest of the runs with one config, seed and fold, in their order; a line for each of the others."""
+    latest: dict[tuple[str, ...], EvaluatedRun] = {}
+    keys = [(identity(run.config), *(value_text(run.config.get(key)) for key in ("seed", FOLD))) for run in runs]
     for key, run in sorted(zip(keys, runs, strict=True), key=lambda pair: pair[1].folder.name, reverse=True):
         latest.setdefault(key, run)
     pairs = [(run, latest[key]) for key, run in zip(keys, runs, strict=True)]

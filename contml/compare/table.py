@@ -6,11 +6,12 @@ import csv
 import io
 import math
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from contml._support.text import MISSING, number
 from contml.compare.comparison import Comparison, Row, Table, is_normalized
+from contml.compare.verdict import Verdict
 from contml.contracts import PLAIN
 
 NOT_MEASURED = "not measured"
@@ -45,9 +46,13 @@ def _columns(table: Table) -> list[tuple[str, list[Cell]]]:
     columns = [(text, [Cell(row.cells[n]) for row in rows]) for n, text in enumerate(table.columns)]
     if any(len(row.runs) > 1 for row in rows):
         columns.append(("runs", [Cell(str(len(row.runs))) for row in rows]))
+    if any(row.folds for row in rows):
+        columns.append(("folds", [Cell(str(len(row.folds))) for row in rows]))
+    columns.append(("epoch", [Cell(row.epochs) for row in rows]))
     for metric in table.metrics:
-        best = _best(table, metric)
-        cells = [Cell(_ours(table, row, metric), _mean(table, row, metric) == best) for row in rows]
+        found = table.verdict(metric)
+        best = None if found is None else found.best
+        cells = [Cell(_ours(table, row, metric), n == best) for n, row in enumerate(rows)]
         columns.append((title(table, metric), cells))
         if any(metric in row.published for row in rows):
             columns.append(("published", [Cell(_published(table, row, metric, references)) for row in rows]))
@@ -61,17 +66,26 @@ def sources(table: Table) -> list[str]:
 
 
 def remarks(table: Table) -> list[str]:
-    """The lines under a table: the sources, and how to read an entry of several runs."""
-    lines = [f"[{n}] {source}" for n, source in enumerate(sources(table), 1)]
-    if lines:
+    """The lines under a table: which row is best, the sources, and how to read an entry of several runs."""
+    found = main_verdict(table)
+    lines = [] if found is None else [found.sentence]
+    lines += [f"[{n}] {source}" for n, source in enumerate(sources(table), 1)]
+    if sources(table):
         lines.append("published: the value of the paper, and in brackets ours minus that (of factors: divided by that)")
     if any(len(row.values(metric)) > 1 for row in table.rows for metric in table.metrics):
         lines.append("±: the standard deviation over the runs of a row")
     return lines
 
 
+def main_verdict(table: Table) -> Verdict | None:
+    """Which row is best by the main metric, or by the first one if the table does not show that."""
+    main = table.evaluation.headline
+    shown = {metric.partition("/")[0] for metric in table.metrics}
+    return table.verdict(main if main in shown else table.metrics[0])
+
+
 def _mean(table: Table, row: Row, metric: str) -> str:
-    """The mean as it is printed: means that are printed alike are equally good."""
+    """The mean as it is printed."""
     mean = row.mean(metric)
     if is_normalized(metric):
         return f"{100 * mean:.1f} %" if math.isfinite(mean) else MISSING
@@ -105,15 +119,6 @@ def _published(table: Table, row: Row, metric: str, references: dict[str, int]) 
     else:
         text, change = table.text(metric, value), ("-" if difference < 0 else "+") + number(abs(difference))
     return f"{text} ({change}) {reference}" if math.isfinite(difference) else f"{text} {reference}"
-
-
-def _best(table: Table, metric: str) -> str | None:
-    """The best mean as it is printed; None where there is only one, or all are equal."""
-    score = table.score(metric)
-    rows = [row for row in table.rows if row.values(metric)]
-    if score is None or len({_mean(table, row, metric) for row in rows}) < 2:
-        return None
-    return _mean(table, (min if score.better == "lower" else max)(rows, key=lambda row: row.mean(metric)), metric)
 
 
 def markdown(comparison: Comparison) -> str:
@@ -159,6 +164,8 @@ def _record(test_set: str, row: dict[str, Any]) -> dict[str, Any]:
     record = {"test_set": test_set, "split": row["split"], "checkpoint": row["checkpoint"], **row["config"]}
     record["runs"] = len(row["folders"])
     record["seeds"] = " ".join("" if seed is None else str(seed) for seed in row["seeds"])
+    record["epochs"] = " ".join(f"{epoch:g}" for epoch in row["epochs"])
+    record["untrained"] = sum(row["untrained"])
     for metric, statistics_of_metric in row["metrics"].items():
         for name, value in statistics_of_metric.items():
             if name != "values":
@@ -172,6 +179,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         "tables": [
             {
                 "test_set": table.title,
+                "verdict": None if (found := main_verdict(table)) is None else _verdict(table, found),
                 "unit": table.evaluation.unit,
                 "measure": asdict(table.evaluation.measure),
                 "metrics": {metric: _baselines(table, metric) for metric in table.metrics},
@@ -182,6 +190,9 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
                         "config": dict(zip(table.keys, row.cells, strict=True)),
                         "folders": [str(run.folder) for run in row.runs],
                         "seeds": [run.config.get("seed") for run in row.runs],
+                        "folds": [run.fold for run in row.runs],
+                        "epochs": [run.evaluated.epoch for run in row.runs],
+                        "untrained": [bool(run.evaluated.untrained) for run in row.runs],
                         "source": row.source,
                         "metrics": {metric: _statistics(row, metric) for metric in table.metrics},
                     }
@@ -192,6 +203,17 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         ],
         "left_out": list(comparison.left_out),
         "notes": list(comparison.notes),
+    }
+
+
+def _verdict(table: Table, found: Verdict) -> dict[str, Any]:
+    labels = [replace(table, axis=None).label(row) for row in table.rows]
+    return {
+        "best": None if found.best is None else labels[found.best],
+        "tied": [labels[n] for n in found.tied],
+        "difference_to_second": None if found.second is None else found.second.mean,
+        "interval": None if found.second is None else found.second.interval,
+        "sentence": found.sentence,
     }
 
 

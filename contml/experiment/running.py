@@ -27,6 +27,7 @@ from contml.evaluation.evaluators import (
     RetrievalEvaluator,
     evaluate_captions,
 )
+from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import Evaluated, Ranking
 from contml.experiment.about import brief_of, facts_of, squared_of, training_of, usage_of
 from contml.experiment.building import Experiment, first_process
@@ -300,6 +301,9 @@ def _save(
     else:
         tensors = {"embeddings": found.embeddings, "missing": missing}
         save_tensors(run.embeddings(result.split, checkpoint), tensors, names=names, config=experiment.values)
+    rows = (found.rows if isinstance(found, Captions) else found.queries).tolist()
+    queries = QueryValues.of(result.evaluation.headline, [names[row] for row in rows], found.values)
+    queries.save(run.query_values(result.split, checkpoint))
     _write_json(run.evaluation(checkpoint), result.to_dict())
 
 

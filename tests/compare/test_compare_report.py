@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from support.miniature import TINY
 
 from contml._support.text import number
 from contml.compare.comparison import compare
+from contml.compare.page import _headline
 from contml.evaluation.results import Evaluated
 from contml.experiment import load, train
 from contml.experiment.loading import load_run
@@ -37,9 +39,12 @@ def test_the_page_has_all_runs_and_the_same_queries(contml, refused, runs, tmp_p
     (table,) = compare(same).tables
     measure = load_run(same[0])[0].build_task().test.labels.measure
     values = {table.label(row): row.mean("label_distance@1") for row in table.rows}
-    best = min(values, key=values.get)
+    found = table.verdict("label_distance@1")
     text = html.unescape(page)
-    assert f"{best} is best. The nearest item differs by {measure.text(values[best])};" in text
+    assert found.best is None  # six queries do not distinguish them
+    assert f'<p class="result">N{found.sentence[1:]}.</p>' in text
+    assert f'<p class="caption">{found.sentence}. Sorted by the main metric.' in text
+    assert '<th scope="col">epoch</th>' in page
     for value in values.values():
         assert f">{number(measure.of(value))}</td>" in page
     baselines = Evaluated.read(same[0] / "evaluation.json").evaluation.main
@@ -53,6 +58,22 @@ def test_the_page_has_all_runs_and_the_same_queries(contml, refused, runs, tmp_p
     assert "--report: runs with different test data" in line
     line = refused("compare", *same, "--report", "page.pdf")
     assert "--report: page.pdf; must be a .html file" in line
+
+
+def test_the_headline_names_the_best_run(runs):
+    (table,) = compare(runs[:2]).tables
+    metric = table.evaluation.headline
+    first = min(table.rows, key=lambda row: row.mean(metric))
+    words = f"The nearest item differs by {table.evaluation.measure.text(first.mean(metric))}"
+    certain = replace(table.verdict(metric), best=table.rows.index(first), sentence="...")
+    found = _headline(replace(table, verdicts={metric: certain}), first, metric)
+    assert found.startswith(f"{table.label(first)} is best. {words}")
+    # One run is not compared with others.
+    (alone,) = compare(runs[:1]).tables
+    assert _headline(alone, alone.rows[0], metric).startswith("The nearest item differs by ")
+    initial = replace(alone.rows[0].runs[0].evaluated, epoch=0)
+    row = replace(alone.rows[0], runs=(replace(alone.rows[0].runs[0], evaluated=initial),))
+    assert _headline(alone, row, metric).startswith("Untrained weights. The nearest item differs by ")
 
 
 def test_the_first_queries_are_those_on_which_the_runs_differ_most(contml, runs, tmp_path):

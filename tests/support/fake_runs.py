@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from contml.config import dump
+from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import Curve, Evaluated, Evaluation, Score
-from contml.runs import HEAD
+from contml.runs import HEAD, Run
 
 CONFIG: dict[str, Any] = {
     "task": {"name": "pose/synthetic", "train": 3000, "seed": 0},
@@ -53,12 +56,13 @@ def write_run(
     epochs: float | None = 2.0,
     evaluated: Sequence[Evaluated] = (),
     watched: Sequence[float] = (),
+    queries: Mapping[str, Sequence[float]] | None = None,
     **changes: Any,
 ) -> Path:
     """A run folder; `model__dim=16` sets a key, `loss={...}` a section.
 
     evaluation: that of the last weights on the test split. evaluated: those of other weights or splits, the selected
-    weights first. epochs: epochs done; None: no metrics.
+    weights first. epochs: epochs done; None: no metrics. queries: what names the queries, and the main metric of each.
     """
     values = deepcopy(CONFIG)
     for key, value in changes.items():
@@ -83,6 +87,10 @@ def write_run(
     for result in results:
         name = "evaluation" if result is results[0] else f"evaluation-{result.checkpoint}"
         (folder / f"{name}.json").write_text(json.dumps(result.to_dict()), encoding="utf-8")
+    for name, numbers in (queries or {}).items():
+        names = [f"{name} {number}" for number in range(len(numbers))]
+        values = QueryValues.of(results[0].evaluation.headline, names, torch.tensor(numbers, dtype=torch.float64))
+        values.save(Run(folder).query_values(results[0].split))
     return folder
 
 

@@ -1,0 +1,233 @@
+"""Which of several results is the best, and whether the difference is more than chance.
+
+    difference of two results = mean over the runs of one - mean over the runs of the other
+
+Its 95 % interval is the wider one of two, as far as they are known:
+
+- over the queries, if both were measured on the same ones: 1.96 standard errors of the differences of a query, each the
+  mean over the runs that have it. Folds have queries of their own: the variances of their means add up;
+- over the runs, if each result has two or more: of the paired differences by Student's t, if both have the same seeds
+  and folds; else Welch's.
+
+A result is the best if it is of trained weights, and the intervals of its differences from all others exclude 0.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from contml._support.text import number
+from contml.contracts import PLAIN, Measure
+from contml.evaluation.query_values import QueryValues
+
+#: The seed of a run, and the part of the training items that it validates on.
+Key: TypeAlias = "tuple[int | None, int | None]"
+#: A sentence names at most so many results.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Result:
+    """The runs of one setting.
+
+    Attributes:
+        name: how a sentence names it.
+        values: the metric of each run.
+        queries: the metric of each query by run; None where it is not known.
+        unknown: why it is not known.
+        folds: the folds that the queries are from; empty if all runs have the same queries.
+        untrained: number of runs whose weights are untrained.
+    """
+
+    name: str
+    values: Mapping[Key, float]
+    queries: Callable[[Key], QueryValues | None] = lambda _: None
+    unknown: str = "the metric of each query is not known; 'contml evaluate RUN' writes it"
+    folds: frozenset[int] = frozenset()
+    untrained: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean over the runs."""
+        return statistics.fmean(self.values.values())
+
+    @property
+    def is_untrained(self) -> bool:
+        """Whether the weights of all runs are untrained."""
+        return self.untrained == len(self.values)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two results differ.
+
+    Attributes:
+        mean: the difference of the means.
+        interval: half the width of its 95 % interval; None: it has none.
+        equal: the results are equal: for each query, or for each run where the queries are not known.
+        reason: why there is no interval; empty if there is one.
+    """
+
+    mean: float
+    interval: float | None
+    equal: bool = False
+    reason: str = ""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.interval is not None and abs(self.mean) > self.interval and not self.equal
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the comparison of several results says.
+
+    Attributes:
+        best: the position of the best result; None: none is the best.
+        tied: the position of the result with the best mean, and those of all that cannot be distinguished from it.
+        sentence: this in words; empty if there are fewer than two results.
+        second: how much worse the second result is; None if there is none.
+    """
+
+    best: int | None
+    tied: tuple[int, ...]
+    sentence: str
+    second: Difference | None = None
+
+
+def difference(a: Result, b: Result) -> Difference:
+    """The mean of b minus that of a, and its interval."""
+    mean = b.mean - a.mean
+    if a.folds != b.folds:
+        return Difference(mean, None, reason="they have different folds")
+    over_queries, equal, reason = _over_queries(a, b)
+    known = [half for half in (over_queries, _over_runs(a, b)) if half is not None]
+    return Difference(mean, max(known, default=None), equal, "" if known else reason)
+
+
+def _over_queries(a: Result, b: Result) -> tuple[float | None, bool, str]:
+    """The interval over the queries, whether the results are equal, and why there is no interval."""
+    sets_a, sets_b = _by_queries(a), _by_queries(b)
+    if sets_a is None or sets_b is None:
+        return None, sorted(a.values.values()) == sorted(b.values.values()), a.unknown
+    if sets_a.keys() != sets_b.keys():
+        return None, False, "their queries differ"
+    differences = [sets_b[key] - sets_a[key] for key in sets_a]
+    equal = not any(bool(each.any()) for each in differences)
+    if min(map(len, differences)) < 2:
+        return None, equal, "there is only one query"
+    variance = sum(float(each.var()) / len(each) for each in differences)
+    return 1.96 * math.sqrt(variance) / len(differences), equal, ""
+
+
+def _by_queries(result: Result) -> dict[tuple[str, str], Tensor] | None:
+    """The mean over the runs of each query `[Q]`, by what identifies the queries; None if a run does not know them."""
+    values: dict[tuple[str, str], list[Tensor]] = {}
+    for key in result.values:
+        found = result.queries(key)
+        if found is None:
+            return None
+        values.setdefault((found.queries, f"{found.metric} of {len(found.values)}"), []).append(found.values)
+    return {key: torch.stack(each).mean(0) for key, each in values.items()}
+
+
+def _over_runs(a: Result, b: Result) -> float | None:
+    """The interval over the runs; None if a result has only one."""
+    if min(len(a.values), len(b.values)) < 2:
+        return None
+    from scipy.special import stdtrit  # here: it takes a while to import
+
+    if a.values.keys() == b.values.keys():
+        differences = [b.values[key] - a.values[key] for key in a.values]
+        count = len(differences)
+        return float(stdtrit(count - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(count)
+    parts = [statistics.variance(each.values.values()) / len(each.values) for each in (a, b)]
+    if not sum(parts):
+        return 0.0
+    degrees = [part**2 / (len(each.values) - 1) for part, each in zip(parts, (a, b), strict=True)]
+    return float(stdtrit(sum(parts) ** 2 / sum(degrees), 0.975)) * math.sqrt(sum(parts))
+
+
+def verdict(results: Sequence[Result], title: str, better: str, measure: Measure = PLAIN) -> Verdict:
+    """Which result is the best.
+
+    Args:
+        results: one or more.
+        title: the title of the metric.
+        better: whether a "lower" or a "higher" value is better.
+        measure: how differences are printed.
+    """
+    sign = 1 if better == "lower" else -1
+    order = sorted(range(len(results)), key=lambda n: sign * results[n].mean)
+    first, others = results[order[0]], order[1:]
+    if not others:
+        return Verdict(None, (order[0],), "")
+    differences = {n: difference(first, results[n]) for n in others}
+    close = [n for n in others if not differences[n].is_certain]
+    second = differences[others[0]]
+
+    def gap(n: int) -> str:
+        return _gap(differences[n], first.mean, sign, measure)
+
+    def ended(sentence: str, best: int | None = None) -> Verdict:
+        return Verdict(best, (order[0], *close), sentence, second)
+
+    extreme = "lowest" if better == "lower" else "highest"
+    all_untrained = all(result.is_untrained for result in results)
+    equal = [results[n].name for n in close if differences[n].equal]
+    if close and len(equal) == len(close):
+        untrained = ", with untrained weights" if all_untrained else ""
+        return ended(f"no best: {_listed([first.name, *equal])} are equal in {title}{untrained}")
+    if all_untrained:
+        return ended("no best: all have untrained weights")
+    if first.is_untrained:
+        return ended(f"no best: {first.name}, with the {extreme} {title}, has untrained weights")
+    if not close:
+        name = results[others[0]].name
+        compared = f"{better} than that of {name}" + (", the second best," if len(others) > 1 else "")
+        return ended(f"{first.name} is best: its {title} is {compared} by {gap(others[0])}", order[0])
+    unknown = [n for n in close if differences[n].interval is None and not differences[n].equal]
+    if unknown:
+        n = unknown[0]
+        start = f"no best: the difference between {first.name} and {results[n].name}, {gap(n)}"
+        return ended(f"{start}, has no interval: {differences[n].reason}")
+    if len(close) == 1:
+        within = f"the difference between {first.name} and {results[close[0]].name} is within its interval"
+        return ended(f"no best: {within}: {gap(close[0])}")
+    gaps = [f"{results[n].name} {gap(n)}" for n in close[:_NAMED]]
+    more = f"; and {len(close) - _NAMED} more" if len(close) > _NAMED else ""
+    return ended(
+        f"no best: the differences between {first.name} and {len(close)} others are within their intervals: "
+        f"{'; '.join(gaps)}{more}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "A, B and C"; of many, the first ones and the number of the others."""
+    if len(names) > _NAMED + 1:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} others"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _gap(found: Difference, first: float, sign: int, measure: Measure) -> str:
+    """How much worse than the first mean a result is, in the unit: "0.60 km (95 % interval 0.20 to 1.00)"."""
+
+    def in_unit(worse: float) -> float:
+        if measure.kind == "root":
+            worse = max(worse, -first)
+        return measure.gap(first + worse, first) if sign > 0 else worse
+
+    mean = sign * found.mean
+    text = f"{measure.before}{number(in_unit(mean))}{measure.after}"
+    if found.interval is None:
+        return text
+    low, high = (number(in_unit(mean + half)) for half in (-found.interval, found.interval))
+    return f"{text} (95 % interval {low} to {high})"
