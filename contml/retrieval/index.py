@@ -77,7 +77,7 @@ class Index:
 
     - "flat" compares all: nothing is missed.
     - "hnsw" walks a graph of neighbours; it keeps vectors and graph in memory.
-    - "ivf_pq" searches compressed vectors, and compares five times k with their exact vectors on disk.
+    - "ivf_pq" searches compressed vectors, and compares at least five times k with their exact vectors on disk.
     - "auto" is flat up to 100,000 items, HNSW up to two million, and IVF-PQ beyond; where that finds less than 95 % of
       the true nearest items, it is flat.
 

@@ -1,0 +1,874 @@
+"""Numbers in pages are those of the code, and of the raw results of benchmarks.
+
+`CLAIMS` has, for each page, phrases and what is true. A phrase is a regular expression whose groups are the numbers.
+The page must contain it once, and each number must be the true one, rounded to the digits that it is printed with. To hold
+another number, add a row.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import typer.main
+from contml.tasks.captions import distance as caption_distance
+from contml.tasks.classes import cars, cub, inshop, sop
+from contml.tasks.layout import lsun
+from contml.tasks.table import columns, file as table_file, items as table_items, labels as table_labels, overview
+from PIL import Image
+from support.paths import ROOT
+
+from benchmarks import classes_synthetic, label_errors as planted
+from benchmarks.trials import interval
+from contml._support import files
+from contml.cli import audit
+from contml.cli.commands import app
+from contml.config import document, options
+from contml.distances import cache as neighbour_cache, search, vectors
+from contml.evaluation import clustering, embed_parts, graded, metrics, results, retrieval
+from contml.evaluation.captions import scores
+from contml.experiment import config_names, load
+from contml.explore import items as explored, page as explore_page, serving
+from contml.labels import SegmentationLabels
+from contml.losses import isometric, label_scale
+from contml.models.bn_inception import BNInception
+from contml.report import card, embedding_map, rendering
+from contml.retrieval import calibration, graph, index_structure
+from contml.training import Training
+from contml.transport import bags, captions as transport_captions, solver_gpu, word_costs
+
+#: The module, which its function of the same name hides.
+errors_module = importlib.import_module("contml.evaluation.label_errors")
+
+NAMES = "zero one two three four five six seven eight nine ten eleven twelve"
+WORDS = {word: float(number) for number, word in enumerate(NAMES.split())} | {
+    "an": 1.0,
+    "eighteen": 18.0,
+    "twenty": 20.0,
+    "fifth": 5.0,
+    "tenth": 10.0,
+}
+#: A number; one with its interval; the cell of a table.
+N, PLUS, CELL = r"([+-]?[\d.,]*\d(?:e[+-]?\d+)?)", r"([+-]?[\d.]+) ± ([\d.]+)", r"[^|]*"
+WORD = "((?i:" + "|".join(WORDS) + "))"
+
+
+def value_of(text: str) -> tuple[float, int]:
+    """A printed number and the number of its decimals: "0.393", "5,864", "+0.006", "1e-4", "two"."""
+    text = text.replace(",", "").lower()
+    if text in WORDS:
+        return WORDS[text], 0
+    mantissa, _, exponent = text.partition("e")
+    return float(text), len(mantissa.partition(".")[2]) - int(exponent or 0)
+
+
+def assert_printed(text: str, true: float, where: str) -> None:
+    value, decimals = value_of(text)
+    assert abs(value - true) <= 0.5 * 10.0**-decimals * (1 + 1e-6), f"{where}: {text}, but it is {true:.6g}"
+
+
+@cache
+def text_of(page: str) -> str:
+    """A page on one line; of a config its head."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page.endswith(".yaml"):
+        text = "\n".join(line.removeprefix("#") for line in text.splitlines() if line.startswith("#"))
+    return " ".join(text.split())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# what is true
+
+
+@cache
+def raw(name: str) -> list[dict[str, Any]]:
+    """The trainings of a benchmark in the order of their seeds; of equal ones of a data set the last.
+
+    On the test split, trainings of other options are equal ones: those that were chosen at last count.
+    """
+    lines = (ROOT / f"benchmarks/results/raw/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = {}
+    for each in map(json.loads, lines):
+        method, chosen, seed, split = each["key"][:4]
+        rows[method, seed, split, each["metrics"].get("oracle"), "" if split == "test" else chosen] = each
+    return sorted(rows.values(), key=lambda each: each["key"][2])
+
+
+def measured(name: str, method: str, metric: str = "value", oracle: str = "") -> list[float]:
+    """A metric on the test split, one per seed; `oracle` is that of the data set, where a benchmark has several."""
+    rows = [row["metrics"] for row in raw(name) if row["key"][0] == method and row["key"][3] == "test"]
+    return [row[metric] for row in rows if not oracle or f"{row.get('oracle', 0):.3f}" == oracle]
+
+
+def spread(values: list[float]) -> list[float]:
+    """The mean and its interval."""
+    return [statistics.mean(values), interval(values)]
+
+
+def mean(name: str, method: str, metric: str = "value", oracle: str = "") -> float:
+    return statistics.mean(measured(name, method, metric, oracle))
+
+
+def less(name: str, method: str, other: str, metric: str = "value") -> list[float]:
+    """The difference of two methods, paired by seed, and its interval."""
+    pairs = zip(measured(name, method, metric), measured(name, other, metric), strict=True)
+    return spread([a - b for a, b in pairs])
+
+
+def stated(name: str, phrase: str) -> float:
+    """A number in the page of a benchmark's results."""
+    (found,) = {*re.findall(phrase, text_of(f"benchmarks/results/{name}.md"))}
+    return value_of(found)[0]
+
+
+def row(name: str, first: str, below: str = "") -> list[float]:
+    """The first number of each cell of the row of a result's page that begins with a cell; `below`: a heading."""
+    text = (ROOT / f"benchmarks/results/{name}.md").read_text(encoding="utf-8").split(below or "# ", 1)[1]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")
+    ]
+    cells = next(each for each in rows if each[0] == first)
+    found = [re.match(r"[+-]?[\d.,]*\d", cell) for cell in cells[1:]]
+    return [value_of(match[0])[0] if match else math.nan for match in found]
+
+
+def chosen(name: str, method: str) -> float:
+    """The value of the option with the best result on the validation split."""
+    rows = [each for each in raw(name) if each["key"][0] == method and each["key"][3] == "val"]
+    return float(max(rows, key=lambda each: each["metrics"]["value"])["key"][1].partition("=")[2])
+
+
+def default(part: Callable[..., Any], name: str) -> Any:
+    """The default of an option of a part."""
+    return next(each.default for each in options(part) if each.name == name)
+
+
+def typed(command: str, name: str) -> Any:
+    """The default of an option of a command."""
+    return next(each.default for each in typer.main.get_command(app).commands[command].params if name in each.opts)
+
+
+@cache
+def config(name: str) -> dict[str, Any]:
+    """The values of a config, with defaults."""
+    values: dict[str, Any] = load(name).values
+    return values
+
+
+def drawn(name: str) -> int:
+    """How many items a synthetic task draws."""
+    task = config(name)["task"]
+    total: int = task["train"] + task["val"] + task["test"]
+    return total
+
+
+def captioned(method: str, *names: str) -> list[float]:
+    """A metric less another one, over the trainings of the captioner."""
+    rows = [row["metrics"] for row in raw("captioning") if row["key"][0].startswith(method) and row["key"][3] == "test"]
+    return [row[names[0]] - row[names[1]] for row in rows]
+
+
+def captioner(decoder: str, network: str) -> list[float]:
+    """CIDEr-D before and after self-critical training, with intervals over several seeds."""
+    before, after = (measured("captioning", f"{decoder}, {network}", f"{name}_value") for name in ("xe", "scst"))
+    return [*spread(before), *spread(after)] if len(before) > 1 else [*before, *after]
+
+
+def planted_errors(pack: str, *columns: str) -> list[float]:
+    """The mean area under the precision-recall curve: "audit, swaps"."""
+    means = []
+    for column in columns:
+        name, kind = column.split(", ")
+        means.append(statistics.mean(r["metrics"][name] for r in raw("label_errors") if r["key"][:2] == [pack, kind]))
+    return means
+
+
+#: The oracle of each data set of the comparison of continuous losses.
+ORACLES = {
+    name: f"{value_of(oracle)[0]:.3f}"
+    for name, oracle in re.findall(
+        r"## ([a-z ]+?) \| method.*?the oracle has ([\d.]+\d)", text_of("benchmarks/results/continuous_quality.md")
+    )
+}
+
+
+def continuous(method: str) -> list[float]:
+    """The normalized score of a loss on each of the five data sets, their mean over seeds, and its interval."""
+    found = [measured("continuous_quality", method, oracle=oracle) for oracle in ORACLES.values()]
+    assert len(found) == 5
+    return [*map(statistics.mean, found), *spread([statistics.mean(seed) for seed in zip(*found, strict=True)])]
+
+
+POSE, LAYOUT, CAPTIONS, CLASSES = "pose_synthetic", "layout_synthetic", "captions_synthetic", "classes_synthetic"
+DENSE, TRIPLETS, THRESHOLD = "log-ratio, dense", "dense triplet", "triplet, threshold"
+UNTRAINED = r"untrained weights ([\d.]+\d)"
+
+CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
+    "README.md": [
+        (f"The training draws {N} people", lambda: drawn("pose/synthetic")),
+        (f"without `training.epochs=10` it has {N} epochs", lambda: config("table/default")["training"]["epochs"]),
+        (
+            rf"\| `pose/synthetic` \| {PLUS} \| {PLUS} \| {PLUS} \| {N} \| {N} \|",
+            lambda: [
+                *(number for each in (DENSE, TRIPLETS, THRESHOLD) for number in spread(measured(POSE, each))),
+                stated(POSE, UNTRAINED),
+                mean(POSE, DENSE, "oracle"),
+            ],
+        ),
+        (
+            rf"\| `layout/synthetic` \| {PLUS} \| \| {PLUS} \| {N} \| {N} \|",
+            lambda: [
+                *spread(measured(LAYOUT, DENSE)),
+                *spread(measured(LAYOUT, THRESHOLD)),
+                stated(LAYOUT, UNTRAINED),
+                mean(LAYOUT, DENSE, "oracle"),
+            ],
+        ),
+        (
+            rf"\| `captions/synthetic` \| {PLUS} \| \| {PLUS} \| {N} \| {N} \|",
+            lambda: [
+                *spread(measured(CAPTIONS, DENSE)),
+                *spread(measured(CAPTIONS, THRESHOLD)),
+                stated(CAPTIONS, UNTRAINED),
+                mean(CAPTIONS, DENSE, "oracle"),
+            ],
+        ),
+        (rf"dense triplets \({PLUS}\)", lambda: less(POSE, TRIPLETS, DENSE)),
+        (rf"on layouts \({PLUS}\)", lambda: less(LAYOUT, THRESHOLD, DENSE)),
+        (rf"on captions \({PLUS}\)", lambda: less(CAPTIONS, THRESHOLD, DENSE)),
+        *(
+            (
+                rf"\| {re.escape(title)} \| {PLUS} \| {PLUS} \| {N} \| {N} \|",
+                lambda network=network: [*captioner("lstm", network), *captioner("attention", network)],
+            )
+            for title, network in (
+                ("ImageNet", "ImageNet"),
+                ("ImageNet, then caption distances: triplets", "triplets"),
+                ("ImageNet, then caption distances: log-ratio", "log-ratio"),
+            )
+        ),
+    ],
+    "SECURITY.md": [
+        (f"at most {N} kB and {N} levels", lambda: [document._LARGEST / 1024, document._DEEPEST]),
+        (
+            f"at most {N} MB and {N} million pixels",
+            lambda: [serving.LIMIT / (1 << 20), Image.MAX_IMAGE_PIXELS / 1e6],
+        ),
+        (f"did not change for {WORD} hour", lambda: files._STALE / 3600),
+    ],
+    "docs/audit.md": [
+        (f"The first command trains {WORD} networks", lambda: typed("audit", "--folds")),
+        (f"each without a {WORD} of the training items", lambda: typed("audit", "--folds")),
+        (f"shows the first {N} beside", lambda: audit._ON_PAGE),
+        (
+            rf"\(q_i \+ {N}\) / sqrt\(mean of q_j over the {N} nearest items j \+ {N}\)",
+            lambda: [errors_module._SMOOTHING, errors_module.NEIGHBOURS, errors_module._SMOOTHING],
+        ),
+        (f"the one of {N} with the smallest", lambda: len(errors_module._PENALTIES)),
+        (f"fitted on at most {N} items", lambda: errors_module.FITTED),
+        (f"many more classes than {N} / 5", lambda: errors_module.FITTED),
+        (f"the number of networks, {N} unless set", lambda: typed("audit", "--folds")),
+        (
+            f"{N} unless set, or a fifth of fewer than {N} items",
+            lambda: [errors_module.NEIGHBOURS, 5 * errors_module.NEIGHBOURS],
+        ),
+        (f"rows of the file, {N} unless set", lambda: typed("audit", "--top")),
+        (f"{N} % of the labels were made wrong", lambda: 100 * planted.SHARE),
+        (f"a random order has {N}. Features", lambda: planted.SHARE),
+        *(
+            (
+                rf"\| {title} \([\d,]+\) \| {N} \| {N} \| {N} \| {N} \|",
+                lambda pack=pack: planted_errors(pack, "audit, swaps", "loss, swaps", "audit, noise", "loss, noise"),
+            )
+            for title, pack in (
+                ("poses", "pose_lspet"),
+                ("rooms", "rooms_nyuv2"),
+                ("captions", "flickr8k_1500"),
+                ("house prices", "houses_535"),
+            )
+        ),
+        (
+            rf"cleanlab's regression \| {N} \| \| {N} \|",
+            lambda: planted_errors("houses_535", "cleanlab, swaps", "cleanlab, noise"),
+        ),
+    ],
+    "docs/caption_distances.md": [
+        *(
+            (
+                rf"\| {re.escape(title)} \| {N} \|(?: {N} \[{CELL}\||{CELL}\|) {N} \|",
+                lambda name=name: row("caption_agreement", name)[:3],
+            )
+            for title, name in (
+                ("`wmd` with `task.word_weights=idf`", "wmd (idf)"),
+                ("`mean_vector`", "mean_vector"),
+                ("`tfidf`", "tfidf"),
+                ("`{wmd: 1, tfidf: 1}` with `task.word_weights=idf`", "wmd (idf) + tfidf"),
+                ("a sentence encoder (all-MiniLM-L6-v2)", "all-MiniLM-L6-v2"),
+            )
+        ),
+        (
+            rf"\| `wmd` \(default, the papers' distance\) \| {N} \| \| {N} \|",
+            lambda: [row("caption_agreement", "wmd")[0], row("caption_agreement", "wmd")[2]],
+        ),
+        (f"weights are rounded to 1/{N} of the largest", lambda: bags._LARGEST),
+        (f"its mean between up to {N} training images", lambda: caption_distance._SAMPLE),
+        (
+            f'the default `"mean"`: {N} and {N} for `tfidf`, {N} and {N} for the encoder',
+            lambda: [
+                row("caption_agreement", name)[0]
+                for name in ("tfidf (minima)", "tfidf", "all-MiniLM-L6-v2 (minima)", "all-MiniLM-L6-v2")
+            ],
+        ),
+    ],
+    "docs/caption_scores.md": [
+        (f"beta {N}; precision and recall", lambda: scores._BETA),
+        (rf"`cider_d` \| 0 to {N}\.", lambda: metrics.METRICS["cider_d"].high),
+        (rf"`cider` \| 0 to {N}\.", lambda: metrics.METRICS["cider"].high),
+        (
+            rf"all captions of Flickr8k \({N}\) and COCO val2017 \({N}\)",
+            lambda: [row("caption_scores", "Flickr8k")[0], row("caption_scores", "COCO val2017")[0]],
+        ),
+        (f"on {N} sets of captions", lambda: stated("caption_scores", rf"COCO val2017: {N} images")),
+        (
+            f"{N} of the {N} captions of COCO val2017 differ",
+            lambda: [row("caption_scores", "COCO val2017")[3], row("caption_scores", "COCO val2017")[0]],
+        ),
+    ],
+    "docs/captioning.md": [
+        *(
+            (
+                rf"\| {network} \| {N} \| {PLUS} \| {PLUS} \| {N} \| {N} \|",
+                lambda network=network: [
+                    stated("captioning", rf"{N} \({network}\)"),
+                    *captioner("lstm", network),
+                    *captioner("attention", network),
+                ],
+            )
+            for network in ("ImageNet", "triplets", "log-ratio")
+        ),
+        (f"One caption for all images has {N}", lambda: stated("captioning", f"one caption for all images {N}")),
+        (
+            f"raised CIDEr-D on validation in every training, by {N} to {N};",
+            lambda: [f(captioned("", "scst_val", "xe_val")) for f in (min, max)],
+        ),
+        (
+            f"fell in {WORD} of the {WORD} trainings, by up to {N}, and rose in {WORD}, by up to {N}",
+            lambda: rouge_l(),
+        ),
+        (
+            f"`lstm`: {N} epochs of cross entropy, then {N} of self-critical training",
+            lambda: [
+                config("captioning/flickr8k")["step"]["cross_entropy_epochs"],
+                config("captioning/flickr8k")["training"]["epochs"]
+                - config("captioning/flickr8k")["step"]["cross_entropy_epochs"],
+            ],
+        ),
+        (f"Decoders have {N} units", lambda: config("captioning/flickr8k")["decoder"]["hidden"]),
+    ],
+    "docs/classes.md": [
+        (
+            f"species 1-100: {N} images {CELL}101-200: {N} ".replace(CELL, r"\| "),
+            lambda: [cub.PUBLISHED[part].images for part in ("train", "test")],
+        ),
+        (
+            rf"models 1-98: {N} \| 99-196: {N} ",
+            lambda: [cars.PUBLISHED[part].images for part in ("train", "test")],
+        ),
+        (
+            rf"\| {N} products: {N} \| {N} others: {N} \|",
+            lambda: [
+                n for part in ("train", "test") for n in (sop.PUBLISHED[part].classes, sop.PUBLISHED[part].images)
+            ],
+        ),
+        (
+            rf"\| {N} garments: {N} \| {N} others: {N} queries, {N} in the gallery",
+            lambda: [
+                inshop.PUBLISHED["train"].classes,
+                inshop.PUBLISHED["train"].images,
+                inshop.PUBLISHED["query"].classes,
+                inshop.PUBLISHED["query"].images,
+                inshop.PUBLISHED["gallery"].images,
+            ],
+        ),
+        (f"minus {N}, {N} and {N}, and the model converts", lambda: BNInception.pixel_format.mean),
+    ],
+    "docs/engine.md": [
+        (f"`memory=`, {N} MiB by default", lambda: search.MEMORY / (1 << 20)),
+        (
+            rf"{N} KiB at 112 x 112 x 5",
+            lambda: default(SegmentationLabels, "side") ** 2 * 5 / 8 / 1024,
+        ),
+        (f"find k \\+ {N} candidates", lambda: vectors._SPARE + 1),
+        (f"captions of more than {N} distinct words, and", lambda: max(solver_gpu.TILES)),
+        (f"whole numbers, at most {N}: all solvers", lambda: bags._LARGEST),
+        (
+            f"fit in {N} bits, as it does for {N} words",
+            lambda: [
+                math.log2(solver_gpu.MOST_WORDS + 1),
+                solver_gpu.MOST_WORDS // bags._LARGEST,
+            ],
+        ),
+        (f"more than {N} distinct words \\(the longest", lambda: max(solver_gpu.TILES)),
+        (
+            f"vocabularies up to {N} words: at most {N} MB",
+            lambda: [word_costs.WHOLE, word_costs.WHOLE**2 * 4 / 1e6],
+        ),
+        (f"for a tile of {N} x 1,280", lambda: transport_captions._TILE),
+        (f"every {N} rows are saved", lambda: neighbour_cache._ROWS),
+    ],
+    "docs/explore.md": [
+        (f"the {WORD} nearest items of the gallery", lambda: explored.NEIGHBOURS),
+        (
+            rf"K is {N}, or a {WORD} of a gallery of less than {N} items",
+            lambda: [
+                results.headline_k(retrieval.LARGEST_K),
+                100 / results.headline_k(100),
+                10 * results.headline_k(100),
+            ],
+        ),
+        (f"largest number of items, {N} unless set", lambda: typed("explore", "--items")),
+        (f"`127.0.0.1:{N}` unless set", lambda: typed("explore", "--port")),
+        (f"half of it pictures of {N} pixels", lambda: explore_page.SIDE),
+        (f"Own images are at most {N} MB", lambda: serving.LIMIT / (1 << 20)),
+    ],
+    "docs/in_your_code.md": [
+        (f"mean label distance of the {N} nearest items", lambda: results.headline_k(retrieval.LARGEST_K)),
+    ],
+    "docs/losses.md": [
+        (f"`median` is the median of {N} random pairs", lambda: label_scale._BLOCKS * label_scale._SIDE**2),
+        *(
+            (
+                rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \| {PLUS} \|",
+                lambda name=name: continuous(name),
+            )
+            for title, name in (
+                ("`smooth_rank`, `metric: ap`", "smooth_rank, ap"),
+                ("`soft_info_nce`, `denominator: threshold`", "soft_info_nce, denominator threshold"),
+                ("`triplet_margin`, 30 nearest positive", "triplet_margin, 30 nearest positive"),
+                ("`dense_triplet`", "dense_triplet"),
+                ("`soft_info_nce`, `similarity: student_t`", "soft_info_nce, student_t"),
+                ("`log_ratio`", "log_ratio"),
+                ("`rank_n_contrast`", "rank_n_contrast"),
+            )
+        ),
+        (
+            rf"a larger `k` \({N}\) or `gamma` \({N}\), `binomial_deviance` a smaller `beta` \({N}\)",
+            lambda: [
+                chosen(CLASSES, "dro, topk"),
+                chosen(CLASSES, "dro, kl"),
+                chosen(CLASSES, "binomial_deviance"),
+            ],
+        ),
+        (f"All {N} losses and", lambda: len({each["key"][0] for each in raw("continuous_quality")})),
+        (rf"in MAP@R \({PLUS}, five seeds\)", lambda: less("hdml", "N-pair: alpha 90", "N-pair: base loss")),
+        (
+            f"Where that is {N}, `alpha: {N}` moves a negative by {N} %",
+            lambda: [
+                500,
+                7,
+                100 * (1 - math.exp(-7 / 500)),
+            ],
+        ),
+    ],
+    "docs/losses/isometric.md": [
+        (rf"\}} \+ {N} ```", lambda: isometric._LEAST),
+        (f"momentum {N}, and", lambda: isometric._MOMENTUM),
+    ],
+    "docs/metrics.md": [
+        (
+            f"mean of {N} restarts, fewer where classes x items exceed {N}",
+            lambda: [
+                clustering._RESTARTS,
+                clustering._DISTANCES / clustering._RESTARTS,
+            ],
+        ),
+        (f"label distance@K over K = 1 ... {N} \\(fewer", lambda: retrieval.LARGEST_K),
+        (
+            rf"are the 2\^-{N}, 2\^-9, ..., 1/{N} quantiles",
+            lambda: [
+                -math.log2(graded.QUANTILES[0]),
+                1 / graded.QUANTILES[-1],
+            ],
+        ),
+        (f"up to {N} queries x {N} items", lambda: graded._SAMPLE),
+        (f"of more than {N} queries they take a sample", lambda: graded._SORTED),
+        (f"of fewer for galleries above {N} items", lambda: graded._SORTED_PAIRS / graded._SORTED),
+        (f"queries and gallery together: {N} iterations", lambda: clustering.ITERATIONS),
+    ],
+    "docs/runs.md": [
+        (f"the report, one file below {N} MB", lambda: rendering.LIMIT / 1e6),
+        (f"without scripts, below {N} MB", lambda: rendering.LIMIT / 1e6),
+        (f"on one picture of {N} x {N}", lambda: card.SIZE),
+        (f"shows at most {N} items, a sample", lambda: embedding_map.MAX_TSNE),
+        (
+            f"a share of which is set aside: `training.val_share={N}`".replace("a share of which", "of which a share"),
+            lambda: Training().val_share,
+        ),
+    ],
+    "docs/search.md": [
+        (rf"\| `flat` \| exactly the k nearest \| up to {N} items", lambda: index_structure.FLAT_ITEMS),
+        (rf"by a graph of neighbours \| up to {WORD} million", lambda: index_structure.HNSW_ITEMS / 1e6),
+        (f"Below {N} items all are compared", lambda: index_structure.FEWEST),
+        (f"{N} items are tried as queries", lambda: index_structure.RECALL_QUERIES),
+        (
+            f"least work that find {N} % of their true {N} nearest",
+            lambda: [
+                100 * index_structure.RECALL,
+                index_structure.RECALL_K,
+            ],
+        ),
+        (f"If none finds {N} % with", lambda: 100 * index_structure.RECALL),
+        *(
+            (rf"\| `{kind}` \| {N} \| {N} \| {N} \| {N} MB \|", lambda kind=kind: searched(kind))
+            for kind in ("flat", "hnsw", "ivf_pq")
+        ),
+        (f"images per query. Default: {N}", lambda: typed("search", "-k")),
+    ],
+    "docs/sweep.md": [(f"after {WORD} random trials", lambda: random_trials())],
+    "docs/table.md": [
+        (f"at {N} pixels. The weights are downloaded once", lambda: 224),
+        *(
+            (rf"`task\.{name}={N}` \|", lambda name=name: default(table_file.file, name))
+            for name in ("test", "side", "dim", "heading_weight")
+        ),
+        (f"cells of up to {N} rows", lambda: columns._SAMPLE),
+        (f"At least {N}% of the cells must fit", lambda: 100 * columns._MIN_SHARE),
+        (f"at most {N} levels, or whole numbers that repeat", lambda: table_labels._MOST_LEVELS),
+        (
+            f"above {N} training rows \\(captions and maps: {N}; in a sum of labels: {N} and {N}\\)",
+            lambda: [
+                overview._MAX_ROWS,
+                overview._MAX_ROWS_BY_KIND["captions"][0],
+                overview._MAX_ROWS_BY_KIND["captions"][1],
+                overview._MAX_ROWS_BY_KIND["map"][1],
+            ],
+        ),
+        (f"of more than {N} test rows, {N} are drawn", lambda: [table_items._MANY, table_items._QUERIES]),
+        (
+            f"trains? a small network from scratch on {N}-pixel images".replace("trains?", "train"),
+            lambda: config("table/default")["images"]["crop"],
+        ),
+    ],
+    "docs/using_a_model.md": [
+        (f"parts of {N} images are kept", lambda: embed_parts._PART),
+        (f"embeddings differ by more than {N} \\(of", lambda: graph._TOLERANCE),
+        (f"on {WORD} random images", lambda: graph._CHECKED),
+        (rf"covers {N} % of the pairs", lambda: 100 * calibration.LEVEL),
+        (f"Each {WORD} of the queries is measured", lambda: calibration._FOLDS),
+        (
+            f"needs at least {WORD} queries or groups",
+            lambda: next(n for n in range(99) if n + 1 - n / calibration.LEVEL < 1e-9),
+        ),
+        (
+            f"had a mean of {N} to {N} % and a standard deviation of {N} to {N} points",
+            lambda: [f(each[n] for each in halves()) for n in (0, 1) for f in (min, max)],
+        ),
+    ],
+    "configs/pose/synthetic.yaml": [
+        (
+            f"{N} to {N} of a random ranking's, a normalized score of {N}, and a rank correlation of embedding and "
+            f"pose distance of {N}",
+            lambda: [
+                *(f(measured("embedding_size", "dim 64", oracle="0.174")) for f in (min, max)),
+                *(mean("embedding_size", "dim 64", metric, "0.174") for metric in ("normalized_score", "spearman")),
+            ],
+        ),
+        (
+            f"which validation prefers: {N}, {N} and {N} ",
+            lambda: [mean(POSE, DENSE, metric) for metric in ("value", "normalized_score", "spearman")],
+        ),
+    ],
+    "configs/pose/synthetic_nearest.yaml": [
+        (f"about {N} of a random", lambda: mean(POSE, "triplet, nearest")),
+        (f"with a margin of {N}", lambda: chosen_margin("triplet, nearest")),
+        (f"pose/synthetic: {N};", lambda: mean("embedding_size", "dim 64", oracle="0.174")),
+    ],
+    "configs/pose/synthetic_threshold.yaml": [
+        (f"about {N} of a random", lambda: mean(POSE, THRESHOLD)),
+        (f"with a margin of {N}", lambda: chosen_margin(THRESHOLD)),
+        (f"pose/synthetic: {N};", lambda: mean("embedding_size", "dim 64", oracle="0.174")),
+    ],
+    "configs/pose/synthetic_dense_triplet.yaml": [
+        (
+            f"With a margin of {N}, which validation prefers: {N} ",
+            lambda: [chosen_margin(TRIPLETS), mean(POSE, TRIPLETS)],
+        ),
+    ],
+    "configs/layout/synthetic.yaml": [
+        (
+            f"about {N} of a random ranking's, a normalized score of {N} \\(the oracle has {N}, untrained weights "
+            f"{N}\\), and a rank correlation of embedding and layout distance of {N}",
+            lambda: [
+                mean(LAYOUT, DENSE),
+                mean(LAYOUT, DENSE, "normalized_score"),
+                mean(LAYOUT, DENSE, "oracle"),
+                stated(LAYOUT, UNTRAINED),
+                mean(LAYOUT, DENSE, "spearman"),
+            ],
+        ),
+    ],
+    "configs/layout/synthetic_threshold.yaml": [
+        (
+            rf"about {N} of a random ranking's \(layout/synthetic: {N}, within the interval\), and a rank correlation "
+            rf"of embedding and layout distance of {N} \({N}\)",
+            lambda: [mean(LAYOUT, each, metric) for metric in ("value", "spearman") for each in (THRESHOLD, DENSE)],
+        ),
+    ],
+    "configs/captions/synthetic.yaml": [
+        (
+            f"about {N} of a random ranking's, a normalized score of {N} \\(0 = random, 1 = the oracle, which is "
+            f"at {N};",
+            lambda: [mean(CAPTIONS, DENSE, metric) for metric in ("value", "normalized_score", "oracle")],
+        ),
+    ],
+    "configs/captions/synthetic_threshold.yaml": [
+        (
+            f"about {N} of a random ranking's, not distinguishable from captions/synthetic with {N}; Spearman's "
+            f"correlation is {N} for both",
+            lambda: [mean(CAPTIONS, THRESHOLD), mean(CAPTIONS, DENSE), mean(CAPTIONS, DENSE, "spearman")],
+        ),
+    ],
+    "configs/captioning/flickr8k.yaml": [
+        (
+            f"CIDEr-D {N} on the test images with the network of ImageNet, {N} with one trained on caption distances",
+            lambda: [captioner("lstm", "ImageNet")[2], captioner("lstm", "log-ratio")[2]],
+        ),
+        (f"nearest training image has {N}", lambda: stated("captioning", rf"{N} \(ImageNet\)")),
+        (f"Cost: {N} minutes", lambda: min(measured("captioning", "lstm, ImageNet", "seconds")) / 60),
+    ],
+    "configs/classes/synthetic.yaml": [
+        (
+            rf"Recall@1 {N} on unseen species \(three seeds, 95 % interval {N}\); {N} untrained, {N} by chance",
+            lambda: [
+                *spread(measured(CLASSES, "multi_similarity (raw + vthm)")),
+                stated(CLASSES, UNTRAINED.replace("weights", "weights have")),
+                stated(CLASSES, f"chance is {N}"),
+            ],
+        ),
+        (f"{WORD} losses and HDML", lambda: len({loss for loss, *_ in classes_synthetic._LOSSES.values()})),
+        (f"miner=semi_hard it is {N};", lambda: mean(CLASSES, "raw")),
+        (f"model.normalize=false, {N}\\.", lambda: mean(CLASSES, "cross_entropy")),
+        (
+            f"optimizer.loss_lr={N} reaches {N}",
+            lambda: [chosen(CLASSES, "proxy_anchor"), mean(CLASSES, "proxy_anchor")],
+        ),
+    ],
+    "configs/classes/cars196_small.yaml": [
+        (
+            f"Recall@1 {N} on unseen models; {N} untrained",
+            lambda: [
+                stated("classes_real", f"multi_similarity to {N}"),
+                stated("classes_real", f"untrained network has {N}"),
+            ],
+        ),
+        (
+            f"reaches {N} without training, and {N} after",
+            lambda: [
+                row("classes_real", name, "all of MobileNetV2")[0]
+                for name in ("untrained: features of the backbone", "multi_similarity (raw + vthm)")
+            ],
+        ),
+    ],
+    "configs/classes/omniglot_small.yaml": [
+        (f"other losses: {N} to {N}\\)", lambda: other_losses()),
+        (
+            f"Recall@1 {N} on unseen characters; {N} untrained, {N} by chance",
+            lambda: [
+                row("classes_real", name, "## omniglot_small")[0]
+                for name in ("multi_similarity (raw + vthm)", "untrained: with its new head", "by chance")
+            ],
+        ),
+    ],
+}
+
+
+def chosen_margin(method: str) -> float:
+    """The margin with the lowest label distance on the validation split."""
+    rows = [each for each in raw(POSE) if each["key"][0] == method and each["key"][3] == "val"]
+    return float(min(rows, key=lambda each: each["metrics"]["value"])["key"][1].partition("=")[2])
+
+
+def other_losses() -> list[float]:
+    """Recall@1 of the least and the best of the other losses on Omniglot."""
+    text = (ROOT / "benchmarks/results/classes_real.md").read_text(encoding="utf-8").partition("## omniglot_small")[2]
+    found = [float(n) for n in re.findall(r"^\| (?!by chance)[a-z_, ]+ \| ([\d.]+) \|", text, re.MULTILINE)]
+    return [min(found), max(found)]
+
+
+def random_trials() -> int:
+    """The trials that Optuna draws before it models the results."""
+    optuna = pytest.importorskip("optuna")
+    trials: int = optuna.samplers.TPESampler()._n_startup_trials
+    return trials
+
+
+def rouge_l() -> list[float]:
+    """How often ROUGE-L fell and rose with self-critical training, and by how much."""
+    changes = captioned("", "scst_rouge_l", "xe_rouge_l")
+    fell, rose = [-change for change in changes if change < 0], [change for change in changes if change > 0]
+    return [len(fell), len(changes), max(fell), len(rose), max(rose)]
+
+
+def searched(kind: str) -> list[float]:
+    """Queries per second, those of FAISS, recall and memory; FAISS's flat search was measured alone."""
+    lines = (ROOT / "benchmarks/results/search.md").read_text(encoding="utf-8").splitlines()
+    built, found = [line.strip("| ").replace(",", "").split(" | ") for line in lines if line.startswith(f"| {kind} |")][
+        :2
+    ]
+    alone = stated("search", f"queries/s, FAISS {N}, overhead")
+    return [float(found[1]), alone if kind == "flat" else float(found[2]), float(found[5]), float(built[5])]
+
+
+def halves() -> list[list[float]]:
+    """Mean and standard deviation of the coverage on random halves, of each data set."""
+    text = (ROOT / "benchmarks/results/calibration.md").read_text(encoding="utf-8")
+    return [[float(n) for n in each] for each in re.findall(r"([\d.]+) ± ([\d.]+) \|$", text, re.MULTILINE)]
+
+
+#: What heads of configs say about their own options, wherever they say it.
+HEADS: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
+    (rf"{N} steps of {N} images", lambda v: [steps(v), batch(v)]),
+    (rf"steps of [\d,]+ images of {N} pixels", lambda v: v["images"]["crop"]),
+    (
+        rf"{N} epochs of {N} batches of {N} images",
+        lambda v: [v["training"]["epochs"], v["sampler"]["batches"] or steps(v) / v["training"]["epochs"], batch(v)],
+    ),
+    (rf"{N} dimensions, (?:unit length|frozen batch norm|no L2)", lambda v: v["model"]["dim"]),
+    (rf"; {N} classes x {N} images; Adam", lambda v: [v["sampler"]["classes"], v["sampler"]["instances"]]),
+    (rf", {N} classes x {N} images per batch", lambda v: [v["sampler"]["classes"], v["sampler"]["instances"]]),
+    (rf"fixed learning rate of {N}", lambda v: v["optimizer"]["lr"]),
+    (
+        rf"learning rate {N}, new layers (ten) times that",
+        lambda v: [v["optimizer"]["lr"], v["optimizer"]["head_lr"] / v["optimizer"]["lr"]],
+    ),
+    (
+        rf"AdamW with learning rate {N}, proxies {N} times that, weight decay {N}",
+        lambda v: [
+            v["optimizer"]["lr"],
+            v["optimizer"]["loss_lr"] / v["optimizer"]["lr"],
+            v["optimizer"]["weight_decay"],
+        ],
+    ),
+    (
+        rf"SGD {N}, momentum {N}, weight decay {N}, lr / \(1 \+ {N} step\)",
+        lambda v: [
+            *(v["optimizer"][name] for name in ("lr", "momentum", "weight_decay")),
+            v["schedule"]["decay"],
+        ],
+    ),
+    (
+        rf"SGD with momentum {N}, weight decay {N}",
+        lambda v: [v["optimizer"]["momentum"], v["optimizer"]["weight_decay"]],
+    ),
+    (
+        rf"1e-5, weight decay {N}; crops of {N} of {N} pixels",
+        lambda v: [
+            v["optimizer"]["weight_decay"],
+            v["images"]["crop"],
+            v["images"]["resize"],
+        ],
+    ),
+    (rf"images of {N} x 256 pixels, random crops of {N}", lambda v: [v["images"]["resize"], v["images"]["crop"]]),
+    (rf"clipped at {N};", lambda v: v["training"]["clip_value"]),
+    (rf"batches of {N} images drawn uniformly", lambda v: v["sampler"]["batch_size"]),
+    (rf"; scale {N}[;,]", lambda v: v["loss"]["scale"]),
+    (
+        rf"alpha {N}, beta {N}, base {N}; VTHM margin {N};",
+        lambda v: [
+            *(v["loss"][name] for name in ("alpha", "beta", "base")),
+            (v.get("miner") or v["loss"])["epsilon"],
+        ],
+    ),
+    (rf"{N} images per class;", lambda v: v["sampler"]["instances"]),
+    (rf"ten times as fast as the network; alpha {N}\.", lambda v: v["step"]["alpha"]),
+    (rf"halved at steps {N} and {N},", lambda v: [each * v["sampler"]["batches"] for each in v["schedule"]["epochs"]]),
+    (rf"loss\.k counts ordered pairs: {N} is", lambda v: v["loss"]["k"]),
+    (rf"(?:The|the|and) {N} epochs are", lambda v: v["training"]["epochs"]),
+    (rf"batch norm and {N} epochs are", lambda v: v["training"]["epochs"]),
+    (rf"with (?:the |a )?margin {N} on L2-normalized", lambda v: v["loss"]["margin"]),
+    (rf"Ours: {N} of the validation images, drawn", lambda v: v["task"]["queries"]),
+    (rf"threshold of {N}(?: \(mean IoU| squared pixels,)", lambda v: v["binarize"]["threshold"]),
+    (rf"{N} nearest poses as positives", lambda v: v["binarize"]["k"]),
+]
+#: Training images of the published data sets.
+IMAGES = {
+    "classes/cub": cub.PUBLISHED,
+    "classes/cars": cars.PUBLISHED,
+    "classes/sop": sop.PUBLISHED,
+    "classes/inshop": inshop.PUBLISHED,
+    "layout/lsun": {"train": lsun._TRAINING},
+}
+
+
+def batch(values: dict[str, Any]) -> int:
+    """The number of images of a batch."""
+    sampler = values["sampler"]
+    products = {"classes": ("classes", "instances"), "triplets": ("triplets",)}
+    sizes = [sampler[name] for name in products.get(sampler["name"], ("batch_size",))]
+    return math.prod(sizes) * (3 if sampler["name"] == "triplets" else 1)
+
+
+def steps(values: dict[str, Any]) -> int:
+    """The number of steps of a training."""
+    sampler, per_epoch = values["sampler"], values["sampler"]["batches"]
+    if per_epoch is None:
+        per_step = sampler["anchors_per_batch"] if sampler["name"] == "dense" else batch(values)
+        per_epoch = IMAGES[values["task"]["name"]]["train"].images // per_step
+    total: int = values["training"]["epochs"] * per_epoch
+    return total
+
+
+def test_heads_of_configs_say_what_is_in_them():
+    held = dict.fromkeys((phrase for phrase, _ in HEADS), 0)
+    for name in config_names():
+        for phrase, true in HEADS:
+            for found in re.findall(phrase, text_of(f"configs/{name}.yaml")):
+                held[phrase] += 1
+                value = true(config(name))
+                expected = value if isinstance(value, list | tuple) else [value]
+                printed = [found] if isinstance(found, str) else found
+                for text, each in zip(printed, expected, strict=True):
+                    assert_printed(text, each, f"{name}: {phrase}")
+    assert [phrase for phrase, count in held.items() if not count] == []
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks/results/raw").glob("*.jsonl")))
+def test_tables_of_results_are_those_of_the_trainings(name):
+    """Each mean on the test split, with its interval, is that of the recorded trainings."""
+    text = (ROOT / f"benchmarks/results/{name}.md").read_text(encoding="utf-8")
+    means: dict[str, set[str]] = {}
+    for method in {each["key"][0] for each in raw(name) if each["key"][3] == "test"}:
+        oracles = {f"{each['metrics'].get('oracle', 0):.3f}" for each in raw(name) if each["key"][3] == "test"}
+        for values in (measured(name, method, oracle=oracle) for oracle in oracles):
+            several = f" ± {interval(values):.3f}" if len(values) > 1 else ""
+            means.setdefault(method, set()).add(f"{statistics.mean(values):.3f}{several}")
+    held = 0
+    for title, body in re.findall(r"^\| method \| (.*)\n\|[- |]+\|\n((?:\|.*\n)+)", text, re.MULTILINE):
+        column = 1 + [cell.startswith("test") for cell in title.split(" | ")].index(True)
+        for line in body.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            assert cells[column] in means[cells[0]], (name, cells[0], cells[column], means[cells[0]])
+            held += 1
+    assert held >= 2 or name == "label_errors"
+
+
+ROWS = [(page, phrase, true) for page, claims in CLAIMS.items() for phrase, true in claims]
+
+
+@pytest.mark.parametrize(("page", "phrase", "true"), ROWS, ids=[f"{page} {n}" for n, (page, *_) in enumerate(ROWS)])
+def test_the_number_is_true(page, phrase, true):
+    found = re.findall(phrase, text_of(page))
+    assert len(found) == 1, f"{page} has it {len(found)} times: {phrase}"
+    printed = [text for text in (found[0] if isinstance(found[0], tuple) else found) if text]
+    value = true()
+    expected = [value] if isinstance(value, int | float) else [each for each in value if not math.isnan(each)]
+    assert len(printed) == len(expected), (page, phrase, printed, expected)
+    for text, each in zip(printed, expected, strict=True):
+        assert_printed(text, each, f"{page}: {phrase}")
