@@ -1,8 +1,8 @@
 """Numbers in pages are those of the code, and of the raw results of benchmarks.
 
 `CLAIMS` has, for each page, phrases and what is true. A phrase is a regular expression whose groups are the numbers.
-The page must contain it once, and each number must be the true one, rounded to the digits that it is printed with. To hold
-another number, add a row.
+The page must contain it once, and each number must be the true one, rounded to the digits that it is printed with. To
+hold another number, add a row.
 """
 
 from __future__ import annotations

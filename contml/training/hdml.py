@@ -44,8 +44,8 @@ class HDML(TrainingStep):
     """Hardness-aware deep metric learning: trains on generated negatives, which get harder as the metric improves.
 
     The loss is `triplet_margin` or `n_pairs`; the authors' code has the triplet loss with margin 1, distance
-    squared_euclidean, reduction sum. It is computed over triplets of the batch, one per two items of a class; or over those that the
-    sampler "triplets" drew, if the loss has triplets="batch"; or over the N-pairs of the batch.
+    squared_euclidean, reduction sum. It is computed over triplets of the batch, one per two items of a class; or over
+    those that the sampler "triplets" drew, if the loss has triplets="batch"; or over the N-pairs of the batch.
     Generator and softmax layer share the optimizer and the schedule, with their own learning rates and without weight
     decay. The defaults of these, of beta and of softmax_weight are those of the authors' code, for Adam: the paper does
     not print them. No synthetic tuples are used in the first epoch.
