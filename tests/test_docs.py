@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
+from typer.main import get_command
 
-from contml.config import options
-from contml.experiment import config_names, load
+from contml.cli.commands import app
+from contml.config import Section, options
+from contml.experiment import config_names, load, schema
 from contml.labels import BINARY_LABELS, LABELS
 from contml.losses import LOSSES
 from contml.mining import MINERS
@@ -140,3 +142,15 @@ def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_recal
             metrics = parts["published"].options if "published" in parts else {}
             published[name] = str(metrics.get("recall@1", "not reported"))
     assert documented == published
+
+
+def test_the_page_on_security_names_every_command_and_section_that_may_import_code():
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    table, sections = page.split("## Code")[1].split("## Files")[0].split("- **A name is checked")
+    for name, command in get_command(app).commands.items():
+        names = {option for each in command.params for option in each.opts}
+        if "--trust" in names or "overrides" in {each.name for each in command.params}:
+            assert re.search(rf"`{name}\b", table), name
+    for name, section in schema().items():
+        if isinstance(section, Section) and section.contract is not None:
+            assert f"`{name}`" in sections, name

@@ -34,10 +34,10 @@ from contml.config import document, options
 from contml.distances import cache as neighbour_cache, search, vectors
 from contml.evaluation import clustering, embed_parts, graded, metrics, results, retrieval
 from contml.evaluation.captions import scores
-from contml.experiment import config_names, load
+from contml.experiment import PRESETS, config_names, load
 from contml.explore import items as explored, page as explore_page, serving
 from contml.labels import SegmentationLabels
-from contml.losses import isometric, label_scale
+from contml.losses import ContrastiveLoss, SoftInfoNCELoss, isometric, label_scale, margin
 from contml.models.bn_inception import BNInception
 from contml.report import card, embedding_map, rendering
 from contml.retrieval import calibration, graph, index_structure
@@ -481,6 +481,25 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (rf"\}} \+ {N} ```", lambda: isometric._LEAST),
         (f"momentum {N}, and", lambda: isometric._MOMENTUM),
     ],
+    "docs/losses/contrastive.md": [
+        (
+            f"The margin is {N} for cosine, {N} for Euclidean",
+            lambda: [ContrastiveLoss(distance=each).margin for each in ("cosine", "euclidean")],
+        )
+    ],
+    "docs/losses/margin.md": [(rf"10\^\{{-{N}\}}", lambda: -math.log10(margin.EPSILON))],
+    "docs/losses/soft_info_nce.md": [
+        (
+            f"{N} for gaussian, {N} for exponential; default \\$t\\$: {N} for cosine, {N} for student_t",
+            lambda: [
+                *(SoftInfoNCELoss(kernel=each, label_scale=1.0).sigma for each in ("gaussian", "exponential")),
+                *(
+                    float(SoftInfoNCELoss(similarity=each, label_scale=1.0).temperature)
+                    for each in ("cosine", "student_t")
+                ),
+            ],
+        )
+    ],
     "docs/metrics.md": [
         (
             f"mean of {N} restarts, fewer where classes x items exceed {N}",
@@ -533,7 +552,10 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     ],
     "docs/sweep.md": [(f"after {WORD} random trials", lambda: random_trials())],
     "docs/table.md": [
-        (f"at {N} pixels. The weights are downloaded once", lambda: 224),
+        (
+            f"at {N} pixels. The weights are downloaded once",
+            lambda: int(re.search(r"crop=(\d+)", " ".join(PRESETS["photos"]))[1]),
+        ),
         *(
             (rf"`task\.{name}={N}` \|", lambda name=name: default(table_file.file, name))
             for name in ("test", "side", "dim", "heading_weight")
