@@ -30,7 +30,7 @@ from support.commands import (
 from support.miniature import TINY
 from support.paths import ROOT
 
-from contml.experiment import config_text, load, task_table, train
+from contml.experiment import config_names, config_text, load, task_table, train
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: Commands that no test runs, by how they begin, and why.
@@ -156,6 +156,8 @@ def test_commands_are_read(page, world, contml):
         else:
             assert start.startswith("contml "), start
             name, params = parsed(words)
+            if "overrides" in params and params["config"] in config_names() and "backbone=RUN" not in words:
+                experiment_of(params)  # of sentences too
             if block is None or params.get("resume") or page.endswith(".yaml"):  # test_configs.py takes a step
                 continue
             if name in ("copy", "list"):
@@ -165,6 +167,12 @@ def test_commands_are_read(page, world, contml):
                 assert len(experiment_of(params, changes).read_task().train) >= 3, start
                 if name == "features":  # later commands read them
                     assert contml(*words[1:], *changes)[0] == 0, start
+
+
+def test_the_page_on_runs_names_every_file_of_a_run(tiny_run):
+    page = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
+    for path in tiny_run.iterdir():
+        assert f"`{path.name}{'/' * path.is_dir()}" in page or path.suffix == ".png", path
 
 
 @pytest.mark.slow

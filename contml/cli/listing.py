@@ -26,6 +26,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "regularizers": partial(import_by_name, "contml.losses:REGULARIZERS"),
         "miners": partial(import_by_name, "contml.mining:MINERS"),
         "steps": partial(import_by_name, "contml.training:STEPS"),
+        "decoders": partial(import_by_name, "contml.models.decoders:DECODERS"),
         "optimizers": partial(import_by_name, "contml.training:OPTIMIZERS"),
         "schedules": partial(import_by_name, "contml.training:SCHEDULES"),
         "metrics": _metrics,
